@@ -1,0 +1,3 @@
+//! The `weir` command: parse, resolve, call.
+
+fn main() {}

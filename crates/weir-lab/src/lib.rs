@@ -1,0 +1,1 @@
+//! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.

@@ -1,0 +1,1 @@
+//! The load generators of weir: UDP floods, pacing, and the control channel.
