@@ -1,0 +1,126 @@
+//! What can go wrong, with its cause and what to do about it.
+
+use std::{fmt, io, net::SocketAddr};
+
+/// An error of the library. Its text says what was wrong, what caused it and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A socket could not be bound.
+    #[error("cannot bind {address}: {source}{}", advice_for_bind(.source, .address))]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// A design, provider or option cannot be used here.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// An option has a value that makes no sense.
+    #[error("option {name}: {problem}")]
+    Option {
+        /// The option's name.
+        name: String,
+        /// What is wrong with its value, and which values are right.
+        problem: String,
+    },
+    /// There is no design, provider or option of that name.
+    #[error("there is no {kind} {name:?}; there are: {known}")]
+    UnknownName {
+        /// What was named: "design", "provider", "option".
+        kind: &'static str,
+        /// The name given.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// Memory for the slices could not be had.
+    #[error(
+        "cannot get {bytes} bytes of memory for {slices} slices: {source}; ask for fewer or smaller outstanding receives"
+    )]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Slices they were for.
+        slices: usize,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The operating system refused something at set-up or in the middle of a run.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// A handler panicked. The server stopped, and every slice came back.
+    #[error("the handler of thread {thread} panicked: {message}")]
+    HandlerPanicked {
+        /// Index of the server's thread.
+        thread: usize,
+        /// What it panicked with, if that was text.
+        message: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] that says what was being done.
+    pub fn io(what: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { what: what.into(), source }
+    }
+}
+
+/// Why something cannot be used here: tried, not guessed from a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    /// What cannot be used: "provider uring", "design epoll".
+    pub what: String,
+    /// Why: the call that was tried and what it answered.
+    pub reason: String,
+    /// What to do, if anything helps.
+    pub advice: Option<String>,
+}
+
+impl Unavailable {
+    /// Without advice.
+    pub fn new(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { what: what.into(), reason: reason.into(), advice: None }
+    }
+
+    /// The same with advice.
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cannot be used here: {}", self.what, self.reason)?;
+        match &self.advice {
+            Some(advice) => write!(f, "; {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+fn advice_for_bind(source: &io::Error, address: &SocketAddr) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "; choose another port than {} or end the program that holds it",
+                address.port()
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: choose one of its own, or 127.0.0.1".into()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need privileges: choose a higher one".into()
+        }
+        _ => String::new(),
+    }
+}
