@@ -2,5 +2,10 @@
 
 pub mod counters;
 pub mod error;
+pub mod memory;
+pub mod rio;
+pub mod socket;
+mod sync;
+pub mod wake;
 
 pub use error::{Error, Unavailable};

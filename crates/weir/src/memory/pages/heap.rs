@@ -1,0 +1,48 @@
+//! Pages from the heap: no huge pages, no NUMA node.
+
+use super::super::{Obtained, RegionOptions};
+use std::{alloc, io, ptr::NonNull};
+
+pub struct Pages {
+    base: NonNull<u8>,
+    layout: alloc::Layout,
+}
+
+const PAGE_BYTES: usize = 4096;
+
+impl Pages {
+    pub fn map(bytes: usize, align: usize, options: RegionOptions) -> io::Result<Self> {
+        if let Some(node) = options.numa_node {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("memory cannot be placed on NUMA node {node} on this system"),
+            ));
+        }
+        let layout = alloc::Layout::from_size_align(bytes, align.max(PAGE_BYTES))
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: the layout has a size of at least 1 (the region asks for no less).
+        let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { base, layout })
+    }
+
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub fn obtained(&self) -> Obtained {
+        Obtained {
+            bytes: self.layout.size(),
+            page_bytes: PAGE_BYTES,
+            huge_pages_advised: false,
+            numa_node: None,
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `map` with this very layout.
+        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}

@@ -1,0 +1,159 @@
+//! The region: one allocation, cut into equal slices.
+
+use super::{Slice, pages::Pages};
+use crate::Error;
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+/// How a region is cut, in bytes. The provider decides it before the region exists.
+///
+/// A slice is `stride` bytes long and starts at a multiple of `align`. Its first
+/// `headroom` bytes belong to the provider, the next `payload` bytes to the datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Distance from the start of one slice to the next.
+    pub stride: usize,
+    /// Bytes at the front of each slice that the provider uses.
+    pub headroom: usize,
+    /// Bytes of each slice that hold a datagram.
+    pub payload: usize,
+    /// Alignment of each slice: a power of two.
+    pub align: usize,
+}
+
+impl Layout {
+    /// The smallest layout with this headroom, payload and alignment.
+    pub fn packed(headroom: usize, payload: usize, align: usize) -> Self {
+        assert!(align.is_power_of_two(), "alignment {align} is not a power of two");
+        let stride = (headroom + payload).max(1).next_multiple_of(align);
+        Self { stride, headroom, payload, align }
+    }
+}
+
+/// What is asked of the memory of a region.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RegionOptions {
+    /// Ask for huge pages; ordinary ones are taken where there are none.
+    pub huge_pages: bool,
+    /// Place the memory on this NUMA node.
+    pub numa_node: Option<u32>,
+}
+
+/// What was obtained, to be stated beside every figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Obtained {
+    /// Bytes of address space.
+    pub bytes: usize,
+    /// Size of a page: the huge page size only where huge pages were reserved.
+    pub page_bytes: usize,
+    /// Huge pages were not reserved, but the kernel was advised to use them.
+    pub huge_pages_advised: bool,
+    /// The NUMA node the memory was bound to, or `None` for the system's own choice.
+    pub numa_node: Option<u32>,
+}
+
+/// Memory registered once and cut into slices, with the pool of those that nobody holds.
+pub struct Region {
+    pages: Pages,
+    layout: Layout,
+    count: u32,
+    pool: Mutex<Vec<u32>>,
+    leaked: AtomicU32,
+}
+
+impl Region {
+    /// Makes a region of `count` slices, all of them in the pool.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the memory, or its place on a NUMA node, cannot be had.
+    pub fn new(layout: Layout, count: u32, options: RegionOptions) -> Result<Arc<Self>, Error> {
+        assert!(layout.stride >= layout.headroom + layout.payload, "slices would overlap");
+        assert!(layout.align.is_power_of_two() && layout.stride.is_multiple_of(layout.align));
+        let bytes = layout.stride.saturating_mul(count as usize);
+        let pages = Pages::map(bytes.max(1), layout.align, options)
+            .map_err(|source| Error::Memory { bytes, slices: count as usize, source })?;
+        // The lowest index lies on top, so a pool that is hardly used touches few pages.
+        let pool = Mutex::new((0..count).rev().collect());
+        Ok(Arc::new(Self { pages, layout, count, pool, leaked: AtomicU32::new(0) }))
+    }
+
+    /// How the region is cut.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// How many slices there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// What the operating system gave.
+    pub fn obtained(&self) -> Obtained {
+        self.pages.obtained()
+    }
+
+    /// First byte of the region and its length in bytes, for registering it.
+    pub fn extent(&self) -> (NonNull<u8>, usize) {
+        (self.pages.base(), self.layout.stride * self.count as usize)
+    }
+
+    /// Takes a slice from the pool, if one is there.
+    pub fn take(self: &Arc<Self>) -> Option<Slice> {
+        let index = self.lock_pool().pop()?;
+        Some(Slice::new(Arc::clone(self), index))
+    }
+
+    /// How many slices lie in the pool.
+    pub fn in_pool(&self) -> u32 {
+        self.lock_pool().len() as u32
+    }
+
+    /// How many slices were lost to a kernel that never gave them back (a queue dropped
+    /// without being stopped). Known once that queue has gone.
+    pub fn leaked(&self) -> u32 {
+        self.leaked.load(Relaxed)
+    }
+
+    /// Counts slices that the kernel kept when their queue went away.
+    pub fn count_leaked(&self, slices: u32) {
+        self.leaked.fetch_add(slices, Relaxed);
+    }
+
+    pub(super) fn give_back(&self, index: u32) {
+        self.lock_pool().push(index);
+    }
+
+    /// First byte of a slice, headroom included.
+    #[inline]
+    pub(super) fn slice_base(&self, index: u32) -> NonNull<u8> {
+        debug_assert!(index < self.count);
+        // SAFETY: index < count, so the offset lies inside the mapping of count * stride bytes.
+        unsafe { self.pages.base().add(index as usize * self.layout.stride) }
+    }
+
+    fn lock_pool(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        // A panic elsewhere cannot leave the list half changed: push and pop are all we do.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("layout", &self.layout)
+            .field("count", &self.count)
+            .field("in_pool", &self.in_pool())
+            .finish()
+    }
+}
+
+// SAFETY: the region is plain memory. Its bytes are only reached through slices, each of
+// which has one owner at a time; the pool's list is behind a lock.
+unsafe impl Send for Region {}
+// SAFETY: as above; no method of `Region` reads or writes the bytes of a slice.
+unsafe impl Sync for Region {}

@@ -1,0 +1,290 @@
+//! The contract of registered I/O.
+//!
+//! Memory is registered once and cut into slices. A *request queue* takes slices to
+//! receive into and slices to send from; a *completion queue* gives them back, with what
+//! became of them. The contract follows Windows' registered I/O (RIO, Windows 8) and holds
+//! as well over io_uring, AF_XDP and plain sockets.
+//!
+//! What every provider must supply: a [`Layout`] for its slices, queues that are opened on
+//! any thread and started on the thread that will arm them, and a [`Waker`].
+//!
+//! What holds on every provider:
+//!
+//! - One thread at a time posts on a request queue, and one dequeues from a completion
+//!   queue: the methods take `&mut self`. With [`OneThread`] the queues cannot leave the
+//!   thread that started them; with [`HandOver`] they move from holder to holder.
+//! - A posted slice comes back exactly once: in a completion, or from
+//!   [`CompletionQueue::stop`].
+//! - The context of a datagram (source, local address) belongs to the slice it came in,
+//!   since on io_uring and AF_XDP the kernel chooses the slice.
+//!
+//! What is NOT guaranteed: that slices are filled in the order posted; that a wait which
+//! returned [`Woken::Ready`] is followed by a dequeue that brings something; that `Sent`
+//! completions come in order with `Received` ones.
+
+pub mod turn;
+
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    memory::{Layout, Region, Slice},
+    socket::{Arrival, Endpoint},
+    wake::Waker,
+};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What a design needs of a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Longest datagram to be received whole, in bytes.
+    pub payload: usize,
+    /// Most receives that will be posted at a time, over all sockets.
+    pub receives: u32,
+    /// Most sends that will be outstanding at a time; 0 for a sink.
+    pub sends: u32,
+    /// Most completions taken by one dequeue.
+    pub per_dequeue: u32,
+}
+
+/// Whether queues stay on the thread that started them or move between threads.
+pub trait Threading: fmt::Debug + Copy + Send + Sync + 'static {
+    /// Makes what contains it `Send` or not.
+    type Marker: fmt::Debug + Default;
+    /// Whether several threads take turns with the queues.
+    const HANDS_OVER: bool;
+}
+
+/// Queues that never leave the thread that started them: they are not `Send`.
+#[derive(Debug, Clone, Copy)]
+pub struct OneThread;
+
+/// Queues that move between threads, held by one at a time: `Send`, used by `&mut`.
+#[derive(Debug, Clone, Copy)]
+pub struct HandOver;
+
+impl Threading for OneThread {
+    type Marker = std::marker::PhantomData<*const ()>;
+    const HANDS_OVER: bool = false;
+}
+
+impl Threading for HandOver {
+    type Marker = std::marker::PhantomData<()>;
+    const HANDS_OVER: bool = true;
+}
+
+/// One way of supplying registered I/O.
+pub trait Provider<T: Threading>: Clone + Send + Sync + 'static {
+    /// Its completion queue.
+    type Cq: CompletionQueue<Rq = Self::Rq>;
+    /// Its request queue: one for each socket.
+    type Rq: RequestQueue;
+    /// Queues with their sockets bound, not yet started.
+    type Opened: Opened + Send;
+
+    /// How slices must be cut to meet these needs.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if the provider cannot run here (it tries), or not with these needs.
+    fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable>;
+
+    /// Binds a socket to each endpoint and makes the queues.
+    ///
+    /// # Errors
+    /// [`Error::Bind`], [`Error::Io`] or [`Error::Unavailable`], with what was being done.
+    fn open(
+        &self,
+        at: &[Endpoint],
+        region: &Arc<Region>,
+        needs: &Needs,
+    ) -> Result<Self::Opened, Error>;
+
+    /// Starts the queues on the calling thread, which is the one that arms the receives.
+    /// Where the kernel copies in the task that armed them, that thread must live until the
+    /// queues are stopped.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what was being done.
+    fn start(&self, opened: Self::Opened) -> Result<Started<Self::Cq, Self::Rq>, Error>;
+}
+
+/// Queues with their sockets bound, not yet started.
+pub trait Opened {
+    /// The address of each socket, in the order of the endpoints.
+    fn local_addresses(&self) -> Vec<SocketAddr>;
+}
+
+/// Queues that run.
+pub struct Started<Cq, Rq> {
+    /// The completion queue of all sockets.
+    pub completions: Cq,
+    /// The request queue of each socket, in the order of the endpoints.
+    pub requests: Vec<Rq>,
+    /// What was obtained, to be stated beside every figure: name and value.
+    pub granted: Vec<(&'static str, String)>,
+}
+
+/// Where a program posts slices.
+pub trait RequestQueue {
+    /// Posts a slice to receive into. Slices beyond what the kernel can hold wait in this
+    /// queue and follow by themselves.
+    ///
+    /// # Errors
+    /// Gives the slice back when more than [`Needs::receives`] would be outstanding.
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)>;
+
+    /// Posts the first `len` bytes of a slice to be sent. It comes back as
+    /// [`Outcome::Sent`] or [`Outcome::Failed`].
+    ///
+    /// # Errors
+    /// Gives the slice back when more than [`Needs::sends`] would be outstanding.
+    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)>;
+
+    /// Makes posted requests known to the kernel, if there are any that it does not know.
+    /// Receives may need no call at all.
+    ///
+    /// # Errors
+    /// What the operating system answered; nothing posted is lost.
+    fn commit(&mut self, counters: &Counters) -> io::Result<()>;
+
+    /// Receives and sends that are outstanding.
+    fn outstanding(&self) -> (u32, u32);
+}
+
+/// Where completions arrive.
+pub trait CompletionQueue: Sized {
+    /// The request queue that belongs to it.
+    type Rq: RequestQueue;
+
+    /// Moves completions into `out`, up to its capacity, and returns how many datagrams
+    /// were received. Where the queue looks empty a provider may enter the kernel once;
+    /// each such entry is counted. Re-arms what needs it.
+    ///
+    /// # Errors
+    /// What the operating system answered: the queue is of no more use and must be stopped.
+    fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize>;
+
+    /// Waits until `at_least` completions can be dequeued, the time is over, or it is woken.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn wait(
+        &mut self,
+        at_least: u32,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Woken>;
+
+    /// Something that ends a wait, now or the next one, from any thread.
+    fn waker(&self) -> Waker;
+
+    /// Ends receiving, cancels what is outstanding, and gives every slice back to its pool.
+    /// Must be called on a thread that may use the queue; dropping a queue instead leaks
+    /// its region deliberately and counts it ([`Region::leaked`]).
+    fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped;
+}
+
+/// Where a reply goes, and from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The address of the other side.
+    pub address: SocketAddr,
+    /// The address of ours that the datagram was sent to, where known.
+    pub local: Option<std::net::IpAddr>,
+}
+
+/// A queue already holds as many requests as it was opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// What became of a slice.
+#[derive(Debug)]
+pub struct Completion {
+    /// The slice, back in the program's hands.
+    pub slice: Slice,
+    /// The socket, by its place among the endpoints.
+    pub socket: u32,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A datagram lies in the slice's payload.
+    Received(Arrival),
+    /// So many bytes were handed to the network.
+    Sent(usize),
+    /// The request failed; the slice is unharmed.
+    Failed(io::Error),
+    /// The request was taken back before anything happened.
+    Returned,
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// There are completions to dequeue (perhaps: events are hints).
+    Ready,
+    /// The time was over.
+    TimedOut,
+    /// A [`Waker`] ended it.
+    ByWaker,
+}
+
+/// What [`CompletionQueue::stop`] achieved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stopped {
+    /// Slices that came back.
+    pub returned: u32,
+    /// Slices that the kernel still held at the deadline; their memory is leaked.
+    pub missing: u32,
+}
+
+/// Room for the completions of one dequeue.
+pub struct Batch {
+    completions: Vec<Completion>,
+    capacity: usize,
+}
+
+impl Batch {
+    /// Room for up to `capacity` completions; it never grows.
+    pub fn new(capacity: usize) -> Self {
+        Self { completions: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// How many more fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.capacity - self.completions.len()
+    }
+
+    /// How many are in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.completions.len()
+    }
+
+    /// Whether none is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.completions.is_empty()
+    }
+
+    /// Adds one, for providers. There must be room.
+    #[inline]
+    pub fn push(&mut self, completion: Completion) {
+        assert!(self.completions.len() < self.capacity, "no room in the batch");
+        self.completions.push(completion);
+    }
+
+    /// Takes all of them out, in order.
+    #[inline]
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
+        self.completions.drain(..)
+    }
+}

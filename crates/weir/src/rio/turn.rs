@@ -1,0 +1,166 @@
+//! The right to dequeue, as a value.
+//!
+//! On Windows a completion queue is bound to a completion port. After `RIONotify` the port
+//! delivers one packet to one thread, and that thread may dequeue until it notifies again.
+//! Nothing there stops a thread that forgot to wait for its packet. Here the packet is a
+//! [`Turn`]: [`Turns::take`] delivers it, [`Turn::notify`] gives it up, and without one there is
+//! no queue to dequeue from.
+//!
+//! Threads without a turn park on a stack, and the one that parked last is woken first: its
+//! caches are warm, and the others sleep on. The thread that takes the queue waits in the
+//! queue's own `wait`, so a datagram wakes one thread once. A queue that is not empty is
+//! delivered at once.
+
+use super::{CompletionQueue, Woken};
+use crate::{
+    counters::Counters,
+    sync::{Condvar, Mutex, MutexGuard},
+    wake::Waker,
+};
+use std::io;
+
+/// Hands one queue from thread to thread.
+pub struct Turns<Q> {
+    state: Mutex<State<Q>>,
+    /// One for each thread that may park: waking one wakes that one.
+    parking: Box<[Condvar]>,
+    waker: Waker,
+}
+
+struct State<Q> {
+    /// The queue, while nobody holds a turn.
+    queue: Option<Q>,
+    /// Threads that parked, the latest on top.
+    parked: Vec<usize>,
+    /// Threads picked from the stack that have not yet run.
+    woken: Vec<bool>,
+    closed: bool,
+}
+
+/// The right to dequeue from a queue. Given up by [`notify`](Turn::notify); dropping it (in a
+/// panic, say) gives it up too.
+pub struct Turn<'a, Q> {
+    turns: &'a Turns<Q>,
+    /// Always there until the turn is given up.
+    queue: Option<Q>,
+}
+
+impl<Q: CompletionQueue> Turns<Q> {
+    /// For up to `threads` threads.
+    pub fn new(queue: Q, threads: usize) -> Self {
+        let waker = queue.waker();
+        Self {
+            state: Mutex::new(State {
+                queue: Some(queue),
+                parked: Vec::with_capacity(threads),
+                woken: vec![false; threads],
+                closed: false,
+            }),
+            parking: (0..threads).map(|_| Condvar::new()).collect(),
+            waker,
+        }
+    }
+
+    /// Waits for the turn and then for the queue to have something. `None`: closed.
+    ///
+    /// `thread` is the caller's own number, below the number given to [`Turns::new`].
+    ///
+    /// # Errors
+    /// What the queue's wait answered. The turn is given up.
+    pub fn take(&self, thread: usize, counters: &Counters) -> io::Result<Option<Turn<'_, Q>>> {
+        let mut state = self.lock();
+        let queue = loop {
+            if state.closed {
+                return Ok(None);
+            }
+            if let Some(queue) = state.queue.take() {
+                break queue;
+            }
+            state.parked.push(thread);
+            state.woken[thread] = false;
+            counters.parks.one();
+            while !state.woken[thread] && !state.closed {
+                state = self.parking[thread].wait(state).unwrap_or_else(|e| e.into_inner());
+            }
+        };
+        drop(state);
+        Turn { turns: self, queue: Some(queue) }.wait(counters)
+    }
+
+    /// Lets every thread return from [`take`](Self::take) with `None`.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        for place in &self.parking {
+            place.notify_all();
+        }
+        self.waker.wake();
+    }
+
+    /// The queue, once closed and given up by every thread.
+    pub fn into_queue(self) -> Option<Q> {
+        self.state.into_inner().unwrap_or_else(|e| e.into_inner()).queue
+    }
+
+    /// How many threads are parked.
+    pub fn parked(&self) -> usize {
+        self.lock().parked.len()
+    }
+}
+
+impl<Q> Turns<Q> {
+    fn lock(&self) -> MutexGuard<'_, State<Q>> {
+        // Nothing that runs under the lock can panic half way through a change.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn give_up(&self, queue: Q) {
+        let mut state = self.lock();
+        debug_assert!(state.queue.is_none(), "two turns for one queue");
+        state.queue = Some(queue);
+        if let Some(thread) = state.parked.pop() {
+            state.woken[thread] = true;
+            drop(state);
+            self.parking[thread].notify_one();
+        }
+    }
+}
+
+impl<'a, Q: CompletionQueue> Turn<'a, Q> {
+    /// The queue, for as long as the turn lasts.
+    #[inline]
+    pub fn queue(&mut self) -> &mut Q {
+        self.queue.as_mut().expect("held until the turn is given up")
+    }
+
+    /// Gives the turn up: the thread that parked last gets the queue, at once if it is not
+    /// empty. Notifying twice does not compile.
+    pub fn notify(self, counters: &Counters) {
+        counters.notifies.one();
+    }
+
+    /// Notifies and waits for the next delivery in one step. The thread that waits last is
+    /// woken first, and that is this one: so it keeps the queue and waits in it, and the parked
+    /// threads sleep on. `None`: closed.
+    ///
+    /// # Errors
+    /// What the queue's wait answered. The turn is given up.
+    pub fn wait(mut self, counters: &Counters) -> io::Result<Option<Turn<'a, Q>>> {
+        loop {
+            if self.turns.lock().closed {
+                return Ok(None);
+            }
+            counters.waits.one();
+            if self.queue().wait(1, None, counters)? == Woken::Ready {
+                return Ok(Some(self));
+            }
+        }
+    }
+}
+
+impl<Q> Drop for Turn<'_, Q> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take() {
+            self.turns.give_up(queue);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Plain datagram sockets: what every operating system has had for decades.
+//!
+//! What a file for an operating system must supply: `Native` (open, local address, sizes
+//! obtained, receive one, send one, end receiving) and `Headers` (the reusable
+//! message headers behind [`DatagramSocket::receive_many`] and
+//! [`DatagramSocket::send_many`]).
+//!
+//! Not guaranteed: that batches are one system call (see [`BATCHES_IN_ONE_CALL`]); that
+//! the local address of a datagram is known (only where asked for).
+
+#[cfg(target_os = "linux")]
+#[path = "linux.rs"]
+mod native;
+#[cfg(windows)]
+#[path = "windows.rs"]
+mod native;
+
+use crate::{Error, counters::Counters};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+pub use native::{BATCHES_IN_ONE_CALL, Headers};
+
+/// What is asked of a socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Size of the receive buffer in bytes as given to SO_RCVBUF; `None` for the system's.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's.
+    pub send_buffer_bytes: Option<usize>,
+    /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
+    pub reuse_port: bool,
+    /// Ask for the address that each datagram was sent to (IP_PKTINFO).
+    pub local_address: bool,
+    /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
+    pub receive_time: bool,
+}
+
+/// Where to receive, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Address and port; port 0 for one of the system's choice.
+    pub address: SocketAddr,
+    /// What is asked of the socket.
+    pub options: SocketOptions,
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, options: SocketOptions::default() }
+    }
+}
+
+/// One datagram that arrived: all but its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// The address it was sent to, where asked for.
+    pub local: Option<IpAddr>,
+    /// Whether the datagram was longer than the buffer, and its end is lost.
+    pub truncated: bool,
+    /// When the kernel received it, since the Unix epoch, where asked for.
+    pub at: Option<Duration>,
+}
+
+/// Whether a call may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Wait until there is at least one datagram, or receiving was ended.
+    Wait,
+    /// Return at once.
+    Try,
+}
+
+/// A bound UDP socket, shared freely between threads.
+#[derive(Debug, Clone)]
+pub struct DatagramSocket {
+    native: Arc<native::Native>,
+    local_address: SocketAddr,
+}
+
+impl DatagramSocket {
+    /// Opens and binds a socket.
+    ///
+    /// # Errors
+    /// [`Error::Bind`] with the address and the system's answer; [`Error::Io`] if an option
+    /// is refused.
+    pub fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
+        let native = native::Native::open(endpoint)?;
+        let local_address =
+            native.local_address().map_err(|e| Error::io("reading the socket's address", e))?;
+        Ok(Self { native: Arc::new(native), local_address })
+    }
+
+    /// The address it is bound to.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// Size of the receive buffer as the system reports it, in bytes (Linux doubles what
+    /// was asked for, to cover its own bookkeeping).
+    pub fn receive_buffer_bytes(&self) -> io::Result<usize> {
+        self.native.receive_buffer_bytes()
+    }
+
+    /// The operating system's own socket, for providers.
+    pub fn native(&self) -> &native::Native {
+        &self.native
+    }
+
+    /// Receives one datagram. `Ok(None)`: nothing there ([`Mode::Try`]), or receiving was
+    /// ended ([`Mode::Wait`]).
+    ///
+    /// # Errors
+    /// What the operating system answered; a datagram that is too long is not an error.
+    #[inline]
+    pub fn receive(
+        &self,
+        buffer: &mut [u8],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<Arrival>> {
+        self.native.receive(buffer, mode, counters)
+    }
+
+    /// Receives up to one datagram into each buffer, as many as are there, and at most as
+    /// many as `headers` holds. With [`Mode::Wait`] it waits for the first, and only for
+    /// that. Returns how many; `headers.arrival(i)` tells of each. 0 means what `None` means
+    /// in [`receive`](Self::receive).
+    ///
+    /// # Errors
+    /// What the operating system answered, if not even one datagram came.
+    #[inline]
+    pub fn receive_many<B: AsMut<[u8]>>(
+        &self,
+        headers: &mut Headers,
+        buffers: &mut [B],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        headers.receive(&self.native, buffers, mode, counters)
+    }
+
+    /// Sends one datagram.
+    ///
+    /// # Errors
+    /// What the operating system answered; would-block if the send buffer is full.
+    #[inline]
+    pub fn send(&self, bytes: &[u8], to: &SocketAddr, counters: &Counters) -> io::Result<()> {
+        self.native.send(bytes, to, counters)
+    }
+
+    /// Sends datagrams in order, at most as many as `headers` holds, and returns how many
+    /// were taken.
+    ///
+    /// # Errors
+    /// What the operating system answered, if not even one was taken.
+    #[inline]
+    pub fn send_many<B: AsRef<[u8]>>(
+        &self,
+        headers: &mut Headers,
+        datagrams: &[(B, SocketAddr)],
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        headers.send(&self.native, datagrams, counters)
+    }
+
+    /// Ends receiving for good: whoever waits returns with nothing, and so does every later
+    /// wait. Datagrams not yet received may be lost.
+    pub fn end_receiving(&self) {
+        self.native.end_receiving(self.local_address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+
+    fn bind(options: SocketOptions) -> DatagramSocket {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        DatagramSocket::bind(&Endpoint { address, options }).unwrap()
+    }
+
+    #[test]
+    fn one_datagram_with_its_source_and_truncation() {
+        let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for sent in [&b"hello"[..], b"", b"longer than eight"] {
+            peer.send_to(sent, socket.local_address()).unwrap();
+            let mut buffer = [0; 8];
+            let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+            let kept = sent.len().min(8);
+            assert_eq!(got.from, peer.local_addr().unwrap());
+            assert_eq!((got.len, got.truncated), (kept, sent.len() > 8));
+            assert_eq!(&buffer[..kept], &sent[..kept]);
+        }
+        assert!(socket.receive(&mut [0; 8], Mode::Try, &counters).unwrap().is_none());
+        assert!(counters.kernel_entries.get() >= 4);
+    }
+
+    #[test]
+    fn batches_keep_order_and_sources() {
+        let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+        let peers: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        for i in 0..30u8 {
+            let bytes = vec![i; i as usize % 5];
+            peers[i as usize % 3].send_to(&bytes, socket.local_address()).unwrap();
+        }
+        let mut headers = Headers::new(16);
+        let mut buffers: Vec<_> = (0..16).map(|_| vec![0u8; 4]).collect();
+        let mut next = 0u8;
+        while next < 30 {
+            let n = socket.receive_many(&mut headers, &mut buffers, Mode::Wait, &counters).unwrap();
+            assert!((1..=16).contains(&n));
+            for (i, buffer) in buffers.iter().enumerate().take(n) {
+                let got = headers.arrival(i);
+                assert_eq!(got.from, peers[next as usize % 3].local_addr().unwrap());
+                assert_eq!(got.len, next as usize % 5);
+                assert!(buffer[..got.len].iter().all(|&byte| byte == next));
+                next += 1;
+            }
+        }
+        assert_eq!(
+            socket.receive_many(&mut headers, &mut buffers, Mode::Try, &counters).unwrap(),
+            0
+        );
+    }
+
+    #[test]
+    fn sends_singly_and_in_batches() {
+        let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = peer.local_addr().unwrap();
+        socket.send(b"single", &to, &counters).unwrap();
+        let batch: Vec<_> = (0..10u8).map(|i| (vec![i; 3], to)).collect();
+        let mut headers = Headers::new(4);
+        let mut sent = 0;
+        while sent < batch.len() {
+            sent += socket.send_many(&mut headers, &batch[sent..], &counters).unwrap();
+        }
+        let mut buffer = [0; 16];
+        assert_eq!(peer.recv_from(&mut buffer).unwrap(), (6, socket.local_address()));
+        for i in 0..10u8 {
+            assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+            assert_eq!(buffer[..3], [i; 3]);
+        }
+    }
+
+    #[test]
+    fn ending_wakes_every_waiter_and_lasts() {
+        let socket = bind(SocketOptions::default());
+        let waiters: Vec<_> = (0..4)
+            .map(|i| {
+                let socket = socket.clone();
+                std::thread::spawn(move || {
+                    let counters = Counters::default();
+                    if i % 2 == 0 {
+                        return socket
+                            .receive(&mut [0; 8], Mode::Wait, &counters)
+                            .unwrap()
+                            .is_none();
+                    }
+                    let mut buffers = [[0u8; 8]; 4];
+                    let mut headers = Headers::new(4);
+                    socket.receive_many(&mut headers, &mut buffers, Mode::Wait, &counters).unwrap()
+                        == 0
+                })
+            })
+            .collect();
+        socket.end_receiving();
+        for waiter in waiters {
+            assert!(waiter.join().unwrap());
+        }
+        assert!(socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_address_in_use_is_named() {
+        let socket = bind(SocketOptions::default());
+        let error = DatagramSocket::bind(&socket.local_address().into()).unwrap_err().to_string();
+        assert!(error.contains(&socket.local_address().to_string()), "{error}");
+        assert!(error.contains("choose another port"), "{error}");
+    }
+
+    #[test]
+    fn ipv6_sources_are_told() {
+        let address = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        let socket = DatagramSocket::bind(&address.into()).unwrap();
+        let peer = UdpSocket::bind("[::1]:0").unwrap();
+        peer.send_to(b"six", socket.local_address()).unwrap();
+        let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
+        assert_eq!((got.len, got.from), (3, peer.local_addr().unwrap()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn local_address_and_receive_time_where_asked() {
+        let options =
+            SocketOptions { local_address: true, receive_time: true, ..SocketOptions::default() };
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let socket = DatagramSocket::bind(&Endpoint { address, options }).unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.send_to(b"x", ("127.0.0.2", socket.local_address().port())).unwrap();
+        let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
+        assert_eq!(got.local, Some(Ipv4Addr::new(127, 0, 0, 2).into()));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        assert!(now.abs_diff(got.at.unwrap()) < Duration::from_secs(60));
+    }
+}

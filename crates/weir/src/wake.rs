@@ -1,0 +1,26 @@
+//! Ending somebody's wait from another thread.
+
+use std::{fmt, sync::Arc};
+
+/// Ends a wait, now or the next one. Cheap to clone; may be used from any thread, also
+/// after what it woke has gone.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    /// A waker that calls `wake`, which must not block and may be called too often.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+
+    /// Ends the wait.
+    pub fn wake(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waker")
+    }
+}
