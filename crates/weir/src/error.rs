@@ -62,6 +62,14 @@ pub enum Error {
         /// What it panicked with, if that was text.
         message: String,
     },
+    /// A thread of the server panicked outside the handler: an error in weir.
+    #[error("thread {thread} panicked outside the handler, which is an error in weir: {message}")]
+    ThreadPanicked {
+        /// Index of the server's thread.
+        thread: usize,
+        /// What it panicked with, if that was text.
+        message: String,
+    },
 }
 
 impl Error {

@@ -2,10 +2,13 @@
 
 pub mod counters;
 pub mod error;
+pub mod limits;
 pub mod memory;
+pub mod options;
 pub mod rio;
 pub mod socket;
 mod sync;
+pub mod udp;
 pub mod wake;
 
 pub use error::{Error, Unavailable};

@@ -22,7 +22,11 @@
 //! returned [`Woken::Ready`] is followed by a dequeue that brings something; that `Sent`
 //! completions come in order with `Received` ones.
 
+mod choice;
 pub mod turn;
+
+pub(crate) use choice::with_provider;
+pub use choice::{AboutProvider, Choice};
 
 use crate::{
     Error, Unavailable,

@@ -96,9 +96,9 @@ impl<Q: CompletionQueue> Turns<Q> {
         self.waker.wake();
     }
 
-    /// The queue, once closed and given up by every thread.
-    pub fn into_queue(self) -> Option<Q> {
-        self.state.into_inner().unwrap_or_else(|e| e.into_inner()).queue
+    /// The queue, to be stopped, once closed and given up by every thread.
+    pub fn take_back(&self) -> Option<Q> {
+        self.lock().queue.take()
     }
 
     /// How many threads are parked.

@@ -412,20 +412,21 @@ impl Headers {
         unsafe { arrival(&header.msg_hdr, header.msg_len as usize) }
     }
 
-    pub(super) fn send<B: AsRef<[u8]>>(
+    pub(super) fn send<'a>(
         &mut self,
         native: &Native,
-        datagrams: &[(B, SocketAddr)],
+        count: usize,
+        mut datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
         counters: &Counters,
     ) -> io::Result<usize> {
         self.received = 0;
-        let count = datagrams.len().min(self.headers.len());
-        for (i, (bytes, to)) in datagrams.iter().take(count).enumerate() {
-            let bytes = bytes.as_ref();
+        let count = count.min(self.headers.len());
+        for i in 0..count {
+            let (bytes, to) = datagram(i);
             self.vectors[i] =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             let mut header = header(&mut self.vectors[i], &mut self.names[i], None);
-            let (name, length) = encode(to);
+            let (name, length) = encode(&to);
             // SAFETY: a Name is smaller than the storage it is written to.
             unsafe { self.names[i].as_mut_ptr().cast::<Name>().write_unaligned(name) };
             header.msg_namelen = length;
@@ -433,7 +434,7 @@ impl Headers {
         }
         loop {
             counters.kernel_entries.one();
-            // SAFETY: as in `receive`; the kernel only reads the caller's bytes.
+            // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
             let n = unsafe {
                 libc::sendmmsg(
                     native.fd(),

@@ -157,19 +157,20 @@ impl DatagramSocket {
         self.native.send(bytes, to, counters)
     }
 
-    /// Sends datagrams in order, at most as many as `headers` holds, and returns how many
-    /// were taken.
+    /// Sends `count` datagrams in order, but at most as many as `headers` holds, and returns
+    /// how many were taken. `datagram(i)` gives the bytes and the address of each.
     ///
     /// # Errors
     /// What the operating system answered, if not even one was taken.
     #[inline]
-    pub fn send_many<B: AsRef<[u8]>>(
+    pub fn send_many<'a>(
         &self,
         headers: &mut Headers,
-        datagrams: &[(B, SocketAddr)],
+        count: usize,
+        datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
         counters: &Counters,
     ) -> io::Result<usize> {
-        headers.send(&self.native, datagrams, counters)
+        headers.send(&self.native, count, datagram, counters)
     }
 
     /// Ends receiving for good: whoever waits returns with nothing, and so does every later
@@ -244,7 +245,8 @@ mod tests {
         let mut headers = Headers::new(4);
         let mut sent = 0;
         while sent < batch.len() {
-            sent += socket.send_many(&mut headers, &batch[sent..], &counters).unwrap();
+            let next = |i: usize| (&batch[sent + i].0[..], batch[sent + i].1);
+            sent += socket.send_many(&mut headers, batch.len() - sent, next, &counters).unwrap();
         }
         let mut buffer = [0; 16];
         assert_eq!(peer.recv_from(&mut buffer).unwrap(), (6, socket.local_address()));

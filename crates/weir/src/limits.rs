@@ -1,0 +1,30 @@
+//! Limits that every server has, whatever its design.
+
+/// What a server may send, and how much it holds back for it. The default is a sink: a
+/// server answers only where that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Replies that may be outstanding at a time; 0 makes the server a sink.
+    pub replies_outstanding: u32,
+    /// Bytes of reply allowed for each 100 bytes received in a datagram. 100 by default, so
+    /// that nobody can use the server to flood a third with more than he sends himself.
+    pub reply_percent: u32,
+    /// Replies per second over all threads; `None` for no such limit.
+    pub replies_per_s: Option<u64>,
+}
+
+impl Limits {
+    /// No replies.
+    pub const SINK: Self = Self { replies_outstanding: 0, reply_percent: 100, replies_per_s: None };
+
+    /// Replies no larger than what was received, at most `per_s` of them a second.
+    pub const fn echo(per_s: u64) -> Self {
+        Self { replies_outstanding: 1024, reply_percent: 100, replies_per_s: Some(per_s) }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::SINK
+    }
+}

@@ -1,0 +1,228 @@
+//! Options of a design: one declaration gives the typed struct, the names, the help and the
+//! checks.
+//!
+//! ```
+//! use weir::{options::Options, udp::RioHybrid};
+//! let mut options = RioHybrid { threads: 2, ..RioHybrid::default() };
+//! options.set("threshold", "500").unwrap();
+//! assert!(options.set("threads", "0").unwrap_err().to_string().contains("1 to 256"));
+//! ```
+
+use crate::Error;
+use std::{fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
+
+/// What is known of an option before it has a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptionInfo {
+    /// Its name, as on a command line: `dequeue-max`.
+    pub name: String,
+    /// What it does.
+    pub help: &'static str,
+    /// Its default value.
+    pub default: String,
+    /// The values it accepts.
+    pub accepts: String,
+}
+
+/// A set of options with names.
+pub trait Options: Default + Clone + Send + 'static {
+    /// Every option, in the order of declaration.
+    fn known() -> Vec<OptionInfo>;
+
+    /// Sets an option by its name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] and [`Error::Option`], with the names or values that are right.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error>;
+
+    /// Checks every value against its limits.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for the first value that is out of its limits.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Every option with its value.
+    fn values(&self) -> Vec<(String, String)>;
+
+    /// Sets options from words like `--threads 2 --threshold=500`.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set); also for a word that is no option and an option without value.
+    fn set_all<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        set_all(words.into_iter(), |name, value| self.set(name, value))
+    }
+}
+
+/// Splits words like `--threads 2 --threshold=500` into names and values for `set`.
+pub(crate) fn set_all<'a>(
+    mut words: impl Iterator<Item = &'a str>,
+    mut set: impl FnMut(&str, &str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix("--") else {
+            return Err(Error::Option {
+                name: word.into(),
+                problem: "an option begins with two dashes, as in --threads 2".into(),
+            });
+        };
+        match option.split_once('=') {
+            Some((name, value)) => set(name, value)?,
+            None => {
+                let value = words.next().ok_or_else(|| Error::Option {
+                    name: option.into(),
+                    problem: "its value is missing".into(),
+                })?;
+                set(option, value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The limits of an option's values.
+pub trait Limit<T> {
+    /// Whether a value lies within.
+    fn allows(&self, value: &T) -> bool;
+    /// The values allowed, in words.
+    fn text(&self) -> String;
+}
+
+impl<T: PartialOrd + Display> Limit<T> for RangeInclusive<T> {
+    fn allows(&self, value: &T) -> bool {
+        self.contains(value)
+    }
+
+    fn text(&self) -> String {
+        format!("{} to {}", self.start(), self.end())
+    }
+}
+
+/// A limit in microseconds for an option that is a time.
+pub struct Microseconds(pub RangeInclusive<u64>);
+
+impl Limit<MicrosecondsValue> for Microseconds {
+    fn allows(&self, value: &MicrosecondsValue) -> bool {
+        self.0.contains(&value.0)
+    }
+
+    fn text(&self) -> String {
+        format!("{} to {} microseconds", self.0.start(), self.0.end())
+    }
+}
+
+/// A time in microseconds, as an option's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicrosecondsValue(pub u64);
+
+impl MicrosecondsValue {
+    /// As a duration.
+    pub fn duration(self) -> Duration {
+        Duration::from_micros(self.0)
+    }
+}
+
+impl FromStr for MicrosecondsValue {
+    type Err = std::num::ParseIntError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.strip_suffix("us").unwrap_or(text).parse().map(Self)
+    }
+}
+
+impl Display for MicrosecondsValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// No limit beyond what the type can hold.
+pub struct Named(pub &'static [&'static str]);
+
+impl<T> Limit<T> for Named {
+    fn allows(&self, _value: &T) -> bool {
+        true
+    }
+
+    fn text(&self) -> String {
+        self.0.join(", ")
+    }
+}
+
+#[doc(hidden)]
+pub fn parse<T: FromStr>(name: &str, value: &str, limit: &impl Limit<T>) -> Result<T, Error> {
+    let wrong = || Error::Option {
+        name: name.into(),
+        problem: format!("{value:?} is not allowed; allowed: {}", limit.text()),
+    };
+    let value = value.parse().map_err(|_| wrong())?;
+    if limit.allows(&value) { Ok(value) } else { Err(wrong()) }
+}
+
+#[doc(hidden)]
+pub fn check<T: Display>(name: &str, value: &T, limit: &impl Limit<T>) -> Result<(), Error> {
+    if limit.allows(value) {
+        return Ok(());
+    }
+    let problem = format!("{value} is not allowed; allowed: {}", limit.text());
+    Err(Error::Option { name: name.into(), problem })
+}
+
+/// Declares a struct of options: for each a doc comment, a name, a type, a default and a
+/// limit. `relations` names a function that checks options against each other.
+macro_rules! options {
+    (
+        $(#[$meta:meta])*
+        pub struct $Name:ident $(with $relations:path)? {
+            $($(#[doc = $help:literal])+ $field:ident: $Type:ty = $default:expr, $limit:expr;)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $Name {
+            $($(#[doc = $help])+ pub $field: $Type,)*
+        }
+
+        impl Default for $Name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::options::Options for $Name {
+            fn known() -> Vec<$crate::options::OptionInfo> {
+                vec![$($crate::options::OptionInfo {
+                    name: stringify!($field).replace('_', "-"),
+                    help: concat!($($help, "\n"),+).trim(),
+                    default: { let value: $Type = $default; value.to_string() },
+                    accepts: $crate::options::Limit::<$Type>::text(&$limit),
+                },)*]
+            }
+
+            fn set(&mut self, name: &str, value: &str) -> Result<(), $crate::Error> {
+                match name.replace('-', "_").as_str() {
+                    $(stringify!($field) => {
+                        self.$field = $crate::options::parse::<$Type>(name, value, &$limit)?;
+                    })*
+                    _ => return Err($crate::Error::UnknownName {
+                        kind: "option",
+                        name: name.into(),
+                        known: Self::known().into_iter().map(|o| o.name)
+                            .collect::<Vec<_>>().join(", "),
+                    }),
+                }
+                Ok(())
+            }
+
+            fn check(&self) -> Result<(), $crate::Error> {
+                $($crate::options::check::<$Type>(
+                    &stringify!($field).replace('_', "-"), &self.$field, &$limit)?;)*
+                $($relations(self)?;)?
+                Ok(())
+            }
+
+            fn values(&self) -> Vec<(String, String)> {
+                vec![$((stringify!($field).replace('_', "-"), self.$field.to_string()),)*]
+            }
+        }
+    };
+}
+pub(crate) use options;

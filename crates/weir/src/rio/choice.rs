@@ -1,0 +1,111 @@
+//! The table of the providers, and the choice of one by name.
+
+use super::{HandOver, Needs, Provider};
+use crate::{Unavailable, options::Named};
+use std::{fmt, str::FromStr};
+
+/// What a provider is, in a few lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AboutProvider {
+    /// Its name.
+    pub name: &'static str,
+    /// How it works, in one sentence.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub origin: &'static str,
+}
+
+macro_rules! providers {
+    ($($Choice:ident $name:literal: $summary:literal, $origin:literal;)*) => {
+        /// A provider of registered I/O, by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Choice {
+            /// The first of the table that can run here.
+            Auto,
+            $(#[doc = $summary] $Choice,)*
+        }
+
+        impl Choice {
+            /// The names accepted.
+            pub const NAMES: Named = Named(&["auto", $($name),*]);
+
+            /// Every provider, best first.
+            pub const ALL: &[Choice] = &[$(Choice::$Choice),*];
+
+            /// What it is. `Auto` is told as what it stands for here.
+            pub fn about(self) -> AboutProvider {
+                match self.resolve() {
+                    $(Choice::$Choice => AboutProvider {
+                        name: $name, summary: $summary, origin: $origin },)*
+                    Choice::Auto => unreachable!("resolved above"),
+                }
+            }
+        }
+
+        impl fmt::Display for Choice {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { Choice::Auto => "auto", $(Choice::$Choice => $name),* })
+            }
+        }
+
+        impl FromStr for Choice {
+            type Err = ();
+            fn from_str(name: &str) -> Result<Self, ()> {
+                match name {
+                    "auto" => Ok(Choice::Auto),
+                    $($name => Ok(Choice::$Choice),)*
+                    _ => Err(()),
+                }
+            }
+        }
+    };
+}
+
+providers! {
+    Uring "uring":
+        "io_uring: a ring of buffers under one multishot receive; an empty dequeue enters the kernel",
+        "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1";
+    UringInterrupt "uring-interrupt":
+        "io_uring, with the kernel's work done whenever it interrupts the thread",
+        "multishot recvmsg, Linux 6.0";
+    UringSqpoll "uring-sqpoll":
+        "io_uring, with the kernel's work done by a kernel thread that polls",
+        "SQPOLL, Linux 5.1; multishot recvmsg, Linux 6.0";
+    Batch "batch":
+        "plain sockets: slices wait in user space and a dequeue is one batched receive",
+        "recvmmsg(2), Linux 2.6.33; plain receives on other systems";
+}
+
+impl Choice {
+    /// What `Auto` stands for here: the first that can run.
+    pub fn resolve(self) -> Choice {
+        match self {
+            Choice::Auto => Self::ALL
+                .iter()
+                .copied()
+                .find(|choice| choice.availability().is_ok())
+                .unwrap_or(Choice::Batch),
+            chosen => chosen,
+        }
+    }
+
+    /// Whether it can run here, by trying.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn availability(self) -> Result<(), Unavailable> {
+        // Small needs: what is asked is whether it runs at all.
+        let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1 };
+        with_provider!(self, |provider| Provider::<HandOver>::layout(&provider, &needs).map(drop))
+    }
+}
+
+/// Calls `$body` with the provider that `$choice` names, as `$provider`: once compiled for
+/// each. Where a provider cannot even be compiled, the result is `Unavailable`.
+macro_rules! with_provider {
+    ($choice:expr, |$provider:ident| $body:expr) => {{
+        let missing = $crate::rio::Choice::resolve($choice);
+        Err($crate::Unavailable::new(format!("provider {missing}"), "not built yet").into())
+    }};
+}
+pub(crate) use with_provider;

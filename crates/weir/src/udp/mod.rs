@@ -1,0 +1,188 @@
+//! UDP servers: one API over every design.
+//!
+//! ```
+//! use weir::udp::{Blocking, Datagram, Replies, Server};
+//!
+//! let server = Server::bind("127.0.0.1:0".parse().unwrap())
+//!     .start(Blocking::default(), |_thread| {
+//!         let mut bytes = 0;
+//!         move |datagram: Datagram<'_>, _: &mut Replies<'_>| bytes += datagram.bytes.len()
+//!     })
+//!     .unwrap();
+//! std::net::UdpSocket::bind("127.0.0.1:0").unwrap()
+//!     .send_to(b"hello", server.local_addresses()[0])
+//!     .unwrap();
+//! # while server.counters()[0].datagrams == 0 { std::thread::yield_now(); }
+//! let report = server.stop();
+//! assert!(report.failure.is_none());
+//! assert_eq!(report.total().datagrams, 1);
+//! ```
+//!
+//! A design is chosen by its type, as above, or by its name, as in
+//! `AnyDesign::parse("rio-hybrid --threads 2")`.
+//!
+//! Each design is one file, with the same functions in the same order: `ABOUT`, its options,
+//! `start` (everything that can fail, before a thread runs), the thread's own loop, and what it
+//! does with a batch. Adding a design is adding a file and a line in the table below.
+
+mod handler;
+mod job;
+mod rio_frame;
+mod running;
+mod server;
+
+pub use handler::{Datagram, Handler, Refused, Replies};
+pub use job::{Job, Worker};
+pub use running::{Final, Running, Slices, ThreadFinal};
+pub use server::Server;
+
+use crate::{
+    Error, Unavailable,
+    options::{OptionInfo, Options},
+};
+
+/// What a design is, in a few lines.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// How it works, in one sentence.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub origin: &'static str,
+    /// The contract it stands on: `socket`, `epoll`, `port` or `rio`.
+    pub contract: Contract,
+}
+
+/// What a design stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contract {
+    /// Plain sockets ([`crate::socket`]).
+    Socket,
+    /// Readiness by epoll ([`crate::readiness`]).
+    Epoll,
+    /// A completion port ([`crate::port`]).
+    Port,
+    /// Registered I/O ([`crate::rio`]), on any of its providers.
+    Rio,
+}
+
+/// One way for a UDP server to do its I/O.
+pub trait Design: Options {
+    /// What it is.
+    const ABOUT: About;
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Whatever fails before the server runs, with its cause and what to do.
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error>;
+
+    /// Whether it can run here, by trying.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn availability(&self) -> Result<(), Unavailable>;
+}
+
+macro_rules! designs {
+    ($($file:ident::$Design:ident,)*) => {
+        $(mod $file; pub use $file::$Design;)*
+
+        /// Any design, with its options: what a name is turned into.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum AnyDesign {
+            $(#[doc = concat!("See [`", stringify!($Design), "`].")] $Design($Design),)*
+        }
+
+        /// Every design with its defaults, in the order of the table.
+        pub fn designs() -> Vec<AnyDesign> {
+            vec![$(AnyDesign::$Design($Design::default()),)*]
+        }
+
+        impl AnyDesign {
+            /// What it is.
+            pub fn about(&self) -> About {
+                match self { $(Self::$Design(_) => $Design::ABOUT,)* }
+            }
+
+            /// Its options.
+            pub fn known_options(&self) -> Vec<OptionInfo> {
+                match self { $(Self::$Design(_) => $Design::known(),)* }
+            }
+
+            /// Sets an option by its name.
+            ///
+            /// # Errors
+            /// [`Error::UnknownName`] and [`Error::Option`].
+            pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+                match self { $(Self::$Design(design) => design.set(name, value),)* }
+            }
+
+            /// Its options with their values.
+            pub fn values(&self) -> Vec<(String, String)> {
+                match self { $(Self::$Design(design) => design.values(),)* }
+            }
+
+            /// Checks its options.
+            ///
+            /// # Errors
+            /// [`Error::Option`] for the first that is out of its limits.
+            pub fn check(&self) -> Result<(), Error> {
+                match self { $(Self::$Design(design) => design.check(),)* }
+            }
+
+            /// Whether it can run here, by trying.
+            ///
+            /// # Errors
+            /// Why it cannot.
+            pub fn availability(&self) -> Result<(), Unavailable> {
+                match self { $(Self::$Design(design) => design.availability(),)* }
+            }
+
+            pub(crate) fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+                match self { $(Self::$Design(design) => design.start(job),)* }
+            }
+        }
+
+        $(impl From<$Design> for AnyDesign {
+            fn from(design: $Design) -> Self {
+                Self::$Design(design)
+            }
+        })*
+    };
+}
+
+designs! {
+    blocking::Blocking,
+    blocking_batch::BlockingBatch,
+    rio_polled::RioPolled,
+    rio_event::RioEvent,
+    rio_hybrid::RioHybrid,
+}
+
+impl AnyDesign {
+    /// A design from its name and options, as in `rio-hybrid --threads 2`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the names there are; [`Error::Option`].
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let mut design = designs()
+            .into_iter()
+            .find(|design| design.about().name == name)
+            .ok_or_else(|| Error::UnknownName {
+                kind: "design",
+                name: name.into(),
+                known: designs().iter().map(|d| d.about().name).collect::<Vec<_>>().join(", "),
+            })?;
+        design.set_all(words)?;
+        design.check()?;
+        Ok(design)
+    }
+
+    fn set_all<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+        crate::options::set_all(words, |name, value| self.set(name, value))
+    }
+}

@@ -1,0 +1,93 @@
+//! `rio-event`: one thread asks to be told, waits, and takes what has come.
+//!
+//! The plainest use of registered I/O: notify, wait, dequeue, handle. Receives are posted
+//! without a call, and one wait brings everything that came meanwhile, so the faster the
+//! datagrams come the less each of them costs. When they come slowly each costs a sleep
+//! and a wake-up, as in every design that waits.
+//!
+//! Origin: the "RIO event" server of Holgate's study (2011).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_frame::{self, Ready},
+};
+use crate::{
+    Error, Unavailable,
+    options::options,
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, Started, with_provider},
+};
+
+options! {
+    /// Options of the design `rio-event`.
+    pub struct RioEvent {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Receives posted at a time.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+    }
+}
+
+impl Design for RioEvent {
+    const ABOUT: About = About {
+        name: "rio-event",
+        summary: "one thread waits for registered I/O to complete and takes all that has come",
+        origin: "RIO event, Holgate 2011",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        self.provider.availability()
+    }
+}
+
+impl RioEvent {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H: Handler, P: Provider<OneThread>>(
+        self,
+        mut job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
+        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        job.spawn(1, move |worker| run(worker, &provider, ready))?;
+        job.run()
+    }
+}
+
+fn run<H: Handler, P: Provider<OneThread>>(
+    worker: &mut Worker<H>,
+    provider: &P,
+    ready: Ready<P::Opened>,
+) -> Result<(), Error> {
+    let Ready { region, opened, needs } = ready;
+    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
+    rio_frame::announce(worker, &granted, Some(completions.waker()));
+    let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
+        let mut batch = Batch::new(needs.per_dequeue as usize);
+        while !worker.stopping() {
+            worker.counters.notifies.one();
+            worker.counters.waits.one();
+            completions
+                .wait(1, None, &worker.counters)
+                .map_err(|e| Error::io("waiting for completions", e))?;
+            let received = completions
+                .dequeue(&mut batch, &worker.counters)
+                .map_err(|e| Error::io("dequeuing completions", e))?;
+            worker.counters.dequeued(received);
+            if !batch.is_empty() {
+                rio_frame::handle(worker, &mut batch, &region, &mut requests)?;
+            }
+        }
+        Ok(())
+    });
+    rio_frame::stop(worker, &region, completions, requests);
+    result
+}

@@ -1,0 +1,197 @@
+//! What the registered-I/O designs share: opening the queues, what becomes of a completion,
+//! and giving everything back.
+
+use super::{Handler, Job, Slices, Worker};
+use crate::{
+    Error,
+    memory::{Region, Slice},
+    rio::{
+        Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
+        Threading,
+    },
+    wake::Waker,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long a stop waits for the kernel to give slices back.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Registered memory, and queues that are not started yet.
+pub(super) struct Ready<O> {
+    pub(super) region: Arc<Region>,
+    pub(super) opened: O,
+    pub(super) needs: Needs,
+}
+
+/// Makes the region as the provider wants it cut, and opens the queues.
+pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
+    job: &mut Job<H>,
+    provider: &P,
+    outstanding: u32,
+    per_dequeue: u32,
+) -> Result<Ready<P::Opened>, Error> {
+    let sends = job.limits.replies_outstanding;
+    let needs = Needs { payload: job.payload_bytes, receives: outstanding, sends, per_dequeue };
+    let layout = provider.layout(&needs)?;
+    let region = Region::new(layout, outstanding.saturating_add(sends), job.region)?;
+    let opened = provider.open(&job.endpoints, &region, &needs)?;
+    job.bound(opened.local_addresses());
+    let memory = region.obtained();
+    job.state("registered-bytes", memory.bytes);
+    job.state("page-bytes", memory.page_bytes);
+    Ok(Ready { region, opened, needs })
+}
+
+/// Says that the thread has started, what the provider granted, and how to end its waits.
+pub(super) fn announce<H: Handler>(
+    worker: &mut Worker<H>,
+    granted: &[(&'static str, String)],
+    waker: Option<Waker>,
+) {
+    for (name, value) in granted {
+        worker.state(name, value);
+    }
+    worker.ready(waker);
+}
+
+/// Posts the first receives: as many as are to be outstanding, shared among the sockets.
+pub(super) fn post_all<H: Handler, Q: RequestQueue>(
+    worker: &Worker<H>,
+    region: &Arc<Region>,
+    needs: &Needs,
+    requests: &mut [Q],
+) -> Result<(), Error> {
+    let sockets = requests.len();
+    for n in 0..needs.receives as usize {
+        let Some(slice) = region.take() else { break };
+        if requests[n % sockets].receive(slice).is_err() {
+            break; // the provider's own limit, which it states
+        }
+        worker.counters.posts.one();
+    }
+    commit(worker, requests)
+}
+
+/// Makes everything posted known to the kernel.
+#[inline]
+pub(super) fn commit<H: Handler, Q: RequestQueue>(
+    worker: &Worker<H>,
+    requests: &mut [Q],
+) -> Result<(), Error> {
+    for queue in requests {
+        queue.commit(&worker.counters).map_err(|e| Error::io("posting requests", e))?;
+    }
+    Ok(())
+}
+
+/// What to do with a slice next.
+pub(super) enum Next {
+    Receive { slice: Slice, socket: u32 },
+    Send { slice: Slice, socket: u32, len: usize, to: Peer },
+}
+
+/// Gives a datagram to the handler, or counts what else completed, and says what to do with
+/// the slice.
+#[inline]
+pub(super) fn settle<H: Handler>(
+    worker: &mut Worker<H>,
+    completion: Completion,
+) -> Result<Next, Error> {
+    let Completion { mut slice, socket, outcome } = completion;
+    match outcome {
+        Outcome::Received(arrival) => {
+            if worker.deliver(slice.payload_mut(), &arrival, socket) {
+                let to = Peer { address: arrival.from, local: arrival.local };
+                return Ok(Next::Send { slice, socket, len: arrival.len, to });
+            }
+        }
+        Outcome::Sent(_) => worker.counters.replies.one(),
+        Outcome::Failed(e) => worker.receive_failed(e)?,
+        Outcome::Returned => {}
+    }
+    Ok(Next::Receive { slice, socket })
+}
+
+/// Posts a slice again.
+#[inline]
+pub(super) fn post<H: Handler, Q: RequestQueue>(
+    worker: &Worker<H>,
+    requests: &mut [Q],
+    next: Next,
+) {
+    let (slice, socket) = match next {
+        Next::Receive { slice, socket } => (slice, socket),
+        Next::Send { slice, socket, len, to } => {
+            match requests[socket as usize].send(slice, len, &to) {
+                Ok(()) => return,
+                Err((slice, _)) => {
+                    worker.counters.replies_refused.one();
+                    (slice, socket)
+                }
+            }
+        }
+    };
+    // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
+    if requests[socket as usize].receive(slice).is_ok() {
+        worker.counters.posts.one();
+    }
+}
+
+/// Sends the replies that the handler left, from slices of the pool.
+#[cold]
+pub(super) fn flush<H: Handler, Q: RequestQueue>(
+    worker: &mut Worker<H>,
+    region: &Arc<Region>,
+    requests: &mut [Q],
+) {
+    let mut refused = 0;
+    worker.post_replies(|bytes, to| {
+        let Some(mut slice) = region.take() else {
+            refused += 1;
+            return;
+        };
+        slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
+        if requests[0].send(slice, bytes.len(), to).is_err() {
+            refused += 1;
+        }
+    });
+    worker.counters.replies_refused.add(refused);
+}
+
+/// Handles every completion of a batch and posts its slices again: for designs whose queues
+/// belong to one thread.
+#[inline]
+pub(super) fn handle<H: Handler, Q: RequestQueue>(
+    worker: &mut Worker<H>,
+    batch: &mut Batch,
+    region: &Arc<Region>,
+    requests: &mut [Q],
+) -> Result<(), Error> {
+    for completion in batch.drain() {
+        let next = settle(worker, completion)?;
+        post(worker, requests, next);
+    }
+    worker.batch_end();
+    if worker.has_replies() {
+        flush(worker, region, requests);
+    }
+    commit(worker, requests)
+}
+
+/// Stops the queues and accounts for every slice.
+pub(super) fn stop<H: Handler, Q: CompletionQueue>(
+    worker: &Worker<H>,
+    region: &Arc<Region>,
+    completions: Q,
+    requests: Vec<Q::Rq>,
+) {
+    let stopped = completions.stop(requests, Instant::now() + STOP_TIMEOUT);
+    worker.account(Slices {
+        made: region.count(),
+        returned: region.in_pool(),
+        missing: stopped.missing,
+    });
+}

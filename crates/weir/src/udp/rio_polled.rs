@@ -1,0 +1,91 @@
+//! `rio-polled`: one thread spins on the completion queue of registered I/O.
+//!
+//! It never sleeps, so it answers as fast as the machine can, and it burns a core whether
+//! datagrams come or not. On a provider whose kernel work runs in this thread (io_uring,
+//! deferred) an empty dequeue enters the kernel; on one with a kernel thread it only reads
+//! memory. It fails where cores are scarce: on a core that it shares with the sender it
+//! takes the time that the sender needs.
+//!
+//! Origin: the "RIO polled" server of Holgate's study (2011).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_frame::{self, Ready},
+};
+use crate::{
+    Error, Unavailable,
+    options::options,
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, Started, with_provider},
+};
+
+options! {
+    /// Options of the design `rio-polled`.
+    pub struct RioPolled {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Receives posted at a time.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+    }
+}
+
+impl Design for RioPolled {
+    const ABOUT: About = About {
+        name: "rio-polled",
+        summary: "one thread spins on the completion queue of registered I/O",
+        origin: "RIO polled, Holgate 2011",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        self.provider.availability()
+    }
+}
+
+impl RioPolled {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H: Handler, P: Provider<OneThread>>(
+        self,
+        mut job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
+        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        job.spawn(1, move |worker| run(worker, &provider, ready))?;
+        job.run()
+    }
+}
+
+fn run<H: Handler, P: Provider<OneThread>>(
+    worker: &mut Worker<H>,
+    provider: &P,
+    ready: Ready<P::Opened>,
+) -> Result<(), Error> {
+    let Ready { region, opened, needs } = ready;
+    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
+    rio_frame::announce(worker, &granted, None);
+    let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
+        let mut batch = Batch::new(needs.per_dequeue as usize);
+        while !worker.stopping() {
+            let received = completions
+                .dequeue(&mut batch, &worker.counters)
+                .map_err(|e| Error::io("dequeuing completions", e))?;
+            worker.counters.dequeued(received);
+            if batch.is_empty() {
+                std::hint::spin_loop();
+            } else {
+                rio_frame::handle(worker, &mut batch, &region, &mut requests)?;
+            }
+        }
+        Ok(())
+    });
+    rio_frame::stop(worker, &region, completions, requests);
+    result
+}

@@ -1,0 +1,143 @@
+//! A server that runs, and what is left of it afterwards.
+
+use super::job::{Shared, Thread, lock};
+use crate::{
+    Error,
+    counters::{Counters, Snapshot},
+};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// A server that runs. Dropping it stops it.
+pub struct Running<H> {
+    shared: Arc<Shared>,
+    threads: Vec<Thread<H>>,
+    local_addresses: Vec<SocketAddr>,
+    since: Instant,
+}
+
+/// What is left of a server that was stopped.
+#[derive(Debug)]
+#[must_use = "it says whether the server failed"]
+pub struct Final<H> {
+    /// What each thread counted, with its handler.
+    pub threads: Vec<ThreadFinal<H>>,
+    /// From the start to the stop.
+    pub elapsed: Duration,
+    /// Where the slices are.
+    pub slices: Slices,
+    /// Why the server stopped by itself, if it did.
+    pub failure: Option<Error>,
+}
+
+/// What one thread leaves behind.
+#[derive(Debug)]
+pub struct ThreadFinal<H> {
+    /// Its handler, with its state.
+    pub handler: H,
+    /// What it counted.
+    pub counters: Snapshot,
+}
+
+/// Slices of registered memory at the end: what was made must have returned.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Slices {
+    /// Slices made.
+    pub made: u32,
+    /// Slices back in their pool.
+    pub returned: u32,
+    /// Slices that the kernel did not give back; their memory is leaked on purpose.
+    pub missing: u32,
+}
+
+impl<H> ThreadFinal<H> {
+    pub(super) fn of_current(handler: H, counters: &Counters) -> Self {
+        Self { handler, counters: counters.snapshot() }
+    }
+}
+
+impl<H> Final<H> {
+    /// The counters of all threads, added up.
+    pub fn total(&self) -> Snapshot {
+        let mut total = Snapshot::default();
+        for thread in &self.threads {
+            total.merge(&thread.counters);
+        }
+        total
+    }
+}
+
+impl<H> Running<H> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        threads: Vec<Thread<H>>,
+        local_addresses: Vec<SocketAddr>,
+    ) -> Self {
+        Self { shared, threads, local_addresses, since: Instant::now() }
+    }
+
+    /// The addresses it receives on, in the order asked for.
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.local_addresses
+    }
+
+    /// The settings in effect, asked for and obtained.
+    pub fn effective(&self) -> Vec<(String, String)> {
+        lock(&self.shared.effective).clone()
+    }
+
+    /// The counters of each thread, now.
+    pub fn counters(&self) -> Vec<Snapshot> {
+        self.threads.iter().map(|thread| thread.counters.snapshot()).collect()
+    }
+
+    /// Whether it still runs. A server stops by itself only when it failed.
+    pub fn is_running(&self) -> bool {
+        !self.shared.stopping()
+    }
+
+    /// Changes a tunable value while the server runs.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] if the design has no such tunable, [`Error::Option`] if the
+    /// value is out of its limits.
+    pub fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
+        let tunables = lock(&self.shared.tunables);
+        let Some(tunable) = tunables.iter().find(|tunable| tunable.name == name) else {
+            let names: Vec<_> = tunables.iter().map(|tunable| tunable.name).collect();
+            let known = if names.is_empty() { "none".into() } else { names.join(", ") };
+            return Err(Error::UnknownName { kind: "tunable", name: name.into(), known });
+        };
+        if !(tunable.least..=tunable.most).contains(&value) {
+            let problem =
+                format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
+            return Err(Error::Option { name: name.into(), problem });
+        }
+        tunable.value.store(value, Relaxed);
+        Ok(())
+    }
+
+    /// Stops the server: ends every wait, lets each thread finish its batch, takes every
+    /// slice back.
+    pub fn stop(mut self) -> Final<H> {
+        let elapsed = self.since.elapsed();
+        let threads = self.join();
+        let slices = *lock(&self.shared.slices);
+        Final { threads, elapsed, slices, failure: self.shared.take_failure() }
+    }
+
+    fn join(&mut self) -> Vec<ThreadFinal<H>> {
+        self.shared.stop();
+        let join = |thread: Thread<H>| thread.handle.join().expect("the thread catches panics");
+        self.threads.drain(..).map(join).collect()
+    }
+}
+
+impl<H> Drop for Running<H> {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

@@ -1,0 +1,128 @@
+//! The server as its user sees it.
+
+use super::{AnyDesign, Handler, Job, Running};
+use crate::{
+    Error,
+    limits::Limits,
+    memory::RegionOptions,
+    socket::{Endpoint, SocketOptions},
+};
+use std::net::SocketAddr;
+
+/// A UDP server to be started.
+///
+/// It listens where it is told to: use a loopback address unless others shall reach it.
+#[derive(Debug, Clone)]
+pub struct Server {
+    endpoints: Vec<SocketAddr>,
+    socket: SocketOptions,
+    limits: Limits,
+    region: RegionOptions,
+    payload_bytes: usize,
+    expected_bytes: Option<usize>,
+}
+
+/// Longest datagram received whole unless told otherwise: the originals' buffer size.
+pub const DEFAULT_PAYLOAD_BYTES: usize = 1024;
+
+/// The longest payload of a UDP datagram over IPv4; over IPv6 it is 20 bytes longer.
+pub const MAX_PAYLOAD_BYTES: usize = 65_527;
+
+impl Server {
+    /// A server on this address; port 0 for one of the system's choice.
+    pub fn bind(address: SocketAddr) -> Self {
+        Self {
+            endpoints: vec![address],
+            socket: SocketOptions::default(),
+            limits: Limits::default(),
+            region: RegionOptions::default(),
+            payload_bytes: DEFAULT_PAYLOAD_BYTES,
+            expected_bytes: None,
+        }
+    }
+
+    /// Receives on this address too.
+    pub fn and_bind(mut self, address: SocketAddr) -> Self {
+        self.endpoints.push(address);
+        self
+    }
+
+    /// What is asked of each socket.
+    pub fn socket_options(mut self, options: SocketOptions) -> Self {
+        self.socket = options;
+        self
+    }
+
+    /// What may be sent: nothing unless said otherwise.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// What is asked of the memory.
+    pub fn region_options(mut self, options: RegionOptions) -> Self {
+        self.region = options;
+        self
+    }
+
+    /// The longest datagram received whole, in bytes: 1 to 65,527. Longer ones are cut,
+    /// told as truncated and counted.
+    pub fn payload_bytes(mut self, bytes: usize) -> Self {
+        self.payload_bytes = bytes;
+        self
+    }
+
+    /// Counts datagrams of any other size as of wrong size.
+    pub fn expected_bytes(mut self, bytes: usize) -> Self {
+        self.expected_bytes = Some(bytes);
+        self
+    }
+
+    /// Starts it. `make_handler` makes the handler of each thread from its number.
+    ///
+    /// # Errors
+    /// Whatever fails before the server runs, with its cause and what to do.
+    pub fn start<H: Handler>(
+        &self,
+        design: impl Into<AnyDesign>,
+        make_handler: impl FnMut(usize) -> H + Send + 'static,
+    ) -> Result<Running<H>, Error> {
+        let design = design.into();
+        design.check()?;
+        let job = self.job(make_handler)?;
+        job.state("design", design.about().name);
+        for (name, value) in design.values() {
+            job.state(&name, value);
+        }
+        design.start(job)
+    }
+
+    /// What a design is started with, for starting one directly (on a provider of one's
+    /// own, say).
+    ///
+    /// # Errors
+    /// [`Error::Option`] if the server's own settings make no sense.
+    pub fn job<H: Handler>(
+        &self,
+        make_handler: impl FnMut(usize) -> H + Send + 'static,
+    ) -> Result<Job<H>, Error> {
+        if !(1..=MAX_PAYLOAD_BYTES).contains(&self.payload_bytes) {
+            return Err(Error::Option {
+                name: "size".into(),
+                problem: format!(
+                    "{} is not allowed; a datagram has 1 to {MAX_PAYLOAD_BYTES} bytes",
+                    self.payload_bytes
+                ),
+            });
+        }
+        let options = self.socket;
+        let endpoints =
+            self.endpoints.iter().map(|&address| Endpoint { address, options }).collect();
+        let mut job = Job::new(endpoints, self.payload_bytes, Box::new(make_handler));
+        job.limits = self.limits;
+        job.region = self.region;
+        job.expected_bytes = self.expected_bytes;
+        job.state("size", self.payload_bytes);
+        Ok(job)
+    }
+}
