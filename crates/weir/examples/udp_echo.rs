@@ -1,0 +1,45 @@
+//! A UDP echo server that cannot be made to harm anyone: it never answers more than it
+//! received, and at most so many datagrams a second, so that two of them that are made to
+//! answer each other cannot fill a network.
+//!
+//! ```text
+//! cargo run --release -p weir --example udp_echo -- 127.0.0.1:7007 "rio-hybrid --threads 1"
+//! ```
+
+use std::{env, error::Error, net::SocketAddr, sync::mpsc};
+use weir::{
+    limits::Limits,
+    udp::{AnyDesign, Datagram, Replies, Server},
+};
+
+/// Echoes per second, over all threads.
+const ECHOES_PER_S: u64 = 100_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let address: SocketAddr = arguments.next().as_deref().unwrap_or("127.0.0.1:7007").parse()?;
+    let design = arguments.next().unwrap_or_else(|| "blocking-batch".into());
+
+    let server = Server::bind(address).limits(Limits::echo(ECHOES_PER_S)).start(
+        AnyDesign::parse(&design)?,
+        |_thread| {
+            |_: Datagram<'_>, replies: &mut Replies<'_>| {
+                // A refusal is counted by the server; there is nobody else to tell.
+                let _ = replies.echo();
+            }
+        },
+    )?;
+    println!("{design} on {} (Ctrl-C ends)", server.local_addresses()[0]);
+
+    let (end, ended) = mpsc::channel();
+    ctrlc::set_handler(move || end.send(()).expect("main waits for it"))?;
+    let _ = ended.recv();
+
+    let report = server.stop();
+    let total = report.total();
+    println!(
+        "{} datagrams, {} echoed, {} refused by the limits",
+        total.datagrams, total.replies, total.replies_refused
+    );
+    report.failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
