@@ -1,4 +1,5 @@
-//! Datagram sockets of Linux: recvmsg(2), recvmmsg(2), sendto(2), sendmmsg(2).
+//! Datagram sockets of Linux: recvfrom(2) (recvmsg(2) where control data is asked for),
+//! recvmmsg(2), sendto(2), sendmmsg(2).
 
 use super::{Arrival, Endpoint, Mode};
 use crate::{Error, counters::Counters};
@@ -84,18 +85,61 @@ impl Native {
         counters: &Counters,
     ) -> io::Result<Option<Arrival>> {
         let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
-        let mut control = MaybeUninit::<Control>::uninit();
-        let mut vector =
-            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let mut header = header(&mut vector, &mut name, self.control.then_some(&mut control));
+        if self.control {
+            return self.receive_with_control(buffer, &mut name, mode, counters);
+        }
         loop {
             counters.kernel_entries.one();
-            // SAFETY: the header points at a name, a vector and control data that live on this
-            // stack, and at the caller's buffer; all outlive the call.
-            let n = unsafe { libc::recvmsg(self.fd(), &mut header, mode.flags()) };
+            let mut length = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            // SAFETY: buffer, name and length outlive the call, with the sizes given. MSG_TRUNC
+            // makes the kernel return the datagram's own length; it writes no more than fits.
+            let n = unsafe {
+                libc::recvfrom(
+                    self.fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    mode.flags() | libc::MSG_TRUNC,
+                    name.as_mut_ptr().cast(),
+                    &mut length,
+                )
+            };
             if n >= 0 {
                 // Without a name nobody sent it: this is how the kernel says that receiving was
                 // ended.
+                return Ok((length > 0).then(|| Arrival {
+                    len: (n as usize).min(buffer.len()),
+                    // SAFETY: recvfrom wrote `length` bytes of the name.
+                    from: unsafe { decode(name.as_ptr().cast(), length as usize) },
+                    local: None,
+                    truncated: n as usize > buffer.len(),
+                    at: None,
+                }));
+            }
+            match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => continue,
+                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                e => return Err(e),
+            }
+        }
+    }
+
+    fn receive_with_control(
+        &self,
+        buffer: &mut [u8],
+        name: &mut MaybeUninit<libc::sockaddr_storage>,
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<Arrival>> {
+        let mut control = MaybeUninit::<Control>::uninit();
+        let mut vector =
+            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut header = header(&mut vector, name, Some(&mut control));
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: the header points at a name, a vector and control data that outlive the
+            // call, and at the caller's buffer.
+            let n = unsafe { libc::recvmsg(self.fd(), &mut header, mode.flags()) };
+            if n >= 0 {
                 return Ok((header.msg_namelen > 0).then(|| {
                     // SAFETY: recvmsg filled the name and the control data of this header.
                     unsafe { arrival(&header, n as usize) }
