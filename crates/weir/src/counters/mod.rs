@@ -75,14 +75,14 @@ macro_rules! counters {
         impl Snapshot {
             /// Adds another thread's counters to these.
             pub fn merge(&mut self, other: &Snapshot) {
-                $(self.$name += other.$name;)*
+                $(self.$name = self.$name.saturating_add(other.$name);)*
                 self.batches.merge(&other.batches);
             }
 
-            /// What was counted since `earlier`.
+            /// What was counted since `earlier`, a snapshot of the same thread or threads.
             pub fn since(&self, earlier: &Snapshot) -> Snapshot {
                 Snapshot {
-                    $($name: self.$name - earlier.$name,)*
+                    $($name: self.$name.saturating_sub(earlier.$name),)*
                     batches: self.batches.since(&earlier.batches),
                 }
             }
@@ -141,6 +141,89 @@ impl Counters {
             self.empty_dequeues.one();
         } else {
             self.batches.record(datagrams as u64);
+        }
+    }
+}
+
+impl Snapshot {
+    /// Datagrams per dequeue that brought any, or `None` if none did.
+    pub fn mean_batch(&self) -> Option<f64> {
+        let batches = self.dequeues.saturating_sub(self.empty_dequeues);
+        (batches > 0).then(|| self.datagrams as f64 / batches as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counted(dequeues: &[usize]) -> Counters {
+        let counters = Counters::default();
+        for datagrams in dequeues {
+            counters.dequeued(*datagrams);
+            counters.datagrams.add(*datagrams as u64);
+        }
+        counters
+    }
+
+    #[test]
+    fn an_empty_dequeue_is_no_batch() {
+        let counted = counted(&[0, 3, 0, 5]).snapshot();
+        assert_eq!((counted.dequeues, counted.empty_dequeues, counted.batches.count()), (4, 2, 2));
+        assert_eq!((counted.batches.min, counted.batches.max), (3, 5));
+        assert_eq!(counted.mean_batch(), Some(4.0));
+        assert_eq!(Snapshot::default().mean_batch(), None);
+    }
+
+    #[test]
+    fn names_come_with_their_own_counts() {
+        let counters = Counters::default();
+        counters.datagrams.one();
+        counters.bytes.add(64);
+        counters.send_errors.add(3);
+        let named = counters.snapshot().named();
+        assert_eq!(named[0], ("datagrams", 1));
+        assert_eq!(named[1], ("bytes", 64));
+        assert_eq!(named.last(), Some(&("send_errors", 3)));
+        assert_eq!(named.iter().map(|(_, n)| n).sum::<u64>(), 68);
+    }
+
+    #[test]
+    fn counters_share_no_cache_line_with_a_neighbour() {
+        assert_eq!((align_of::<Counters>(), size_of::<Counters>() % 128), (128, 0));
+    }
+
+    #[test]
+    fn a_reader_sees_a_count_grow_and_loses_none() {
+        const COUNTS: u64 = 100_000;
+        let counter = Counter::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..COUNTS).for_each(|_| counter.one()));
+            let mut last = 0;
+            while last < COUNTS {
+                let now = counter.get();
+                assert!(now >= last, "a count went back from {last} to {now}");
+                last = now;
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(counter.get(), COUNTS);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_merged_in_is_what_since_takes_out(
+            a in prop::collection::vec(0usize..2000, 0..50),
+            b in prop::collection::vec(0usize..2000, 0..50),
+        ) {
+            let (a, b) = (counted(&a).snapshot(), counted(&b).snapshot());
+            let mut both = a.clone();
+            both.merge(&b);
+            let rest = both.since(&a);
+            prop_assert_eq!(rest.named(), b.named());
+            prop_assert_eq!(rest.batches.count(), b.batches.count());
+            prop_assert_eq!(rest.mean_batch(), b.mean_batch());
         }
     }
 }
