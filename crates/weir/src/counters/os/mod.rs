@@ -12,11 +12,25 @@
 //!
 //! | reading | cost |
 //! | --- | --- |
-//! | [`ThreadUsage::current`] | COST_CURRENT |
-//! | [`ThreadSampler::read`] | COST_THREAD |
-//! | [`Sampler::process`] | COST_PROCESS |
-//! | [`Sampler::system`] | COST_SYSTEM |
-//! | [`SocketUsage::of`] | COST_SOCKET |
+//! | [`ThreadUsage::current`] | about 0.4 µs |
+//! | [`ThreadSampler::read`] | about 5 µs |
+//! | [`Sampler::process`] | about 4 µs |
+//! | [`Sampler::system`] | about 35 µs |
+//! | [`SocketUsage::of`] | about 0.2 µs |
+//!
+//! ```
+//! use weir::counters::os::{Sampler, SocketUsage, ThreadUsage};
+//!
+//! let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+//! let mut sampler = Sampler::new();
+//! let (thread, machine) = (ThreadUsage::current(), sampler.system());
+//! // … the run …
+//! let drops = SocketUsage::of(&socket)?.drops;
+//! let cpu_ns = ThreadUsage::current().since(&thread).cpu_ns;
+//! let dropped_at_sockets = sampler.system().since(&machine).udp().receive_buffer_errors;
+//! # let _ = (drops, cpu_ns, dropped_at_sockets);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 // What this module needs of an OS:
 //   current_thread_id() -> u64
