@@ -5,9 +5,10 @@ use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Release},
 };
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// All bursts together take no longer than this, whatever else the cores do.
+/// Nobody waits for the other any longer than this, whatever else the cores do.
 const LIMIT: Duration = Duration::from_millis(5);
 /// The median of so many bursts: one that was interrupted does not count.
 const BURSTS: u64 = 9;
@@ -26,31 +27,33 @@ struct Ball(AtomicU64);
 
 /// The time that one core's store takes to be seen by another core, in ns: half a round trip
 /// of one cache line between two threads pinned to the cores `a` and `b`; the median of
-/// several bursts. It takes at most 5 ms.
+/// several bursts. Both threads work for 5 ms at most; on a busy machine they may have to wait
+/// for their cores besides.
 ///
 /// On a virtual machine this changes by itself, as the host moves its cores, and the figures
 /// of any two threads that work together change with it: so it stands beside each sample.
 ///
 /// `None` if the cores are one and the same, cannot be used by this process, or were too busy
-/// to finish in time.
+/// to finish in time, or if no thread could be started.
 pub fn core_to_core_ns(a: usize, b: usize) -> Option<f64> {
     if a == b {
         return None;
     }
     let ball = Ball(AtomicU64::new(0));
     let until = Instant::now() + LIMIT;
-    let mut bursts = std::thread::scope(|scope| {
-        scope.spawn(|| {
+    let mut bursts = thread::scope(|scope| {
+        // Two threads of their own, so that the caller keeps its cores.
+        let answering = || {
             if affinity::pin_current_thread(b).is_ok() {
                 answer(&ball, until);
             }
-        });
-        // A thread of its own, so that the caller keeps its cores.
-        let serving = scope.spawn(|| {
+        };
+        let serving = || {
             affinity::pin_current_thread(a).map_or_else(|_| Vec::new(), |()| serve(&ball, until))
-        });
-        serving.join().unwrap_or_default()
-    });
+        };
+        thread::Builder::new().spawn_scoped(scope, answering).ok()?;
+        thread::Builder::new().spawn_scoped(scope, serving).ok()?.join().ok()
+    })?;
     if bursts.len() < FEWEST_BURSTS {
         return None;
     }

@@ -25,24 +25,13 @@ pub(super) fn current_thread() -> ThreadUsage {
     let cpu_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     // SAFETY: sched_getcpu takes no argument.
     let core = unsafe { libc::sched_getcpu() };
-    split(ThreadUsage {
+    ThreadUsage {
         cpu_ns,
         cpu_system_ns: usage.map(|usage| timeval_ns(usage.ru_stime)),
         voluntary_switches: usage.map(|usage| usage.ru_nvcsw as u64),
         involuntary_switches: usage.map(|usage| usage.ru_nivcsw as u64),
         core: u64::try_from(core).ok(),
         ..ThreadUsage::default()
-    })
-}
-
-/// Divides `cpu_ns`: the share of the kernel is known only coarsely and later than the
-/// sum, so it is cut to the sum, and the rest is user code.
-fn split(usage: ThreadUsage) -> ThreadUsage {
-    let system = usage.cpu_ns.zip(usage.cpu_system_ns).map(|(all, system)| system.min(all));
-    ThreadUsage {
-        cpu_system_ns: system,
-        cpu_user_ns: usage.cpu_ns.zip(system).map(|(all, system)| all - system),
-        ..usage
     }
 }
 
@@ -194,17 +183,16 @@ impl ThreadSampler {
         let stat = self.stat.read(&mut self.buffer)?;
         let stat =
             self.tick_ns.map_or_else(ThreadUsage::default, |ns| parse::thread_stat(stat, ns));
-        // The clock last: so it is never behind the share of the kernel.
         let Some(cpu_ns) = clock_ns(self.clock) else {
             let what = format!("cannot read the CPU clock of thread {}", self.id);
             return Err(Error::io(what, io::Error::last_os_error()));
         };
-        Ok(split(ThreadUsage {
+        Ok(ThreadUsage {
             cpu_ns: Some(cpu_ns),
             cpu_system_ns: stat.cpu_system_ns,
             core: stat.core,
             ..switches
-        }))
+        })
     }
 }
 
@@ -243,15 +231,9 @@ impl Sampler {
     pub(super) fn process(&mut self) -> ProcessUsage {
         let status = text(&self.status, &mut self.buffer);
         let usage = resource_usage(libc::RUSAGE_SELF);
-        let cpu = split(ThreadUsage {
+        ProcessUsage {
             cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
             cpu_system_ns: usage.map(|usage| timeval_ns(usage.ru_stime)),
-            ..ThreadUsage::default()
-        });
-        ProcessUsage {
-            cpu_ns: cpu.cpu_ns,
-            cpu_user_ns: cpu.cpu_user_ns,
-            cpu_system_ns: cpu.cpu_system_ns,
             voluntary_switches: usage.map(|usage| usage.ru_nvcsw as u64),
             involuntary_switches: usage.map(|usage| usage.ru_nivcsw as u64),
             minor_faults: usage.map(|usage| usage.ru_minflt as u64),

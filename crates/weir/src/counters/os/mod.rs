@@ -54,11 +54,9 @@ usage! {
         /// Time on a core, in ns: user and system together. Exact to the last ns on Linux
         /// (the scheduler's own clock); a multiple of the timer tick (15.6 ms) on Windows.
         count cpu_ns,
-        /// The part of `cpu_ns` in user code, in ns: what is not `cpu_system_ns`.
-        count cpu_user_ns,
         /// The part of `cpu_ns` in the kernel, in ns. Linux finds the share by sampling at
-        /// each timer tick, so over a short time it is rough, unlike the sum. Of another
-        /// thread it is known to 10 ms only, of the current one to 1 µs.
+        /// each timer tick, so over a short time it is rough, unlike the sum, and may even
+        /// exceed it. Of another thread it is known to 10 ms only, of the current one to 1 µs.
         count cpu_system_ns,
         /// Times the thread gave up its core because it waited for something.
         count voluntary_switches,
@@ -77,8 +75,6 @@ usage! {
     ProcessUsage {
         /// Time on a core, in ns: user and system together.
         count cpu_ns,
-        /// The part of `cpu_ns` in user code, in ns.
-        count cpu_user_ns,
         /// The part of `cpu_ns` in the kernel, in ns; a sampled share, as in [`ThreadUsage`].
         count cpu_system_ns,
         /// Times a thread gave up its core because it waited for something.
@@ -314,7 +310,25 @@ impl fmt::Display for ThreadId {
     }
 }
 
+/// What is left of the time on a core beside the kernel's part, which is rougher and so may
+/// be the larger one.
+fn user_ns(cpu_ns: Option<u64>, cpu_system_ns: Option<u64>) -> Option<u64> {
+    Some(cpu_ns?.saturating_sub(cpu_system_ns?))
+}
+
+impl ProcessUsage {
+    /// The part of `cpu_ns` in user code, in ns: what is not `cpu_system_ns`.
+    pub fn cpu_user_ns(&self) -> Option<u64> {
+        user_ns(self.cpu_ns, self.cpu_system_ns)
+    }
+}
+
 impl ThreadUsage {
+    /// The part of `cpu_ns` in user code, in ns: what is not `cpu_system_ns`.
+    pub fn cpu_user_ns(&self) -> Option<u64> {
+        user_ns(self.cpu_ns, self.cpu_system_ns)
+    }
+
     /// What the calling thread used up to now. It opens no file and takes a few system
     /// calls, so a thread may ask this of itself at the beginning and end of its work;
     /// `migrations` is not known this way.

@@ -5,6 +5,9 @@ use std::net::UdpSocket;
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
+/// What has not happened by then will not happen.
+const DEADLINE: Duration = Duration::from_secs(5);
+
 /// Keeps the core busy until the thread has used `cpu` of it.
 fn work_for(cpu: Duration) {
     let end = ThreadUsage::current().cpu_ns.expect("a CPU clock") + cpu.as_nanos() as u64;
@@ -20,7 +23,7 @@ fn a_thread_is_charged_for_what_it_does_and_not_for_waiting() {
     work_for(Duration::from_millis(20));
     let used = ThreadUsage::current().since(&before);
     assert!(used.cpu_ns >= Some(20_000_000), "{used:?}");
-    assert_eq!(used.cpu_ns, usage::count::plus(used.cpu_user_ns, used.cpu_system_ns));
+    assert!(used.cpu_user_ns() <= used.cpu_ns, "{used:?}");
     assert!(used.core.is_some());
 
     let (say, heard) = mpsc::channel();
@@ -58,7 +61,7 @@ fn another_thread_can_be_watched_until_it_ends() {
         sampler
     });
     // Joining is told of the end a moment before the kernel lets go of the thread.
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + DEADLINE;
     while cfg!(target_os = "linux") && sampler.read().is_ok() {
         assert!(Instant::now() < end, "the thread ended, yet its figures are there");
         std::thread::yield_now();
@@ -84,7 +87,7 @@ fn a_process_holds_what_it_touched() {
     assert!(used.cpu_ns >= Some(5_000_000), "{used:?}");
     assert!(after.peak_resident_bytes >= Some(BYTES as u64), "{after:?}");
     assert!(after.resident_bytes <= after.peak_resident_bytes, "{after:?}");
-    assert!(used.minor_faults > Some(0), "{used:?}");
+    assert_ne!(used.minor_faults, Some(0), "{used:?}");
     assert_eq!(touched.len(), BYTES);
 }
 
@@ -100,24 +103,31 @@ fn datagrams_to_a_full_socket_are_dropped_there_and_counted() {
     for _ in 0..SENT {
         sender.send_to(&[0; 1024], to).expect("sent");
     }
-    let counted = SocketUsage::of(&receiver).expect("a socket");
-    let dropped = counted.since(&socket).drops;
-    let system = sampler.system().since(&system);
+    receiver.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    receiver.peek(&mut [0; 1024]).expect("the first datagram");
+    let full = SocketUsage::of(&receiver).expect("a socket");
+    let Some(drops_before) = socket.drops else {
+        assert_eq!(full, SocketUsage::default(), "where nothing is known, nothing is");
+        return;
+    };
+    assert!(full.queued_bytes > Some(1024), "{full:?}");
+    assert!(full.receive_buffer_bytes >= Some(4096), "{full:?}");
 
+    // A busy kernel delivers a moment after the send: received and dropped together reach
+    // what was sent, sooner or later.
     receiver.set_nonblocking(true).expect("a socket");
-    let received =
-        std::iter::repeat_with(|| receiver.recv(&mut [0; 1024])).take_while(Result::is_ok).count();
-    assert!(received > 0);
-    if let Some(dropped) = dropped {
-        // Loopback delivers before the send returns: all are received or dropped.
-        assert_eq!(received as u64 + dropped, SENT);
-        assert!(counted.queued_bytes > Some(received as u64 * 1024), "{counted:?}");
-        assert!(system.udp4.receive_buffer_errors >= Some(dropped), "{system:?}");
-        assert_eq!(SocketUsage::of(&receiver).expect("a socket").queued_bytes, Some(0));
+    let end = Instant::now() + DEADLINE;
+    let (mut received, mut drops) = (0, 0);
+    while received + drops < SENT {
+        assert!(Instant::now() < end, "of {SENT}: {received} received, {drops} dropped");
+        received += u64::from(receiver.recv(&mut [0; 1024]).is_ok());
+        drops = SocketUsage::of(&receiver).expect("a socket").drops.expect("drops") - drops_before;
     }
-    if let Some(sent) = system.udp4.out_datagrams {
-        assert!(sent >= SENT, "{system:?}");
-    }
+    assert_eq!(received + drops, SENT);
+    assert_eq!(SocketUsage::of(&receiver).expect("a socket").queued_bytes, Some(0));
+    let system = sampler.system().since(&system);
+    assert!(system.udp4.receive_buffer_errors >= Some(drops), "{system:?}");
+    assert!(system.udp4.out_datagrams >= Some(SENT), "{system:?}");
 }
 
 /// On Linux nothing that `/proc` always has may be missing.
@@ -149,4 +159,13 @@ fn a_core_that_came_in_between_has_no_difference() {
     let later = SystemUsage { softnet: vec![of(0, 7), of(2, 9)], ..SystemUsage::default() };
     assert_eq!(later.since(&earlier).softnet, vec![of(2, 4)]);
     assert_eq!(later.softnet_total().processed, Some(16));
+}
+
+#[test]
+fn the_kernels_part_may_be_rougher_than_the_sum() {
+    let cpu = |cpu_ns, cpu_system_ns| ThreadUsage { cpu_ns, cpu_system_ns, ..Default::default() };
+    assert_eq!(cpu(Some(10), Some(4)).cpu_user_ns(), Some(6));
+    assert_eq!(cpu(Some(10), Some(12)).cpu_user_ns(), Some(0));
+    assert_eq!(cpu(Some(10), None).cpu_user_ns(), None);
+    assert_eq!(cpu(None, Some(10)).cpu_user_ns(), None);
 }

@@ -41,7 +41,6 @@ unsafe fn thread_times(thread: HANDLE) -> io::Result<ThreadUsage> {
     let (system, user) = unsafe { times(GetThreadTimes, thread) }?;
     Ok(ThreadUsage {
         cpu_ns: Some(system + user),
-        cpu_user_ns: Some(user),
         cpu_system_ns: Some(system),
         ..ThreadUsage::default()
     })
@@ -104,12 +103,16 @@ impl ThreadSampler {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Sampler;
+#[derive(Debug, Default)]
+pub(super) struct Sampler {
+    /// As last read.
+    udp4: UdpUsage,
+    udp6: UdpUsage,
+}
 
 impl Sampler {
     pub(super) fn new() -> Self {
-        Self
+        Self::default()
     }
 
     pub(super) fn process(&mut self) -> ProcessUsage {
@@ -124,9 +127,9 @@ impl Sampler {
         let memory = read.then_some(memory);
         ProcessUsage {
             cpu_ns: cpu.map(|(system, user)| system + user),
-            cpu_user_ns: cpu.map(|(_, user)| user),
             cpu_system_ns: cpu.map(|(system, _)| system),
-            minor_faults: memory.map(|memory| u64::from(memory.PageFaultCount)),
+            // No process starts without a fault: zero is an emulation that does not count.
+            minor_faults: memory.map(|memory| memory.PageFaultCount.into()).filter(|n| *n > 0),
             resident_bytes: memory.map(|memory| memory.WorkingSetSize as u64),
             peak_resident_bytes: memory.map(|memory| memory.PeakWorkingSetSize as u64),
             ..ProcessUsage::default()
@@ -134,21 +137,44 @@ impl Sampler {
     }
 
     pub(super) fn system(&mut self) -> SystemUsage {
-        SystemUsage { udp4: udp(AF_INET), udp6: udp(AF_INET6), ..SystemUsage::default() }
+        for (usage, family) in [(&mut self.udp4, AF_INET), (&mut self.udp6, AF_INET6)] {
+            *usage = udp(family, usage);
+        }
+        SystemUsage { udp4: self.udp4, udp6: self.udp6, ..SystemUsage::default() }
     }
 }
 
-fn udp(family: u16) -> UdpUsage {
+fn udp(family: u16, last: &UdpUsage) -> UdpUsage {
     let mut counts = MIB_UDPSTATS::default();
     // SAFETY: `counts` is valid for writing; an unknown family is an error.
     if unsafe { GetUdpStatisticsEx(&mut counts, u32::from(family)) } != 0 {
         return UdpUsage::default();
     }
     UdpUsage {
-        in_datagrams: Some(u64::from(counts.dwInDatagrams)),
-        no_ports: Some(u64::from(counts.dwNoPorts)),
-        in_errors: Some(u64::from(counts.dwInErrors)),
-        out_datagrams: Some(u64::from(counts.dwOutDatagrams)),
+        in_datagrams: widened(counts.dwInDatagrams, last.in_datagrams),
+        no_ports: widened(counts.dwNoPorts, last.no_ports),
+        in_errors: widened(counts.dwInErrors, last.in_errors),
+        out_datagrams: widened(counts.dwOutDatagrams, last.out_datagrams),
         ..UdpUsage::default()
+    }
+}
+
+/// A count that Windows keeps in 32 bits, carried on past its end from what it was when it
+/// was last read.
+fn widened(now: u32, last: Option<u64>) -> Option<u64> {
+    let last = last.unwrap_or(0);
+    Some(last + u64::from(now.wrapping_sub(last as u32)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_32_bits_is_carried_on() {
+        let first = widened(u32::MAX - 1, None);
+        assert_eq!(first, Some(u64::from(u32::MAX) - 1));
+        assert_eq!(widened(3, first), Some((1 << 32) + 3));
+        assert_eq!(widened(3, Some((1 << 32) + 3)), Some((1 << 32) + 3));
     }
 }
