@@ -1,8 +1,10 @@
 //! Every I/O design of a server, on Linux and on Windows, behind one small API.
 
+pub mod affinity;
 pub mod counters;
 pub mod error;
 pub mod limits;
+pub mod machine;
 pub mod memory;
 pub mod options;
 pub mod rio;

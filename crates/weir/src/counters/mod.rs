@@ -4,10 +4,17 @@
 //! it while it runs. So an increment is a plain load, add and store (no locked
 //! instruction), and a reader sees each counter as it was a moment ago.
 //!
+//! They cost about 1.5 ns for each datagram (3 increments a datagram, and a dequeue with its
+//! batch size every 1, 8 or 64 of them), in a loop that does nothing else to hide them behind:
+//! `cargo run --release -p weir --example counter_cost`. The bound is 10 ns.
+//!
 //! What the operating system counts (CPU time, context switches, drops, interrupts,
 //! memory) is in [`os`].
 
+mod batch;
 pub mod os;
+
+pub use batch::{BATCH_BUCKETS, BatchSizes, BatchSnapshot};
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -33,60 +40,6 @@ impl Counter {
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
-    }
-}
-
-/// How many buckets [`BatchSizes`] has: exact up to 8, then 8 to each doubling, up to 2^20.
-pub const BATCH_BUCKETS: usize = 8 + 8 * 17;
-
-/// The distribution of batch sizes: a fixed log-linear histogram with 8 buckets to each
-/// doubling, so a percentile is at most 12.5 % above the true one.
-#[derive(Debug)]
-pub struct BatchSizes {
-    min: AtomicU64,
-    max: AtomicU64,
-    buckets: [Counter; BATCH_BUCKETS],
-}
-
-impl Default for BatchSizes {
-    fn default() -> Self {
-        Self {
-            min: AtomicU64::new(u64::MAX),
-            max: AtomicU64::new(0),
-            buckets: [const { Counter(AtomicU64::new(0)) }; BATCH_BUCKETS],
-        }
-    }
-}
-
-/// The bucket of a size.
-#[inline]
-pub(crate) fn bucket_of(size: u64) -> usize {
-    if size < 16 {
-        return size.min(15) as usize;
-    }
-    let doubling = 63 - size.leading_zeros() as usize; // 4 for 16..32
-    (((doubling - 2) * 8) + ((size >> (doubling - 3)) & 7) as usize).min(BATCH_BUCKETS - 1)
-}
-
-/// The largest size that falls into a bucket.
-pub(crate) fn bucket_top(bucket: usize) -> u64 {
-    if bucket < 16 {
-        return bucket as u64;
-    }
-    let (doubling, step) = (bucket / 8 + 2, (bucket % 8) as u64);
-    ((8 + step + 1) << (doubling - 3)) - 1
-}
-
-impl BatchSizes {
-    #[inline]
-    fn record(&self, size: u64) {
-        if size < self.min.load(Relaxed) {
-            self.min.store(size, Relaxed);
-        }
-        if size > self.max.load(Relaxed) {
-            self.max.store(size, Relaxed);
-        }
-        self.buckets[bucket_of(size)].one();
     }
 }
 
@@ -126,14 +79,14 @@ macro_rules! counters {
         impl Snapshot {
             /// Adds another thread's counters to these.
             pub fn merge(&mut self, other: &Snapshot) {
-                $(self.$name += other.$name;)*
+                $(self.$name = self.$name.saturating_add(other.$name);)*
                 self.batches.merge(&other.batches);
             }
 
-            /// What was counted since `earlier`.
+            /// What was counted since `earlier`, a snapshot of the same thread or threads.
             pub fn since(&self, earlier: &Snapshot) -> Snapshot {
                 Snapshot {
-                    $($name: self.$name - earlier.$name,)*
+                    $($name: self.$name.saturating_sub(earlier.$name),)*
                     batches: self.batches.since(&earlier.batches),
                 }
             }
@@ -196,73 +149,85 @@ impl Counters {
     }
 }
 
-/// [`BatchSizes`] at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchSnapshot {
-    /// The smallest batch; 0 if there was none.
-    pub min: u64,
-    /// The largest batch.
-    pub max: u64,
-    buckets: Vec<u64>,
-}
-
-impl Default for BatchSnapshot {
-    fn default() -> Self {
-        Self { min: 0, max: 0, buckets: vec![0; BATCH_BUCKETS] }
+impl Snapshot {
+    /// Datagrams per dequeue that brought any, or `None` if none did.
+    pub fn mean_batch(&self) -> Option<f64> {
+        let batches = self.dequeues.saturating_sub(self.empty_dequeues);
+        (batches > 0).then(|| self.datagrams as f64 / batches as f64)
     }
 }
 
-impl BatchSizes {
-    /// Reads the distribution.
-    pub fn snapshot(&self) -> BatchSnapshot {
-        let min = self.min.load(Relaxed);
-        BatchSnapshot {
-            min: if min == u64::MAX { 0 } else { min },
-            max: self.max.load(Relaxed),
-            buckets: self.buckets.iter().map(Counter::get).collect(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn counted(dequeues: &[usize]) -> Counters {
+        let counters = Counters::default();
+        for datagrams in dequeues {
+            counters.dequeued(*datagrams);
+            counters.datagrams.add(*datagrams as u64);
         }
-    }
-}
-
-impl BatchSnapshot {
-    /// How many batches were counted.
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        counters
     }
 
-    /// Adds another distribution to this one.
-    pub fn merge(&mut self, other: &BatchSnapshot) {
-        self.min = match (self.min, other.min) {
-            (0, min) | (min, 0) => min,
-            (a, b) => a.min(b),
-        };
-        self.max = self.max.max(other.max);
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            *mine += theirs;
-        }
+    #[test]
+    fn an_empty_dequeue_is_no_batch() {
+        let counted = counted(&[0, 3, 0, 5]).snapshot();
+        assert_eq!((counted.dequeues, counted.empty_dequeues, counted.batches.count()), (4, 2, 2));
+        assert_eq!((counted.batches.min, counted.batches.max), (3, 5));
+        assert_eq!(counted.mean_batch(), Some(4.0));
+        assert_eq!(Snapshot::default().mean_batch(), None);
     }
 
-    /// What was counted since `earlier`. Minimum and maximum stay those of the whole run.
-    pub fn since(&self, earlier: &BatchSnapshot) -> BatchSnapshot {
-        BatchSnapshot {
-            min: self.min,
-            max: self.max,
-            buckets: self.buckets.iter().zip(&earlier.buckets).map(|(a, b)| a - b).collect(),
-        }
+    #[test]
+    fn names_come_with_their_own_counts() {
+        let counters = Counters::default();
+        counters.datagrams.one();
+        counters.bytes.add(64);
+        counters.send_errors.add(3);
+        let named = counters.snapshot().named();
+        assert_eq!(named[0], ("datagrams", 1));
+        assert_eq!(named[1], ("bytes", 64));
+        assert_eq!(named.last(), Some(&("send_errors", 3)));
+        assert_eq!(named.iter().map(|(_, n)| n).sum::<u64>(), 68);
     }
 
-    /// The size at or below which a share `quantile` (0 to 1) of the batches lies, or
-    /// `None` if there was no batch. At most 12.5 % above the true value.
-    pub fn percentile(&self, quantile: f64) -> Option<u64> {
-        let count = self.count();
-        let rank = ((quantile.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count.max(1));
-        let mut below = 0;
-        for (bucket, n) in self.buckets.iter().enumerate() {
-            below += n;
-            if below >= rank {
-                return Some(bucket_top(bucket).min(self.max));
+    #[test]
+    fn counters_share_no_cache_line_with_a_neighbour() {
+        assert_eq!((align_of::<Counters>(), size_of::<Counters>() % 128), (128, 0));
+    }
+
+    #[test]
+    fn a_reader_sees_a_count_grow_and_loses_none() {
+        const COUNTS: u64 = 100_000;
+        let counter = Counter::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..COUNTS).for_each(|_| counter.one()));
+            let mut last = 0;
+            while last < COUNTS {
+                let now = counter.get();
+                assert!(now >= last, "a count went back from {last} to {now}");
+                last = now;
+                std::thread::yield_now();
             }
+        });
+        assert_eq!(counter.get(), COUNTS);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_merged_in_is_what_since_takes_out(
+            a in prop::collection::vec(0usize..2000, 0..50),
+            b in prop::collection::vec(0usize..2000, 0..50),
+        ) {
+            let (a, b) = (counted(&a).snapshot(), counted(&b).snapshot());
+            let mut both = a.clone();
+            both.merge(&b);
+            let rest = both.since(&a);
+            prop_assert_eq!(rest.named(), b.named());
+            prop_assert_eq!(rest.batches.count(), b.batches.count());
+            prop_assert_eq!(rest.mean_batch(), b.mean_batch());
         }
-        None
     }
 }

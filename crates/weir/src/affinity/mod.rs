@@ -1,0 +1,91 @@
+//! Which core a thread runs on, and where that core lies.
+//!
+//! A core here is what the operating system schedules on: with simultaneous
+//! multithreading, two of them share one physical core ([`siblings`]) and are no place to
+//! measure a server and its generator apart from each other.
+
+// What this module needs of an OS: the functions below, of the same names.
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod sys;
+
+use std::io;
+
+/// The cores this process may use, in rising order; never empty.
+///
+/// It asks for the calling thread, so a pinned thread gets its own core only: ask before
+/// pinning. Where the operating system does not say, it is as many cores, from 0, as the
+/// standard library would run threads on. On Windows, the first 64 at most.
+pub fn allowed_cores() -> Vec<usize> {
+    match sys::allowed_cores() {
+        Some(cores) if !cores.is_empty() => cores,
+        _ => (0..std::thread::available_parallelism().map_or(1, |cores| cores.get())).collect(),
+    }
+}
+
+/// Binds the calling thread to one core. Threads it starts afterwards inherit that on
+/// Linux, and do not on Windows.
+///
+/// # Errors
+/// As the operating system says it: `EINVAL` on Linux and `ERROR_INVALID_PARAMETER` on
+/// Windows if there is no such core or the process may not use it; see [`allowed_cores`].
+pub fn pin_current_thread(core: usize) -> io::Result<()> {
+    sys::pin_current_thread(core)
+}
+
+/// The core the calling thread runs on at this moment.
+pub fn current_core() -> Option<usize> {
+    sys::current_core()
+}
+
+/// The NUMA node of a core: the memory of that node is nearest to it. `None` if there is no
+/// such core, or the system has no NUMA nodes.
+pub fn numa_node(core: usize) -> Option<usize> {
+    sys::numa_node(core)
+}
+
+/// The other cores that share the physical core of this one, in rising order; empty if there
+/// is none, or the operating system does not say.
+pub fn siblings(core: usize) -> Vec<usize> {
+    sys::siblings(core).into_iter().filter(|other| *other != core).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_where_it_was_pinned() {
+        let cores = allowed_cores();
+        assert!(cores.is_sorted() && !cores.is_empty(), "{cores:?}");
+        std::thread::scope(|scope| {
+            for core in cores {
+                scope.spawn(move || {
+                    pin_current_thread(core).expect("an allowed core");
+                    assert_eq!(current_core(), Some(core));
+                    assert_eq!(allowed_cores(), [core]);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_core_that_does_not_exist_is_refused() {
+        for core in [1000, 1 << 20, usize::MAX] {
+            let error = pin_current_thread(core).expect_err("no such core");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+            assert_eq!(numa_node(core), None);
+            assert!(siblings(core).is_empty());
+        }
+    }
+
+    #[test]
+    fn siblings_share_a_node_and_know_each_other() {
+        for core in allowed_cores() {
+            for sibling in siblings(core) {
+                assert!(sibling != core && siblings(sibling).contains(&core));
+                assert_eq!(numa_node(sibling), numa_node(core));
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Reads the texts of `/proc` into figures. Pure functions: any text gives an answer, and
+//! what is not found in it, or is no number, is `None`.
+
+use crate::counters::os::{
+    CoreUsage, OfCore, ProcessUsage, SoftnetUsage, ThreadUsage, TotalUsage, UdpUsage,
+};
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn hexadecimal(word: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
+}
+
+/// The words of the first line that begins with `label` as its first word, without it.
+fn after_label<'t>(text: &'t [u8], label: &str) -> Option<impl Iterator<Item = &'t [u8]>> {
+    lines(text).find_map(|line| {
+        let mut words = words(line);
+        (words.next()? == label.as_bytes()).then_some(words)
+    })
+}
+
+/// The first number after `label`.
+fn labelled(text: &[u8], label: &str) -> Option<u64> {
+    number(after_label(text, label)?.next()?)
+}
+
+/// A size after `label`, written in kB, in bytes.
+fn labelled_kib(text: &[u8], label: &str) -> Option<u64> {
+    labelled(text, label)?.checked_mul(1024)
+}
+
+/// `/proc/PID/task/TID/stat`: the time in the kernel (fields count from 1: field 15) and
+/// the core last run on (field 39). The name, field 2, may hold anything, spaces and
+/// brackets included, so fields are counted from its last bracket.
+pub(super) fn thread_stat(text: &[u8], tick_ns: u64) -> ThreadUsage {
+    const FIRST_AFTER_NAME: usize = 3;
+    let after_name =
+        text.iter().rposition(|byte| *byte == b')').map_or(&[][..], |end| &text[end + 1..]);
+    let field = |n: usize| number(words(after_name).nth(n - FIRST_AFTER_NAME)?);
+    ThreadUsage {
+        cpu_system_ns: field(15).and_then(|ticks| ticks.checked_mul(tick_ns)),
+        core: field(39),
+        ..ThreadUsage::default()
+    }
+}
+
+/// `/proc/PID/task/TID/sched`: context switches and migrations.
+pub(super) fn thread_sched(text: &[u8]) -> ThreadUsage {
+    let value = |label| number(after_label(text, label)?.nth(1)?); // after the colon
+    ThreadUsage {
+        voluntary_switches: value("nr_voluntary_switches"),
+        involuntary_switches: value("nr_involuntary_switches"),
+        migrations: value("se.nr_migrations"),
+        ..ThreadUsage::default()
+    }
+}
+
+/// `/proc/PID/task/TID/status`: context switches.
+pub(super) fn thread_status(text: &[u8]) -> ThreadUsage {
+    ThreadUsage {
+        voluntary_switches: labelled(text, "voluntary_ctxt_switches:"),
+        involuntary_switches: labelled(text, "nonvoluntary_ctxt_switches:"),
+        ..ThreadUsage::default()
+    }
+}
+
+/// `/proc/PID/status`: memory and threads.
+pub(super) fn process_status(text: &[u8]) -> ProcessUsage {
+    ProcessUsage {
+        resident_bytes: labelled_kib(text, "VmRSS:"),
+        peak_resident_bytes: labelled_kib(text, "VmHWM:"),
+        locked_bytes: labelled_kib(text, "VmLck:"),
+        pinned_bytes: labelled_kib(text, "VmPin:"),
+        threads: labelled(text, "Threads:"),
+        ..ProcessUsage::default()
+    }
+}
+
+fn udp(figure: impl Fn(&str) -> Option<u64>) -> UdpUsage {
+    UdpUsage {
+        in_datagrams: figure("InDatagrams"),
+        no_ports: figure("NoPorts"),
+        in_errors: figure("InErrors"),
+        out_datagrams: figure("OutDatagrams"),
+        receive_buffer_errors: figure("RcvbufErrors"),
+        send_buffer_errors: figure("SndbufErrors"),
+        checksum_errors: figure("InCsumErrors"),
+        memory_errors: figure("MemErrors"),
+    }
+}
+
+/// `/proc/net/snmp`: a line of names and a line of numbers, both with the same label.
+pub(super) fn snmp_udp(text: &[u8]) -> UdpUsage {
+    let mut rows = lines(text).filter(|line| words(line).next() == Some(b"Udp:"));
+    let (Some(names), Some(numbers)) = (rows.next(), rows.next()) else {
+        return UdpUsage::default();
+    };
+    udp(|name| {
+        let column = words(names).position(|word| word == name.as_bytes())?;
+        number(words(numbers).nth(column)?)
+    })
+}
+
+/// `/proc/net/snmp6`: a name and a number in each line.
+pub(super) fn snmp6_udp(text: &[u8]) -> UdpUsage {
+    udp(|name| labelled(text, &format!("Udp6{name}")))
+}
+
+/// `/proc/net/softnet_stat`: hexadecimal columns, a line for each core that is online.
+/// The core's number is column 13 (from 1) since Linux 5.10; before, lines are counted.
+pub(super) fn softnet(text: &[u8]) -> Vec<OfCore<SoftnetUsage>> {
+    lines(text)
+        .enumerate()
+        .filter(|(_, line)| words(line).next().is_some())
+        .map(|(index, line)| {
+            let column = |n: usize| words(line).nth(n - 1).and_then(hexadecimal);
+            OfCore {
+                core: column(13).map_or(index, |core| core as usize),
+                usage: SoftnetUsage {
+                    processed: column(1),
+                    dropped: column(2),
+                    squeezed: column(3),
+                },
+            }
+        })
+        .collect()
+}
+
+/// `/proc/stat`: the machine's interrupts and context switches.
+pub(super) fn stat_total(text: &[u8]) -> TotalUsage {
+    const NET_RX: usize = 4; // after the sum: HI, TIMER, NET_TX, NET_RX
+    TotalUsage {
+        interrupts: labelled(text, "intr"),
+        softirqs: labelled(text, "softirq"),
+        net_receive_softirqs: after_label(text, "softirq")
+            .and_then(|mut words| number(words.nth(NET_RX)?)),
+        context_switches: labelled(text, "ctxt"),
+        ..TotalUsage::default()
+    }
+}
+
+/// `/proc/stat`: the times of each core, counted there in ticks.
+pub(super) fn stat_cores(text: &[u8], tick_ns: u64) -> Vec<OfCore<CoreUsage>> {
+    lines(text)
+        .filter_map(|line| {
+            let mut words = words(line);
+            // The line "cpu" without a number is the sum.
+            let core = number(words.next()?.strip_prefix(b"cpu")?)? as usize;
+            let mut time = || number(words.next()?)?.checked_mul(tick_ns);
+            let usage = CoreUsage {
+                user_ns: time(),
+                nice_ns: time(),
+                system_ns: time(),
+                idle_ns: time(),
+                iowait_ns: time(),
+                irq_ns: time(),
+                softirq_ns: time(),
+                steal_ns: time(),
+            };
+            Some(OfCore { core, usage })
+        })
+        .collect()
+}
+
+/// `/proc/net/sockstat`: pages that sockets hold.
+pub(super) fn sockstat(text: &[u8], page_bytes: u64) -> TotalUsage {
+    let memory = |label| {
+        let mut words = after_label(text, label)?;
+        words.find(|word| *word == b"mem")?;
+        number(words.next()?)?.checked_mul(page_bytes)
+    };
+    TotalUsage {
+        udp_memory_bytes: memory("UDP:"),
+        tcp_memory_bytes: memory("TCP:"),
+        ..TotalUsage::default()
+    }
+}
+
+/// `/proc/meminfo`: the kernel's object caches.
+pub(super) fn meminfo(text: &[u8]) -> TotalUsage {
+    TotalUsage { slab_bytes: labelled_kib(text, "Slab:"), ..TotalUsage::default() }
+}
+
+#[cfg(test)]
+#[path = "parse_tests.rs"]
+mod tests;

@@ -1,0 +1,161 @@
+//! A Linux machine, from `/proc` and `/sys`.
+
+use super::{Limit, Machine, Mitigation};
+use std::fs;
+
+pub(super) fn describe() -> Machine {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let hypervisor = text("/sys/hypervisor/type").or_else(|| text("/sys/class/dmi/id/sys_vendor"));
+    Machine {
+        cpu_model: cpu_model(&cpu).or_else(|| text("/proc/device-tree/model")),
+        // SAFETY: sysconf takes a number and answers -1 to one it does not know.
+        online_cores: usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).ok(),
+        kernel: text("/proc/sys/kernel/osrelease"),
+        memory_bytes: meminfo_bytes(&memory, "MemTotal"),
+        available_bytes: meminfo_bytes(&memory, "MemAvailable"),
+        swap_bytes: meminfo_bytes(&memory, "SwapTotal"),
+        virtualised: virtualised(&cpu),
+        hypervisor,
+        governors: governors(),
+        mitigations: mitigations(),
+        rmem_max_bytes: number("/proc/sys/net/core/rmem_max"),
+        wmem_max_bytes: number("/proc/sys/net/core/wmem_max"),
+        memlock: limit(libc::RLIMIT_MEMLOCK as i32),
+        open_files: limit(libc::RLIMIT_NOFILE as i32),
+        clocksource: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        io_uring_disabled: number("/proc/sys/kernel/io_uring_disabled"),
+        huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled")
+            .and_then(|modes| chosen(&modes)),
+        ..Machine::default()
+    }
+}
+
+/// The text of a small file, without blanks and zero bytes at its ends; `None` if there is
+/// no file or no text in it.
+fn text(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn number(path: &str) -> Option<u64> {
+    text(path)?.parse().ok()
+}
+
+/// The first value of a name in a text of lines `name : value`.
+fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        (found.trim() == name).then_some(value.trim())
+    })
+}
+
+fn cpu_model(cpuinfo: &str) -> Option<String> {
+    let model = value(cpuinfo, "model name").or_else(|| value(cpuinfo, "Hardware"))?;
+    (!model.is_empty()).then(|| model.to_owned())
+}
+
+/// A processor of the x86 family says whether a hypervisor runs it; of others only the
+/// presence of one is known here, not its absence.
+fn virtualised(cpuinfo: &str) -> Option<bool> {
+    let paths = ["/sys/hypervisor/type", "/proc/device-tree/hypervisor"];
+    if paths.iter().any(|path| fs::exists(path).unwrap_or(false)) {
+        return Some(true);
+    }
+    let flags = value(cpuinfo, "flags")?;
+    Some(flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
+fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    value(meminfo, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The mode in brackets, as the kernel shows a choice: `always [madvise] never`.
+fn chosen(modes: &str) -> Option<String> {
+    let (_, rest) = modes.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+fn governors() -> Vec<String> {
+    let Ok(policies) = fs::read_dir("/sys/devices/system/cpu/cpufreq") else {
+        return Vec::new();
+    };
+    let mut governors: Vec<String> = policies
+        .filter_map(|policy| text(policy.ok()?.path().join("scaling_governor").to_str()?))
+        .collect();
+    governors.sort_unstable();
+    governors.dedup();
+    governors
+}
+
+fn mitigations() -> Vec<Mitigation> {
+    let Ok(weaknesses) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
+        return Vec::new();
+    };
+    let mut mitigations: Vec<Mitigation> = weaknesses
+        .filter_map(|weakness| {
+            let weakness = weakness.ok()?;
+            let state = text(weakness.path().to_str()?)?;
+            let weakness = weakness.file_name().into_string().ok()?;
+            (state != "Not affected").then_some(Mitigation { weakness, state })
+        })
+        .collect();
+    mitigations.sort_unstable_by(|a, b| a.weakness.cmp(&b.weakness));
+    mitigations
+}
+
+/// `resource` is a `libc::RLIMIT_…`, whose type depends on the C library.
+fn limit(resource: i32) -> Option<Limit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writing; an unknown resource is an error.
+    let result = unsafe { libc::getrlimit(resource as _, &mut limit) };
+    let answered = match limit.rlim_cur {
+        libc::RLIM_INFINITY => Limit::Unlimited,
+        most => Limit::AtMost(most),
+    };
+    (result == 0).then_some(answered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPUINFO: &str = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Processor\n\
+        flags\t\t: fpu vme hypervisor lahf_lm\n\nprocessor\t: 1\nmodel name\t: other\n";
+
+    #[test]
+    fn the_first_processor_speaks_for_all() {
+        assert_eq!(cpu_model(CPUINFO).as_deref(), Some("Intel(R) Xeon(R) Processor"));
+        assert_eq!(virtualised(CPUINFO), Some(true));
+        assert_eq!(cpu_model("processor : 0\nmodel name :\n"), None);
+    }
+
+    #[test]
+    fn sizes_of_memory() {
+        let text = "MemTotal:       24684096 kB\nSwapTotal: 0 kB\nHugePages_Total: 7\n";
+        assert_eq!(meminfo_bytes(text, "MemTotal"), Some(24_684_096 * 1024));
+        assert_eq!(meminfo_bytes(text, "SwapTotal"), Some(0));
+        assert_eq!(meminfo_bytes(text, "HugePages_Total"), None);
+        assert_eq!(meminfo_bytes(text, "Mem"), None);
+    }
+
+    #[test]
+    fn the_mode_in_brackets() {
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("always"), None);
+        assert_eq!(chosen("[always"), None);
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_the_one_in_proc() {
+        let shown = fs::read_to_string("/proc/self/limits").expect("limits");
+        let shown = shown.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let shown = shown.and_then(|line| line.split_whitespace().next()).expect("a limit");
+        let expected = match shown.parse() {
+            Ok(most) => Limit::AtMost(most),
+            Err(_) => Limit::Unlimited,
+        };
+        assert_eq!(limit(libc::RLIMIT_NOFILE as i32), Some(expected));
+    }
+}

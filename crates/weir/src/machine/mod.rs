@@ -1,0 +1,146 @@
+//! The machine that figures were taken on, as plain data: without it they mean nothing
+//! elsewhere. And what about it makes figures doubtful, as warnings.
+//!
+//! ```
+//! use weir::machine::{self, LoadMeter, Machine};
+//!
+//! let mut meter = LoadMeter::start();
+//! let machine = Machine::describe();
+//! println!("{} on {:?}", machine.os, machine.cpu_model);
+//! if let [first, second, ..] = &machine.cores[..] {
+//!     println!("{:?} ns apart", machine::core_to_core_ns(first.number, second.number));
+//! }
+//! for warning in machine::warnings(&machine, meter.read(0)) {
+//!     println!("{warning}");
+//! }
+//! ```
+
+// What this module needs of an OS: describe() -> Description.
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
+mod sys;
+
+mod core_to_core;
+mod load;
+mod warnings;
+
+pub use core_to_core::core_to_core_ns;
+pub use load::{Load, LoadMeter};
+pub use warnings::{Warning, warnings};
+
+use crate::affinity;
+
+/// A limit that the operating system puts on this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// At most so much: bytes or descriptors.
+    AtMost(u64),
+    /// No limit.
+    Unlimited,
+}
+
+/// A core this process may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Core {
+    /// Its number.
+    pub number: usize,
+    /// Its NUMA node.
+    pub numa_node: Option<usize>,
+    /// The cores that share its physical core.
+    pub siblings: Vec<usize>,
+}
+
+/// A protection against a weakness of the processor; most of them cost time at each entry
+/// into the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mitigation {
+    /// The weakness, as the kernel names it: `spectre_v2`.
+    pub weakness: String,
+    /// What is done against it, in the kernel's words.
+    pub state: String,
+}
+
+/// What a machine is, as far as figures depend on it. `None` is "not known", never "no".
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu_model: Option<String>,
+    /// Cores that this process may use.
+    pub cores: Vec<Core>,
+    /// Cores that are running, allowed or not.
+    pub online_cores: Option<usize>,
+    /// `linux`, `windows`.
+    pub os: &'static str,
+    /// `x86_64`, `aarch64`.
+    pub architecture: &'static str,
+    /// The kernel's release; on Windows its version and build.
+    pub kernel: Option<String>,
+    /// Memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Memory a program could get without swapping, in bytes.
+    pub available_bytes: Option<u64>,
+    /// Swap space that is switched on, in bytes.
+    pub swap_bytes: Option<u64>,
+    /// Whether this is a virtual machine.
+    pub virtualised: Option<bool>,
+    /// Who says so: the name of the hypervisor or of the machine's maker.
+    pub hypervisor: Option<String>,
+    /// The frequency governors of the cores, each once. Empty where the system does not
+    /// choose the frequency, as in most virtual machines.
+    pub governors: Vec<String>,
+    /// What is done against the processor's weaknesses, those that do not affect it left out.
+    pub mitigations: Vec<Mitigation>,
+    /// The largest receive buffer that a program may ask for, in bytes.
+    pub rmem_max_bytes: Option<u64>,
+    /// The largest send buffer that a program may ask for, in bytes.
+    pub wmem_max_bytes: Option<u64>,
+    /// How much memory this process may lock or register, in bytes.
+    pub memlock: Option<Limit>,
+    /// How many descriptors this process may open.
+    pub open_files: Option<Limit>,
+    /// What the kernel takes the time from.
+    pub clocksource: Option<String>,
+    /// The kernel's switch against io_uring: 0 for all programs, 1 for privileged ones only,
+    /// 2 for none. `None` on a kernel without the switch, which may have io_uring or not.
+    pub io_uring_disabled: Option<u64>,
+    /// When memory comes in huge pages: `always`, `madvise`, `never`.
+    pub huge_pages: Option<String>,
+}
+
+impl Machine {
+    /// Describes this machine. It reads some dozen small files and waits for nothing.
+    ///
+    /// Ask before pinning: [`Machine::cores`] are those of the calling thread.
+    pub fn describe() -> Self {
+        let core = |number| Core {
+            number,
+            numa_node: affinity::numa_node(number),
+            siblings: affinity::siblings(number),
+        };
+        Self {
+            cores: affinity::allowed_cores().into_iter().map(core).collect(),
+            os: std::env::consts::OS,
+            architecture: std::env::consts::ARCH,
+            ..sys::describe()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_what_it_is() {
+        let machine = Machine::describe();
+        assert_eq!(machine.os, std::env::consts::OS);
+        let numbers: Vec<usize> = machine.cores.iter().map(|core| core.number).collect();
+        assert_eq!(numbers, affinity::allowed_cores());
+        assert!(machine.online_cores >= Some(numbers.len()), "{machine:?}");
+        assert!(machine.cpu_model.is_some_and(|model| model.trim() == model && !model.is_empty()));
+        let memory = machine.memory_bytes.expect("memory");
+        assert!(memory > 1 << 24 && machine.available_bytes < Some(memory));
+        assert!(machine.kernel.is_some_and(|kernel| kernel.contains('.')));
+        assert!(!matches!(machine.open_files, Some(Limit::AtMost(0..=2))));
+    }
+}
