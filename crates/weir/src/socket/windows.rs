@@ -56,6 +56,7 @@ type ReceiveMessage = unsafe extern "system" fn(
 #[derive(Debug)]
 pub struct Native {
     socket: Socket,
+    ipv6: bool,
     control: bool,
     receive: ReceiveMessage,
     /// Set when receiving was ended, and from then on.
@@ -119,7 +120,7 @@ impl Native {
             .ok_or_else(|| Unavailable::new("WSARecvMsg", "Winsock answered without a function"))?;
         let ended = new_event().map_err(refused("WSACreateEvent"))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
-        Ok(Self { socket, control: options.local_address, receive, ended })
+        Ok(Self { socket, ipv6: address.is_ipv6(), control: options.local_address, receive, ended })
     }
 
     /// The socket, for providers that start operations on it.
@@ -187,6 +188,11 @@ impl Native {
                 true => local_address_in(&control.0[..message.Control.len as usize]),
                 false => None,
             };
+            let local = local.map(|address| match address {
+                // The same form as in `from`.
+                IpAddr::V4(v4) if self.ipv6 => v4.to_ipv6_mapped().into(),
+                address => address,
+            });
             let from = from.as_socket().unwrap_or(NOBODY);
             return Ok(Some(Arrival { len, from, local, truncated, at: None }));
         }
