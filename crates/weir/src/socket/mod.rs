@@ -285,6 +285,27 @@ mod tests {
     }
 
     #[test]
+    fn ending_reaches_those_about_to_wait() {
+        // The end comes at every stage of the others' receives.
+        for _ in 0..200 {
+            let socket = bind(SocketOptions::default());
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let counters = Counters::default();
+                        start.wait();
+                        let got = socket.receive(&mut [0; 8], Mode::Wait, &counters);
+                        assert!(got.unwrap().is_none());
+                    });
+                }
+                start.wait();
+                socket.end_receiving();
+            });
+        }
+    }
+
+    #[test]
     fn an_address_in_use_is_named() {
         let socket = bind(SocketOptions::default());
         let error = DatagramSocket::bind(&socket.local_address().into()).unwrap_err().to_string();
@@ -302,17 +323,41 @@ mod tests {
         assert_eq!((got.len, got.from), (3, peer.local_addr().unwrap()));
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn local_address_and_receive_time_where_asked() {
-        let options =
-            SocketOptions { local_address: true, receive_time: true, ..SocketOptions::default() };
-        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let socket = DatagramSocket::bind(&Endpoint { address, options }).unwrap();
+    fn local_address_where_asked() {
+        let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+        let mapped = Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped();
+        for (bound, from, to, told) in [
+            ("0.0.0.0:0", "127.0.0.1:0", "127.0.0.2", IpAddr::from(Ipv4Addr::new(127, 0, 0, 2))),
+            ("[::]:0", "[::1]:0", "::1", Ipv6Addr::LOCALHOST.into()),
+            // The unspecified address of IPv6 receives IPv4 as well, in mapped form.
+            ("[::]:0", "127.0.0.1:0", "127.0.0.2", mapped.into()),
+        ] {
+            let endpoint = Endpoint { address: bound.parse().unwrap(), options };
+            let socket = DatagramSocket::bind(&endpoint).unwrap();
+            let peer = UdpSocket::bind(from).unwrap();
+            for sent in [&b"short"[..], b"longer than eight"] {
+                peer.send_to(sent, (to, socket.local_address().port())).unwrap();
+                let counters = Counters::default();
+                let got = socket.receive(&mut [0; 8], Mode::Wait, &counters).unwrap().unwrap();
+                assert_eq!((got.local, got.truncated), (Some(told), sent.len() > 8));
+                assert_eq!(got.from.port(), peer.local_addr().unwrap().port());
+                assert_eq!(got.from.is_ipv6(), socket.local_address().is_ipv6());
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_system_cannot_tell_is_refused_or_told() {
+        let options = SocketOptions { receive_time: true, ..SocketOptions::default() };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+            Ok(socket) => socket,
+            Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+        };
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        peer.send_to(b"x", ("127.0.0.2", socket.local_address().port())).unwrap();
+        peer.send_to(b"x", socket.local_address()).unwrap();
         let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
-        assert_eq!(got.local, Some(Ipv4Addr::new(127, 0, 0, 2).into()));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         assert!(now.abs_diff(got.at.unwrap()) < Duration::from_secs(60));
     }

@@ -1,1 +1,495 @@
-//! Datagram sockets of Windows.
+//! Datagram sockets of Windows: WSARecvMsg, sendto.
+//!
+//! There is no call for a batch, so a batch is a loop. There is no flag for one call that
+//! must not wait either: the socket is non-blocking, and a receive that waits is an
+//! overlapped one with an event, which such a socket lets wait all the same. That is what
+//! Winsock's own blocking receive does inside (post, then wait for an event), so it costs
+//! the same, and the wait can listen to a second event, which ends receiving.
+
+use super::{Arrival, Endpoint, Mode};
+use crate::{Error, Unavailable, counters::Counters};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
+use std::{
+    cell::OnceCell,
+    ffi::c_void,
+    io, mem,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4},
+    os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
+    ptr,
+};
+use windows_sys::Win32::{
+    Foundation::{HANDLE, WAIT_OBJECT_0},
+    Networking::WinSock::{
+        CMSGHDR, IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
+        LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
+        SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
+        WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
+        WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK, WSAGetLastError,
+        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSASetEvent,
+        WSAWaitForMultipleEvents, setsockopt,
+    },
+    System::{
+        IO::{CancelIoEx, OVERLAPPED},
+        Threading::INFINITE,
+    },
+};
+
+/// Every datagram is a call of its own.
+pub const BATCHES_IN_ONE_CALL: bool = false;
+
+/// Room for the control data of one datagram: packet information of IPv6, the larger.
+const CONTROL_BYTES: usize = 64;
+
+/// An address of no one, for a name of a family that is not the internet's.
+const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// WSARecvMsg, which has to be asked for at run time.
+type ReceiveMessage = unsafe extern "system" fn(
+    SOCKET,
+    *mut WSAMSG,
+    *mut u32,
+    *mut OVERLAPPED,
+    LPWSAOVERLAPPED_COMPLETION_ROUTINE,
+) -> i32;
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Native {
+    socket: Socket,
+    ipv6: bool,
+    control: bool,
+    receive: ReceiveMessage,
+    /// Set when receiving was ended, and from then on.
+    ended: OwnedHandle,
+}
+
+impl Native {
+    pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
+        let Endpoint { address, options } = *endpoint;
+        if options.reuse_port {
+            return Err(Unavailable::new(
+                "an address shared by several sockets",
+                "Windows does not spread datagrams over them",
+            )
+            .advise("open one socket, or one port for each")
+            .into());
+        }
+        if options.receive_time {
+            return Err(Unavailable::new(
+                "the receive time of datagrams",
+                "sockets of Windows do not tell it with a datagram here",
+            )
+            .into());
+        }
+        let refused = |what: &str| {
+            let what = format!("{what} on the socket for {address}");
+            move |e| Error::io(what, e)
+        };
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+            .map_err(refused("opening"))?;
+        socket.set_nonblocking(true).map_err(refused("FIONBIO"))?;
+        // Else any program could take the port over by asking for SO_REUSEADDR.
+        set_flag(&socket, SOL_SOCKET, SO_EXCLUSIVEADDRUSE)
+            .map_err(refused("SO_EXCLUSIVEADDRUSE"))?;
+        // Else a reply to a port that nobody holds makes a later receive fail.
+        // SAFETY: the call reads 32 bits and writes nothing.
+        unsafe { control_call(&socket, SIO_UDP_CONNRESET, &0u32, &mut ()) }
+            .map_err(refused("SIO_UDP_CONNRESET"))?;
+        if address.is_ipv6() {
+            // As on Linux: the unspecified address receives IPv4 too.
+            socket.set_only_v6(false).map_err(refused("IPV6_V6ONLY"))?;
+        }
+        if let Some(bytes) = options.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+        }
+        if let Some(bytes) = options.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+        }
+        if options.local_address {
+            set_flag(&socket, IPPROTO_IP, IP_PKTINFO).map_err(refused("IP_PKTINFO"))?;
+            if address.is_ipv6() {
+                set_flag(&socket, IPPROTO_IPV6, IPV6_PKTINFO).map_err(refused("IPV6_PKTINFO"))?;
+            }
+        }
+        let mut receive: LPFN_WSARECVMSG = None;
+        let ask = SIO_GET_EXTENSION_FUNCTION_POINTER;
+        // SAFETY: the call reads a GUID and writes the pointer to the function of that GUID.
+        unsafe { control_call(&socket, ask, &WSAID_WSARECVMSG, &mut receive) }
+            .map_err(refused("asking for WSARecvMsg"))?;
+        let receive = receive
+            .ok_or_else(|| Unavailable::new("WSARecvMsg", "Winsock answered without a function"))?;
+        let ended = new_event().map_err(refused("WSACreateEvent"))?;
+        socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
+        Ok(Self { socket, ipv6: address.is_ipv6(), control: options.local_address, receive, ended })
+    }
+
+    /// The socket, for providers that start operations on it.
+    pub fn raw(&self) -> SOCKET {
+        self.socket.as_raw_socket() as SOCKET
+    }
+
+    /// Whether its datagrams carry control data (the local address).
+    pub fn has_control(&self) -> bool {
+        self.control
+    }
+
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
+        self.socket.recv_buffer_size()
+    }
+
+    #[inline]
+    pub(super) fn receive(
+        &self,
+        buffer: &mut [u8],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<Arrival>> {
+        let mut name = SockAddrStorage::zeroed();
+        let mut control = Control([0; CONTROL_BYTES]);
+        let room = buffer.len().min(u32::MAX as usize);
+        let mut vector = WSABUF { len: room as u32, buf: buffer.as_mut_ptr() };
+        loop {
+            let mut message = WSAMSG {
+                name: ptr::from_mut(&mut name).cast(),
+                namelen: mem::size_of::<SockAddrStorage>() as i32,
+                lpBuffers: &mut vector,
+                dwBufferCount: 1,
+                Control: WSABUF {
+                    len: if self.control { CONTROL_BYTES as u32 } else { 0 },
+                    buf: if self.control { control.0.as_mut_ptr() } else { ptr::null_mut() },
+                },
+                dwFlags: 0,
+            };
+            // SAFETY: the message points at a name, control data and a vector that live on
+            // this stack, and at the caller's buffer, borrowed meanwhile; both calls return
+            // only when the system is done with all of them.
+            let received = unsafe {
+                match mode {
+                    Mode::Try => self.receive_now(&mut message, counters),
+                    Mode::Wait => self.receive_waiting(&mut message, counters)?,
+                }
+            };
+            let (len, truncated) = match received {
+                Ok(len) => (len as usize, message.dwFlags & MSG_TRUNC != 0),
+                Err(WSAEMSGSIZE) => (room, true),
+                // Nothing there, or receiving was ended: before the call, or while it waited.
+                Err(WSAEWOULDBLOCK | WSAESHUTDOWN | WSA_OPERATION_ABORTED) => return Ok(None),
+                // An earlier reply died on its way, which is no news of this datagram.
+                Err(WSAENETRESET) => continue,
+                Err(code) => return Err(io::Error::from_raw_os_error(code)),
+            };
+            // SAFETY: Winsock wrote a name of this length, or left the zeroes.
+            let from = unsafe { SockAddr::new(name, message.namelen) };
+            let local = match self.control {
+                true => local_address_in(&control.0[..message.Control.len as usize]),
+                false => None,
+            };
+            let local = local.map(|address| match address {
+                // The same form as in `from`.
+                IpAddr::V4(v4) if self.ipv6 => v4.to_ipv6_mapped().into(),
+                address => address,
+            });
+            let from = from.as_socket().unwrap_or(NOBODY);
+            return Ok(Some(Arrival { len, from, local, truncated, at: None }));
+        }
+    }
+
+    /// One receive that does not wait. Returns the bytes received, or Winsock's code.
+    ///
+    /// # Safety
+    /// What the message points at is valid, and nobody else's meanwhile.
+    unsafe fn receive_now(&self, message: *mut WSAMSG, counters: &Counters) -> Result<u32, i32> {
+        counters.kernel_entries.one();
+        let mut len = 0;
+        // SAFETY: the caller vouches for the message; without an overlapped structure the
+        // call is over when it returns.
+        let result =
+            unsafe { (self.receive)(self.raw(), message, &mut len, ptr::null_mut(), None) };
+        if result == SOCKET_ERROR { Err(last_error()) } else { Ok(len) }
+    }
+
+    /// One receive that waits for a datagram or the end of receiving. Returns the bytes
+    /// received, or Winsock's code.
+    ///
+    /// # Safety
+    /// As for `receive_now`.
+    ///
+    /// # Errors
+    /// If this thread can have no event.
+    unsafe fn receive_waiting(
+        &self,
+        message: *mut WSAMSG,
+        counters: &Counters,
+    ) -> io::Result<Result<u32, i32>> {
+        with_event_of_thread(|arrived| {
+            // SAFETY: all zeroes is a valid OVERLAPPED.
+            let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
+            operation.hEvent = arrived;
+            let operation = &raw mut operation;
+            counters.kernel_entries.one();
+            // SAFETY: the caller vouches for the message; message and operation stay in place
+            // until the operation is over, which is waited for below.
+            let result =
+                unsafe { (self.receive)(self.raw(), message, ptr::null_mut(), operation, None) };
+            if result == SOCKET_ERROR {
+                match last_error() {
+                    WSA_IO_PENDING => self.wait_for(operation, arrived, counters),
+                    code => return Err(code),
+                }
+            }
+            let (mut len, mut flags) = (0, 0);
+            // SAFETY: the operation was started on this socket with an event. The call waits
+            // for it, so after this nothing writes to message or operation any more.
+            let done =
+                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
+            if done == 0 { Err(last_error()) } else { Ok(len) }
+        })
+    }
+
+    /// Waits until the operation is over or receiving was ended, and then cancels it.
+    fn wait_for(&self, operation: *const OVERLAPPED, arrived: HANDLE, counters: &Counters) {
+        counters.kernel_entries.one();
+        let events = [arrived, self.ended.as_raw_handle()];
+        // SAFETY: both events live: one is this socket's, one this thread's.
+        let woken = unsafe { WSAWaitForMultipleEvents(2, events.as_ptr(), 0, INFINITE, 0) };
+        if woken != WAIT_OBJECT_0 {
+            counters.kernel_entries.one();
+            // It may be over by now, and then there is nothing to cancel.
+            // SAFETY: the operation was started on this socket and is still in place.
+            unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
+        }
+    }
+
+    #[inline]
+    pub(super) fn send(
+        &self,
+        bytes: &[u8],
+        to: &SocketAddr,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        counters.kernel_entries.one();
+        self.socket.send_to(bytes, &SockAddr::from(*to)).map(drop)
+    }
+
+    /// Shutdown makes every later receive fail at once, but wakes nobody (Wine 8 does not,
+    /// and Windows promises nothing); the event wakes whoever waits.
+    pub(super) fn end_receiving(&self, _local_address: SocketAddr) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Read);
+        // SAFETY: the event lives as long as this socket. Setting a live event cannot fail.
+        unsafe { WSASetEvent(self.ended.as_raw_handle() as WSAEVENT) };
+    }
+}
+
+fn last_error() -> i32 {
+    // SAFETY: reads a variable of this thread.
+    unsafe { WSAGetLastError() }
+}
+
+fn new_event() -> io::Result<OwnedHandle> {
+    // SAFETY: takes nothing.
+    let event = unsafe { WSACreateEvent() };
+    if event == WSA_INVALID_EVENT {
+        return Err(io::Error::from_raw_os_error(last_error()));
+    }
+    // SAFETY: a new event is nobody else's, and CloseHandle closes it.
+    Ok(unsafe { OwnedHandle::from_raw_handle(event as HANDLE) })
+}
+
+/// Calls `f` with an event that belongs to this thread. The system resets it when an
+/// operation starts with it.
+fn with_event_of_thread<R>(f: impl FnOnce(HANDLE) -> R) -> io::Result<R> {
+    thread_local! { static EVENT: OnceCell<OwnedHandle> = const { OnceCell::new() } }
+    EVENT.with(|cell| {
+        let event = match cell.get() {
+            Some(event) => event,
+            None => {
+                let event = new_event()?;
+                cell.get_or_init(|| event)
+            }
+        };
+        Ok(f(event.as_raw_handle()))
+    })
+}
+
+fn set_flag(socket: &Socket, level: i32, name: i32) -> io::Result<()> {
+    let on: u32 = 1;
+    let raw = socket.as_raw_socket() as SOCKET;
+    let length = mem::size_of_val(&on) as i32;
+    // SAFETY: the option's value is 32 bits, which live through the call.
+    let result = unsafe { setsockopt(raw, level, name, (&raw const on).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// WSAIoctl with an input and an output of fixed size.
+///
+/// # Safety
+/// `In` is what `code` reads, and `Out` is what it writes.
+unsafe fn control_call<In, Out>(
+    socket: &Socket,
+    code: u32,
+    input: &In,
+    output: &mut Out,
+) -> io::Result<()> {
+    let mut written = 0;
+    // SAFETY: the caller vouches for the types; the values live through the call, and their
+    // lengths are stated.
+    let result = unsafe {
+        WSAIoctl(
+            socket.as_raw_socket() as SOCKET,
+            code,
+            ptr::from_ref(input).cast::<c_void>(),
+            mem::size_of::<In>() as u32,
+            ptr::from_mut(output).cast::<c_void>(),
+            mem::size_of::<Out>() as u32,
+            &mut written,
+            ptr::null_mut(),
+            None,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Control data, aligned as Winsock's headers want it.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// The address a datagram was sent to, from the control data that came with it.
+fn local_address_in(control: &[u8]) -> Option<IpAddr> {
+    const HEADER: usize = mem::size_of::<CMSGHDR>();
+    const ALIGN: usize = mem::align_of::<CMSGHDR>();
+    const WORD: usize = mem::size_of::<usize>();
+    let mut rest = control;
+    while let Some((header, behind)) = rest.split_at_checked(HEADER) {
+        // The length of the data with its header, the level, and the type.
+        let length = usize::from_ne_bytes(header[..WORD].try_into().ok()?);
+        let level = i32::from_ne_bytes(header[WORD..WORD + 4].try_into().ok()?);
+        let kind = i32::from_ne_bytes(header[WORD + 4..WORD + 8].try_into().ok()?);
+        let data = behind.get(..length.checked_sub(HEADER)?)?;
+        match (level, kind) {
+            (IPPROTO_IP, IP_PKTINFO) => {
+                let octets: [u8; 4] = data.get(..4)?.try_into().ok()?;
+                return Some(Ipv4Addr::from(octets).into());
+            }
+            (IPPROTO_IPV6, IPV6_PKTINFO) => {
+                let octets: [u8; 16] = data.get(..16)?.try_into().ok()?;
+                return Some(Ipv6Addr::from(octets).into());
+            }
+            _ => rest = rest.get(length.checked_next_multiple_of(ALIGN)?..)?,
+        }
+    }
+    None
+}
+
+/// Room for the arrivals of a batch, made once and used again for every call.
+pub struct Headers {
+    capacity: usize,
+    arrivals: Vec<Arrival>,
+    /// What stopped the last batch after its first datagram: told by the next call.
+    failed: Option<io::Error>,
+}
+
+impl Headers {
+    /// Headers for batches of up to `capacity` datagrams.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, arrivals: Vec::with_capacity(capacity), failed: None }
+    }
+
+    pub(super) fn receive<B: AsMut<[u8]>>(
+        &mut self,
+        native: &Native,
+        buffers: &mut [B],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        self.arrivals.clear();
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        let mut mode = mode;
+        for buffer in buffers.iter_mut().take(self.capacity) {
+            match native.receive(buffer.as_mut(), mode, counters) {
+                Ok(Some(arrival)) => self.arrivals.push(arrival),
+                Ok(None) => break,
+                Err(e) if self.arrivals.is_empty() => return Err(e),
+                Err(e) => {
+                    self.failed = Some(e);
+                    break;
+                }
+            }
+            mode = Mode::Try;
+        }
+        Ok(self.arrivals.len())
+    }
+
+    /// The datagram in buffer `i` of the last [`receive_many`](super::DatagramSocket::receive_many).
+    #[inline]
+    pub fn arrival(&self, i: usize) -> Arrival {
+        assert!(i < self.arrivals.len(), "datagram {i} of {}", self.arrivals.len());
+        self.arrivals[i]
+    }
+
+    pub(super) fn send<B: AsRef<[u8]>>(
+        &mut self,
+        native: &Native,
+        datagrams: &[(B, SocketAddr)],
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        self.arrivals.clear();
+        let mut sent = 0;
+        for (bytes, to) in datagrams.iter().take(self.capacity) {
+            match native.send(bytes.as_ref(), to, counters) {
+                Ok(()) => sent += 1,
+                Err(e) if sent == 0 => return Err(e),
+                // The caller sends the rest again, and is told then.
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn control(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+        let length = mem::size_of::<CMSGHDR>() + data.len();
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(length.next_multiple_of(mem::align_of::<CMSGHDR>()), 0);
+        bytes
+    }
+
+    #[test]
+    fn packet_information_is_found_behind_other_control_data() {
+        let mut bytes = control(IPPROTO_IP, IP_PKTINFO + 1, &[1, 2, 3]);
+        assert_eq!(local_address_in(&bytes), None);
+        bytes.extend(control(IPPROTO_IP, IP_PKTINFO, &[127, 0, 0, 2, 9, 9, 9, 9]));
+        assert_eq!(local_address_in(&bytes), Some(Ipv4Addr::new(127, 0, 0, 2).into()));
+        let six = Ipv6Addr::LOCALHOST;
+        let mut data = six.octets().to_vec();
+        data.extend([1, 0, 0, 0]);
+        let bytes = control(IPPROTO_IPV6, IPV6_PKTINFO, &data);
+        assert_eq!(local_address_in(&bytes), Some(six.into()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_control_data_is_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            length in 0usize..80,
+        ) {
+            local_address_in(&bytes);
+            let mut plausible = length.to_ne_bytes().to_vec();
+            plausible.extend(&bytes);
+            local_address_in(&plausible);
+        }
+    }
+}
