@@ -23,6 +23,7 @@
 //! completions come in order with `Received` ones.
 
 mod choice;
+pub mod fake;
 pub mod turn;
 
 pub(crate) use choice::with_provider;
