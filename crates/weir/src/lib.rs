@@ -5,6 +5,7 @@ pub mod error;
 pub mod limits;
 pub mod memory;
 pub mod options;
+pub mod port;
 pub mod rio;
 pub mod socket;
 mod sync;
