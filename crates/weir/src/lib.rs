@@ -7,6 +7,7 @@ pub mod limits;
 pub mod machine;
 pub mod memory;
 pub mod options;
+pub mod port;
 pub mod rio;
 pub mod socket;
 mod sync;

@@ -164,3 +164,6 @@ impl<Q> Drop for Turn<'_, Q> {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,318 @@
+//! Who may run: a concurrency limit over threads that take from one queue.
+//!
+//! Windows has this in its kernel. Where the kernel has not, it is made here, of a lock and a
+//! condition variable for each thread, and knows neither sockets nor rings:
+//!
+//! - One thread at a time *leads*: it waits in the queue itself. When something has come, it
+//!   [`run`](Seat::run)s with it.
+//! - The others *park* on a stack. When the leader runs and one more thread may run, the one that
+//!   parked last leads from now on. With a limit of 1, or one thread, nobody is ever woken: the
+//!   thread that ran leads again.
+//! - A thread that is about to block [`leave`](Seat::leave)s and [`enter`](Seat::enter)s again.
+//!   Whoever waits to enter goes before whoever waits to lead, in order of coming: it holds work
+//!   that is half done.
+//!
+//! What must hold, and is checked by a model checker: never more threads run than may; whoever
+//! parked last leads first; while fewer run than may and somebody is parked, somebody leads;
+//! closing wakes everybody.
+//!
+//! The leader holds no permit while it waits. If all permits are gone when it wants to run, it
+//! parks, and the next thread that ends its running leads and finds what has come. So a thread
+//! that comes back from blocking never waits for the arrival of something.
+//!
+//! Cost: two short critical sections a take. A thread is woken only to lead or to enter.
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use std::{collections::VecDeque, time::Instant};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// The limit, and the threads under it.
+#[derive(Debug)]
+pub struct Limit {
+    state: Mutex<State>,
+    /// One for each thread: waking one wakes that one.
+    places: Box<[Condvar]>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Most threads that run at a time.
+    limit: u32,
+    running: u32,
+    /// Whether a thread leads, or was told to.
+    led: bool,
+    /// Threads that wait to lead, the latest on top.
+    parked: Vec<usize>,
+    /// Threads that wait to enter, the first in front.
+    entering: VecDeque<usize>,
+    /// What each waiting thread was told.
+    told: Box<[Told]>,
+    /// Places that nobody has.
+    free: Vec<usize>,
+    closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Lead,
+    Run,
+}
+
+/// A thread's place under a limit. Dropping it gives up what it has.
+#[derive(Debug)]
+pub struct Seat<'a> {
+    limit: &'a Limit,
+    place: usize,
+    role: Role,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Outside,
+    Running,
+    Leading,
+}
+
+/// How waiting to lead ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lead {
+    /// This thread leads: it may wait in the queue, and is the only one.
+    Yours,
+    /// The time was over. This thread neither leads nor runs.
+    TimedOut,
+    /// The limit was closed. This thread neither leads nor runs.
+    Closed,
+}
+
+/// Threads to be woken after a change.
+#[derive(Debug, Default)]
+#[must_use = "whoever was told something must be woken"]
+struct Wake {
+    runner: Option<usize>,
+    leader: Option<usize>,
+}
+
+impl Limit {
+    /// Lets at most `limit` of up to `threads` threads run at a time.
+    ///
+    /// # Panics
+    /// If `limit` is 0: nobody could ever run.
+    pub fn new(limit: u32, threads: usize) -> Self {
+        assert!(limit > 0, "a limit of 0 lets nobody run");
+        Self {
+            state: Mutex::new(State {
+                limit,
+                running: 0,
+                led: false,
+                parked: Vec::with_capacity(threads),
+                entering: VecDeque::with_capacity(threads),
+                told: vec![Told::Nothing; threads].into(),
+                free: (0..threads).rev().collect(),
+                closed: false,
+            }),
+            places: (0..threads).map(|_| Condvar::new()).collect(),
+        }
+    }
+
+    /// A place for one more thread, or `None` if all are taken.
+    pub fn join(&self) -> Option<Seat<'_>> {
+        let place = self.lock().free.pop()?;
+        Some(Seat { limit: self, place, role: Role::Outside })
+    }
+
+    /// Lets everybody who waits to lead return with [`Lead::Closed`], now and later. Whoever
+    /// leads must be woken by other means.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.parked.clear();
+        drop(state);
+        for place in &self.places {
+            place.notify_all();
+        }
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// How many threads wait to lead.
+    pub fn parked(&self) -> usize {
+        self.lock().parked.len()
+    }
+
+    /// How many threads run.
+    pub fn running(&self) -> u32 {
+        self.lock().running
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can panic half way through a change.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn wake(&self, wake: Wake) {
+        for place in [wake.runner, wake.leader].into_iter().flatten() {
+            self.places[place].notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Gives away what a change has set free: at most one permit, and the lead.
+    fn settle(&mut self) -> Wake {
+        let mut wake = self.admit();
+        if self.running < self.limit && !self.led && !self.closed {
+            wake.leader = self.parked.pop();
+            if let Some(place) = wake.leader {
+                self.led = true;
+                self.told[place] = Told::Lead;
+            }
+        }
+        wake
+    }
+
+    /// Lets the first of those who wait to enter run, if one more may.
+    fn admit(&mut self) -> Wake {
+        let mut wake = Wake::default();
+        if self.running < self.limit {
+            wake.runner = self.entering.pop_front();
+            if let Some(place) = wake.runner {
+                self.running += 1;
+                self.told[place] = Told::Run;
+            }
+        }
+        wake
+    }
+}
+
+impl Seat<'_> {
+    /// Ends this thread's running and waits for the lead, until a moment or for ever.
+    pub fn lead(&mut self, until: Option<Instant>) -> Lead {
+        let limit = self.limit;
+        let mut state = limit.lock();
+        self.stop_running(&mut state);
+        if state.closed {
+            let wake = state.settle();
+            drop(state);
+            limit.wake(wake);
+            return Lead::Closed;
+        }
+        // Whoever waits to enter goes first; after that this thread is the latest to wait.
+        let wake = state.admit();
+        if state.running < state.limit && !state.led {
+            state.led = true;
+            self.role = Role::Leading;
+            drop(state);
+            limit.wake(wake);
+            return Lead::Yours;
+        }
+        limit.wake(wake);
+        state.parked.push(self.place);
+        state.told[self.place] = Told::Nothing;
+        loop {
+            match (state.told[self.place], state.closed) {
+                (Told::Lead, false) => {
+                    self.role = Role::Leading;
+                    return Lead::Yours;
+                }
+                (Told::Lead, true) => {
+                    state.led = false;
+                    return Lead::Closed;
+                }
+                (_, true) => return Lead::Closed,
+                (_, false) => {}
+            }
+            let Some(until) = until else {
+                state = limit.places[self.place].wait(state).unwrap_or_else(|e| e.into_inner());
+                continue;
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                state.parked.retain(|&place| place != self.place);
+                return Lead::TimedOut;
+            }
+            let waited = limit.places[self.place].wait_timeout(state, left);
+            state = waited.unwrap_or_else(|e| e.into_inner()).0;
+        }
+    }
+
+    /// The leader runs, and another leads if one more may run. `false`: it may not run now, or
+    /// the limit was closed; it does not lead any more and must [`lead`](Seat::lead) again.
+    pub fn run(&mut self) -> bool {
+        let mut state = self.limit.lock();
+        self.stop_leading(&mut state);
+        let may = state.running < state.limit && !state.closed;
+        if may {
+            state.running += 1;
+            self.role = Role::Running;
+        }
+        let wake = if may { state.settle() } else { Wake::default() };
+        drop(state);
+        self.limit.wake(wake);
+        may
+    }
+
+    /// Gives up running or leading.
+    pub fn leave(&mut self) {
+        let mut state = self.limit.lock();
+        match self.role {
+            Role::Outside => {}
+            Role::Running => self.stop_running(&mut state),
+            Role::Leading => self.stop_leading(&mut state),
+        }
+        let wake = state.settle();
+        drop(state);
+        self.limit.wake(wake);
+    }
+
+    /// Waits until this thread may run, also after closing.
+    pub fn enter(&mut self) {
+        assert_eq!(self.role, Role::Outside, "who runs or leads must leave first");
+        let mut state = self.limit.lock();
+        if state.running < state.limit {
+            debug_assert!(state.entering.is_empty(), "a permit lay idle");
+            state.running += 1;
+        } else {
+            state.entering.push_back(self.place);
+            state.told[self.place] = Told::Nothing;
+            while state.told[self.place] != Told::Run {
+                let place = &self.limit.places[self.place];
+                state = place.wait(state).unwrap_or_else(|e| e.into_inner());
+            }
+        }
+        self.role = Role::Running;
+    }
+
+    /// Its number: 0 to one less than the number of threads.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    fn stop_running(&mut self, state: &mut State) {
+        if self.role == Role::Running {
+            state.running -= 1;
+        }
+        debug_assert!(self.role != Role::Leading, "the leader cannot wait for the lead");
+        self.role = Role::Outside;
+    }
+
+    fn stop_leading(&mut self, state: &mut State) {
+        assert_eq!(self.role, Role::Leading, "only the leader can do this");
+        state.led = false;
+        self.role = Role::Outside;
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.leave();
+        self.limit.lock().free.push(self.place);
+    }
+}

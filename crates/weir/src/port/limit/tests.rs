@@ -1,0 +1,122 @@
+//! What one thread sees, and order among real threads.
+
+use super::{Lead, Limit};
+use std::{
+    sync::{Mutex, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Returns once `parked` threads wait to lead.
+fn until_parked(limit: &Limit, parked: usize) {
+    while limit.parked() != parked {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn one_thread_leads_runs_and_leads_again() {
+    let limit = Limit::new(1, 1);
+    let mut seat = limit.join().unwrap();
+    assert!(limit.join().is_none(), "one thread, one place");
+    for _ in 0..3 {
+        assert_eq!(seat.lead(None), Lead::Yours);
+        assert_eq!(limit.running(), 0, "who waits does not run");
+        assert!(seat.run());
+        assert_eq!(limit.running(), 1);
+    }
+    drop(seat);
+    assert_eq!(limit.running(), 0);
+    assert!(limit.join().is_some(), "a place is used again");
+}
+
+#[test]
+fn the_thread_that_parked_last_leads_first() {
+    let limit = Limit::new(1, 5);
+    let (order, led) = (Mutex::new(Vec::new()), mpsc::channel());
+    thread::scope(|scope| {
+        let mut first = limit.join().unwrap();
+        assert_eq!(first.lead(None), Lead::Yours);
+        assert!(first.run());
+        for number in 1..5 {
+            let (limit, order, led) = (&limit, &order, led.0.clone());
+            scope.spawn(move || {
+                let mut seat = limit.join().unwrap();
+                assert_eq!(seat.lead(None), Lead::Yours);
+                assert!(seat.run());
+                order.lock().unwrap().push(number);
+                led.send(()).unwrap();
+            });
+            until_parked(limit, number);
+        }
+        drop(first);
+        (1..5).for_each(|_| led.1.recv().unwrap());
+    });
+    assert_eq!(*order.lock().unwrap(), [4, 3, 2, 1]);
+}
+
+#[test]
+fn with_a_limit_of_one_nobody_is_woken() {
+    let limit = Limit::new(1, 2);
+    thread::scope(|scope| {
+        let mut first = limit.join().unwrap();
+        assert_eq!(first.lead(None), Lead::Yours);
+        let other = scope.spawn(|| limit.join().unwrap().lead(None));
+        until_parked(&limit, 1);
+        for _ in 0..100 {
+            assert!(first.run());
+            assert_eq!(limit.parked(), 1, "the other sleeps on");
+            assert_eq!(first.lead(None), Lead::Yours);
+        }
+        limit.close();
+        assert_eq!(other.join().unwrap(), Lead::Closed);
+        assert!(!first.run(), "closed");
+    });
+}
+
+#[test]
+fn time_runs_out_for_a_parked_thread_and_only_for_it() {
+    let limit = Limit::new(1, 3);
+    let (mut leader, mut hasty) = (limit.join().unwrap(), limit.join().unwrap());
+    assert_eq!(leader.lead(None), Lead::Yours);
+    let started = Instant::now();
+    assert_eq!(hasty.lead(Some(started + Duration::from_millis(5))), Lead::TimedOut);
+    assert!(started.elapsed() >= Duration::from_millis(5));
+    assert_eq!(limit.parked(), 0);
+    assert!(leader.run(), "the leader was not disturbed");
+}
+
+#[test]
+fn a_leader_without_a_permit_makes_way() {
+    let limit = Limit::new(1, 2);
+    let (mut leader, mut back) = (limit.join().unwrap(), limit.join().unwrap());
+    assert_eq!(leader.lead(None), Lead::Yours);
+    back.enter();
+    assert!(!leader.run(), "the only permit is taken");
+    assert_eq!(back.lead(None), Lead::Yours, "who ends its running finds what has come");
+    assert!(back.run());
+}
+
+#[test]
+fn who_waits_to_enter_goes_before_who_waits_to_lead() {
+    let limit = Limit::new(1, 3);
+    thread::scope(|scope| {
+        let mut first = limit.join().unwrap();
+        first.enter();
+        let leader = scope.spawn(|| limit.join().unwrap().lead(None));
+        until_parked(&limit, 1);
+        let (entered, has_entered) = mpsc::channel();
+        scope.spawn(|| {
+            let mut seat = limit.join().unwrap();
+            seat.enter();
+            entered.send(limit.parked()).unwrap();
+            drop(entered);
+        });
+        while limit.lock().entering.is_empty() {
+            thread::yield_now();
+        }
+        first.leave();
+        assert_eq!(has_entered.recv().unwrap(), 1, "the other is still parked");
+        assert_eq!(leader.join().unwrap(), Lead::Yours);
+    });
+}

@@ -1,0 +1,324 @@
+//! The contract of the completion port.
+//!
+//! A completion port is a queue of finished operations that several threads take from. Sockets
+//! are *associated* with it under a key; a program *starts* operations on them, each with a
+//! buffer of its own, and *takes* what has finished, one completion or many at a time. Packets
+//! of the program's own can be *posted* into the same queue. The contract follows the completion
+//! port of Windows NT 3.5 (`CreateIoCompletionPort`, `GetQueuedCompletionStatus`), with what
+//! Windows Vista added: many completions in one take, and the cancelling of one operation.
+//!
+//! What every provider must supply: a [`Layout`] for its slices; sockets, operations and packets
+//! within the [`Needs`] it was opened for; a concurrency limit; cancelling; a stop that gives
+//! every slice back. The [`limit`] module holds a scheduler for those whose operating system has
+//! none.
+//!
+//! What holds on every provider:
+//!
+//! - An operation that was started comes back exactly once: from [`Worker::take`], or, when the
+//!   port is stopped, to its slice's pool. It is over at that moment and not before, cancelled or
+//!   not.
+//! - At most so many threads run at a time as the limit says. A thread runs from the return of a
+//!   take to its next take, except within [`Worker::blocking`]. A thread that comes back from
+//!   there, or from a take that brought nothing, waits until it may run.
+//! - Of the threads that park, the one that parked last is woken first: its caches are warm, and
+//!   the others sleep on.
+//! - While fewer threads run than may, and a thread is left that takes, a completion is taken.
+//! - Packets come in the order in which one thread posted them.
+//!
+//! What is NOT guaranteed:
+//!
+//! - The order of completions: receives finish in any order, so two datagrams of one sender may
+//!   swap places, even with one thread.
+//! - That an operation reaches the kernel before [`Worker::commit`], [`Worker::take`] or
+//!   [`Worker::blocking`] is called on its thread. On Windows it does so at once.
+//! - That a thread that blocks without saying so lets another in. On Windows the kernel sees it;
+//!   elsewhere only [`Worker::blocking`] tells.
+//! - That datagrams are received on behalf of a thread that has exited. Where the kernel copies
+//!   in the thread that armed a receive, that thread must park, not exit, until the port is
+//!   closed; if it exits, its armed receives come back as [`Outcome::Returned`] and no datagram
+//!   is lost.
+//!
+//! Every fixed resource has a bound, given in [`Needs`], and one policy: what exceeds the bound
+//! is refused and given back. A cancellation is never refused, since there is room for one for
+//! each operation. Sockets stay associated until the port is stopped.
+//!
+//! A queue of registered I/O is not bound to a port here: its right to dequeue is handed out by
+//! [`rio::turn`](crate::rio::turn), which wakes one thread where a port over a queue wakes two.
+
+pub mod limit;
+
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    memory::{Layout, Slice},
+    socket::DatagramSocket,
+};
+use std::{
+    fmt, io,
+    time::{Duration, Instant},
+};
+
+pub use crate::rio::{Outcome, Peer, Stopped};
+
+/// What is asked of a port: its bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Longest datagram to be received whole, in bytes.
+    pub payload: usize,
+    /// Most sockets associated.
+    pub sockets: u32,
+    /// Most receives outstanding at a time, over all sockets.
+    pub receives: u32,
+    /// Most sends outstanding at a time, over all sockets; 0 for a sink.
+    pub sends: u32,
+    /// Most user packets posted and not yet taken.
+    pub packets: u32,
+    /// Most threads that take from the port.
+    pub threads: u32,
+    /// Most of them that run at a time; 0 for as many as this process has cores.
+    pub concurrency: u32,
+}
+
+/// One way of supplying a completion port.
+pub trait Provider: Clone + Send + Sync + 'static {
+    /// Its port.
+    type Port: Port;
+
+    /// How slices must be cut to meet these needs.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if the provider cannot run here (it tries), or not with these needs.
+    fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable>;
+
+    /// Makes a port.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Io`], with what was being done.
+    fn open(&self, needs: &Needs) -> Result<Self::Port, Error>;
+}
+
+/// A completion port. Dropping it without [`stop`](Port::stop) leaks the slices that are
+/// outstanding, deliberately, and counts them
+/// ([`Region::leaked`](crate::memory::Region::leaked)).
+pub trait Port: Sized + Send + Sync + 'static {
+    /// What a thread takes with.
+    type Worker<'a>: Worker
+    where
+        Self: 'a;
+
+    /// Lets operations be started on a socket. Its completions carry `key`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] past [`Needs::sockets`], [`Error::Io`] with the system's answer.
+    fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error>;
+
+    /// Puts a packet at the end of the queue. Any thread may do so.
+    ///
+    /// # Errors
+    /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
+    fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
+
+    /// A place among the threads that take, for the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Option`] past [`Needs::threads`].
+    fn worker(&self) -> Result<Self::Worker<'_>, Error>;
+
+    /// Refuses all further operations and packets, and lets every take return `None`, now and
+    /// later. What has not been taken comes back by [`stop`](Port::stop).
+    fn close(&self);
+
+    /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
+    /// left when this is called: a worker borrows its port.
+    fn stop(self, by: Instant) -> Stopped;
+
+    /// What was obtained, to be stated beside every figure: name and value.
+    fn granted(&self) -> Vec<(&'static str, String)>;
+}
+
+/// A thread's place among those that take from a port. It stays on its thread, and dropping it
+/// lets another thread run.
+pub trait Worker {
+    /// Ends this thread's running and waits until it may run again with completions. Moves what
+    /// has finished into `out`, as many as fit, and returns how many: 0 if the time was over,
+    /// `None` if the port was closed. A take with a timeout may come back late, since a thread
+    /// that comes back empty still waits until it may run.
+    ///
+    /// # Errors
+    /// What the operating system answered: the port is of no more use and must be stopped.
+    fn take(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>>;
+
+    /// Starts a receive into a slice. It comes back as [`Outcome::Received`],
+    /// [`Outcome::Failed`] or [`Outcome::Returned`].
+    ///
+    /// # Errors
+    /// Gives the slice back when [`Needs::receives`] are outstanding, or the port is closed.
+    fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
+
+    /// Starts a send of the first `len` bytes of a slice. It comes back as [`Outcome::Sent`],
+    /// [`Outcome::Failed`] or [`Outcome::Returned`].
+    ///
+    /// # Errors
+    /// Gives the slice back when [`Needs::sends`] are outstanding, or the port is closed.
+    fn send(
+        &mut self,
+        socket: SocketId,
+        slice: Slice,
+        len: usize,
+        to: &Peer,
+    ) -> Result<Token, (Slice, Refused)>;
+
+    /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by
+    /// itself.
+    ///
+    /// # Errors
+    /// What the operating system answered; nothing started is lost.
+    fn commit(&mut self, counters: &Counters) -> io::Result<()>;
+
+    /// Asks for an operation to be cancelled. It is over when it comes back.
+    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
+
+    /// Calls `f`, which may block, and lets another thread run meanwhile.
+    ///
+    /// # Errors
+    /// What the operating system answered when started operations were made known to it first;
+    /// `f` was not called.
+    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
+}
+
+/// What a program calls a socket, or a packet of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Key(pub u64);
+
+/// A socket of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SocketId(pub(crate) u32);
+
+/// One operation, for as long as it is outstanding: a slot and the slot's generation. A token
+/// that is out of date names nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token(pub(crate) u64);
+
+/// What a program posts to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Packet {
+    /// What the program calls it.
+    pub key: Key,
+    /// What it carries.
+    pub value: u64,
+}
+
+/// Why an operation or a packet was not started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// As many are outstanding as the port was opened for.
+    Full,
+    /// The port is closed.
+    Closed,
+    /// More bytes are to be sent than the slice holds.
+    TooLong,
+}
+
+/// What became of the wish to cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It was asked for. The operation comes back, cancelled or finished.
+    Asked,
+    /// The operation has come back already, or never was.
+    Gone,
+    /// The provider cannot cancel one operation.
+    Unsupported,
+}
+
+/// Something that has finished.
+#[derive(Debug)]
+pub enum Completion {
+    /// An operation on a socket.
+    Operation {
+        /// The operation: the token is out of date from now on.
+        token: Token,
+        /// The socket.
+        socket: SocketId,
+        /// What the program called the socket.
+        key: Key,
+        /// The slice, back in the program's hands.
+        slice: Slice,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// A packet of the program's own.
+    Packet(Packet),
+}
+
+/// Room for the completions of one take.
+pub struct Taken {
+    completions: Vec<Completion>,
+    capacity: usize,
+}
+
+impl Taken {
+    /// Room for up to `capacity` completions; it never grows.
+    ///
+    /// # Panics
+    /// If `capacity` is 0: a take could bring nothing.
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity > 0, "a take needs room for a completion");
+        Self { completions: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// How many more fit.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.capacity - self.completions.len()
+    }
+
+    /// How many are in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.completions.len()
+    }
+
+    /// Whether none is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.completions.is_empty()
+    }
+
+    /// Adds one, for providers. There must be room.
+    #[inline]
+    pub fn push(&mut self, completion: Completion) {
+        assert!(self.completions.len() < self.capacity, "no room for what was taken");
+        self.completions.push(completion);
+    }
+
+    /// Takes all of them out, in order.
+    #[inline]
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
+        self.completions.drain(..)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Full => "as many are outstanding as the port was opened for",
+            Refused::Closed => "the port is closed",
+            Refused::TooLong => "more bytes are to be sent than the slice holds",
+        })
+    }
+}
+
+/// How many threads may run at a time: what was asked for, or the cores this process may use.
+/// Windows counts the cores, too.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+pub(crate) fn concurrency(asked: u32) -> u32 {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        some => some,
+    }
+}
