@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     Error,
-    counters::Counters,
+    counters::{
+        Counters,
+        os::{ThreadId, ThreadUsage},
+    },
     limits::Limits,
     memory::RegionOptions,
     rio::Peer,
@@ -20,7 +23,7 @@ use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc,
     },
@@ -51,6 +54,7 @@ type Readiness = Result<(), Error>;
 pub(super) struct Thread<H> {
     pub(super) handle: thread::JoinHandle<ThreadFinal<H>>,
     pub(super) counters: Arc<Counters>,
+    pub(super) id: Arc<OnceLock<ThreadId>>,
 }
 
 /// What the threads of a server share, none of it on the path of a datagram but a flag.
@@ -176,6 +180,8 @@ impl<H: Handler> Job<H> {
     ) -> Result<(), Error> {
         let index = self.started.len();
         let counters = Arc::new(Counters::default());
+        let id = Arc::new(OnceLock::new());
+        let own_id = Arc::clone(&id);
         let mut worker = Worker {
             index,
             counters: Arc::clone(&counters),
@@ -189,6 +195,8 @@ impl<H: Handler> Job<H> {
         let handle = thread::Builder::new()
             .name(format!("weir-udp-{index}"))
             .spawn(move || {
+                let _ = own_id.set(ThreadId::current());
+                let before = ThreadUsage::current();
                 let result = catch_unwind(AssertUnwindSafe(|| body(&mut worker)));
                 let error = match result {
                     Ok(Ok(())) => None,
@@ -198,10 +206,12 @@ impl<H: Handler> Job<H> {
                     }
                 };
                 worker.end(error);
-                ThreadFinal::of_current(worker.handler, &worker.counters)
+                let usage = ThreadUsage::current().since(&before);
+                let counters = worker.counters.snapshot();
+                ThreadFinal { handler: worker.handler, counters, usage }
             })
             .map_err(|e| Error::io(format!("starting thread {index}"), e))?;
-        self.started.push(Thread { handle, counters });
+        self.started.push(Thread { handle, counters, id });
         Ok(())
     }
 

@@ -3,7 +3,10 @@
 use super::job::{Shared, Thread, lock};
 use crate::{
     Error,
-    counters::{Counters, Snapshot},
+    counters::{
+        Snapshot,
+        os::{ThreadId, ThreadUsage},
+    },
 };
 use std::{
     net::SocketAddr,
@@ -40,6 +43,8 @@ pub struct ThreadFinal<H> {
     pub handler: H,
     /// What it counted.
     pub counters: Snapshot,
+    /// What the operating system counted of it.
+    pub usage: ThreadUsage,
 }
 
 /// Slices of registered memory at the end: what was made must have returned.
@@ -51,12 +56,6 @@ pub struct Slices {
     pub returned: u32,
     /// Slices that the kernel did not give back; their memory is leaked on purpose.
     pub missing: u32,
-}
-
-impl<H> ThreadFinal<H> {
-    pub(super) fn of_current(handler: H, counters: &Counters) -> Self {
-        Self { handler, counters: counters.snapshot() }
-    }
 }
 
 impl<H> Final<H> {
@@ -92,6 +91,11 @@ impl<H> Running<H> {
     /// The counters of each thread, now.
     pub fn counters(&self) -> Vec<Snapshot> {
         self.threads.iter().map(|thread| thread.counters.snapshot()).collect()
+    }
+
+    /// The operating system's number of each thread, for reading its usage while it runs.
+    pub fn thread_ids(&self) -> Vec<ThreadId> {
+        self.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
     }
 
     /// Whether it still runs. A server stops by itself only when it failed.
