@@ -69,8 +69,8 @@ fn run<H: Handler, P: Provider<OneThread>>(
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
     let Started { mut completions, mut requests, granted } = provider.start(opened)?;
-    rio_frame::announce(worker, &granted, Some(completions.waker()));
     let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
+        rio_frame::announce(worker, &granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
             worker.counters.notifies.one();

@@ -185,8 +185,8 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
     let Started { mut completions, mut requests, granted } = provider.start(opened)?;
-    rio_frame::announce(worker, &granted, Some(completions.waker()));
     let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
+        rio_frame::announce(worker, &granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         let mut spin = Spin::default();
         while !worker.stopping() {
@@ -247,12 +247,13 @@ where
             shared.turns.close();
         }
     });
-    rio_frame::announce(worker, &granted, Some(close));
-    for other in others {
-        let _ = other.send(Arc::clone(&shared));
-    }
-    let result = posted
-        .and_then(|()| run_together(worker, &shared, tuning, needs.per_dequeue as usize));
+    let result = posted.and_then(|()| {
+        rio_frame::announce(worker, &granted, Some(close));
+        for other in others {
+            let _ = other.send(Arc::clone(&shared));
+        }
+        run_together(worker, &shared, tuning, needs.per_dequeue as usize)
+    });
     shared.turns.close();
     let _ = others_left.recv(); // an error: every other thread has left
     let completions = shared.turns.take_back();
