@@ -1,4 +1,5 @@
-//! Datagram sockets of Windows: WSARecvMsg, sendto.
+//! Datagram sockets of Windows: WSARecvFrom (WSARecvMsg where control data is asked for),
+//! sendto.
 //!
 //! There is no call for a batch, so a batch is a loop. There is no flag for one call that
 //! must not wait either: the socket is non-blocking, and a receive that waits is an
@@ -25,7 +26,7 @@ use windows_sys::Win32::{
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
         WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
         WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK, WSAGetLastError,
-        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSASetEvent,
+        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASetEvent,
         WSAWaitForMultipleEvents, setsockopt,
     },
     System::{
@@ -57,8 +58,8 @@ type ReceiveMessage = unsafe extern "system" fn(
 pub struct Native {
     socket: Socket,
     ipv6: bool,
-    control: bool,
-    receive: ReceiveMessage,
+    /// WSARecvMsg, if datagrams carry control data.
+    receive_message: Option<ReceiveMessage>,
     /// Set when receiving was ended, and from then on.
     ended: OwnedHandle,
 }
@@ -105,22 +106,20 @@ impl Native {
         if let Some(bytes) = options.send_buffer_bytes {
             socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
         }
+        let mut receive_message: LPFN_WSARECVMSG = None;
         if options.local_address {
             set_flag(&socket, IPPROTO_IP, IP_PKTINFO).map_err(refused("IP_PKTINFO"))?;
             if address.is_ipv6() {
                 set_flag(&socket, IPPROTO_IPV6, IPV6_PKTINFO).map_err(refused("IPV6_PKTINFO"))?;
             }
+            let ask = SIO_GET_EXTENSION_FUNCTION_POINTER;
+            // SAFETY: the call reads a GUID and writes the pointer to the function of that GUID.
+            unsafe { control_call(&socket, ask, &WSAID_WSARECVMSG, &mut receive_message) }
+                .map_err(refused("asking for WSARecvMsg"))?;
         }
-        let mut receive: LPFN_WSARECVMSG = None;
-        let ask = SIO_GET_EXTENSION_FUNCTION_POINTER;
-        // SAFETY: the call reads a GUID and writes the pointer to the function of that GUID.
-        unsafe { control_call(&socket, ask, &WSAID_WSARECVMSG, &mut receive) }
-            .map_err(refused("asking for WSARecvMsg"))?;
-        let receive = receive
-            .ok_or_else(|| Unavailable::new("WSARecvMsg", "Winsock answered without a function"))?;
         let ended = new_event().map_err(refused("WSACreateEvent"))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
-        Ok(Self { socket, ipv6: address.is_ipv6(), control: options.local_address, receive, ended })
+        Ok(Self { socket, ipv6: address.is_ipv6(), receive_message, ended })
     }
 
     /// The socket, for providers that start operations on it.
@@ -130,7 +129,7 @@ impl Native {
 
     /// Whether its datagrams carry control data (the local address).
     pub fn has_control(&self) -> bool {
-        self.control
+        self.receive_message.is_some()
     }
 
     pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
@@ -159,8 +158,8 @@ impl Native {
                 lpBuffers: &mut vector,
                 dwBufferCount: 1,
                 Control: WSABUF {
-                    len: if self.control { CONTROL_BYTES as u32 } else { 0 },
-                    buf: if self.control { control.0.as_mut_ptr() } else { ptr::null_mut() },
+                    len: if self.has_control() { CONTROL_BYTES as u32 } else { 0 },
+                    buf: control.0.as_mut_ptr(),
                 },
                 dwFlags: 0,
             };
@@ -184,7 +183,7 @@ impl Native {
             };
             // SAFETY: Winsock wrote a name of this length, or left the zeroes.
             let from = unsafe { SockAddr::new(name, message.namelen) };
-            let local = match self.control {
+            let local = match self.has_control() {
                 true => local_address_in(&control.0[..message.Control.len as usize]),
                 false => None,
             };
@@ -207,9 +206,37 @@ impl Native {
         let mut len = 0;
         // SAFETY: the caller vouches for the message; without an overlapped structure the
         // call is over when it returns.
-        let result =
-            unsafe { (self.receive)(self.raw(), message, &mut len, ptr::null_mut(), None) };
+        let result = unsafe { self.call(message, &mut len, ptr::null_mut()) };
         if result == SOCKET_ERROR { Err(last_error()) } else { Ok(len) }
+    }
+
+    /// Calls WSARecvFrom or WSARecvMsg, and returns what that returns.
+    ///
+    /// # Safety
+    /// What the arguments point at stays valid, and nobody else's, until the call is over or,
+    /// with an overlapped structure, the operation.
+    #[inline]
+    unsafe fn call(&self, message: *mut WSAMSG, len: *mut u32, operation: *mut OVERLAPPED) -> i32 {
+        match self.receive_message {
+            // SAFETY: the caller vouches for the arguments.
+            Some(receive) => unsafe { receive(self.raw(), message, len, operation, None) },
+            // SAFETY: as above; the message's fields are what this call takes one by one.
+            None => unsafe {
+                let WSAMSG { lpBuffers, dwBufferCount, name, .. } = *message;
+                let (flags, namelen) = (&raw mut (*message).dwFlags, &raw mut (*message).namelen);
+                WSARecvFrom(
+                    self.raw(),
+                    lpBuffers,
+                    dwBufferCount,
+                    len,
+                    flags,
+                    name,
+                    namelen,
+                    operation,
+                    None,
+                )
+            },
+        }
     }
 
     /// One receive that waits for a datagram or the end of receiving. Returns the bytes
@@ -233,8 +260,7 @@ impl Native {
             counters.kernel_entries.one();
             // SAFETY: the caller vouches for the message; message and operation stay in place
             // until the operation is over, which is waited for below.
-            let result =
-                unsafe { (self.receive)(self.raw(), message, ptr::null_mut(), operation, None) };
+            let result = unsafe { self.call(message, ptr::null_mut(), operation) };
             if result == SOCKET_ERROR {
                 match last_error() {
                     WSA_IO_PENDING => self.wait_for(operation, arrived, counters),
@@ -432,23 +458,24 @@ impl Headers {
         self.arrivals[i]
     }
 
-    pub(super) fn send<B: AsRef<[u8]>>(
+    pub(super) fn send<'a>(
         &mut self,
         native: &Native,
-        datagrams: &[(B, SocketAddr)],
+        count: usize,
+        mut datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
         counters: &Counters,
     ) -> io::Result<usize> {
         self.arrivals.clear();
-        let mut sent = 0;
-        for (bytes, to) in datagrams.iter().take(self.capacity) {
-            match native.send(bytes.as_ref(), to, counters) {
-                Ok(()) => sent += 1,
-                Err(e) if sent == 0 => return Err(e),
+        for i in 0..count.min(self.capacity) {
+            let (bytes, to) = datagram(i);
+            match native.send(bytes, &to, counters) {
+                Ok(()) => {}
+                Err(e) if i == 0 => return Err(e),
                 // The caller sends the rest again, and is told then.
-                Err(_) => break,
+                Err(_) => return Ok(i),
             }
         }
-        Ok(sent)
+        Ok(count.min(self.capacity))
     }
 }
 
