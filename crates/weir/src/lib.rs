@@ -8,6 +8,7 @@ pub mod machine;
 pub mod memory;
 pub mod options;
 pub mod port;
+pub mod readiness;
 pub mod rio;
 pub mod socket;
 mod sync;

@@ -143,7 +143,7 @@ pub trait RequestQueue {
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)>;
 
     /// Posts the first `len` bytes of a slice to be sent. It comes back as
-    /// [`Outcome::Sent`] or [`Outcome::Failed`].
+    /// [`Outcome::Sent`] or [`Outcome::NotSent`].
     ///
     /// # Errors
     /// Gives the slice back when more than [`Needs::sends`] would be outstanding.
@@ -224,8 +224,11 @@ pub enum Outcome {
     Received(Arrival),
     /// So many bytes were handed to the network.
     Sent(usize),
-    /// The request failed; the slice is unharmed.
+    /// The receive failed; the slice is unharmed.
     Failed(io::Error),
+    /// The send failed; the slice is unharmed. It concerns one datagram: its address or its
+    /// length, say.
+    NotSent(io::Error),
     /// The request was taken back before anything happened.
     Returned,
 }

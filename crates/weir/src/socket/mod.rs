@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-pub use native::{BATCHES_IN_ONE_CALL, Headers};
+pub use native::{BATCHES_IN_ONE_CALL, Headers, Native};
 
 /// What is asked of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

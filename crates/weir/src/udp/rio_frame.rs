@@ -110,6 +110,7 @@ pub(super) fn settle<H: Handler>(
         }
         Outcome::Sent(_) => worker.counters.replies.one(),
         Outcome::Failed(e) => worker.receive_failed(e)?,
+        Outcome::NotSent(_) => worker.counters.send_errors.one(),
         Outcome::Returned => {}
     }
     Ok(Next::Receive { slice, socket })

@@ -56,8 +56,8 @@ pub struct Faults {
     /// Completions come in another order, where the mechanism allows it: between sockets
     /// (XDP), and sends before receives (Winsock).
     pub reorder: f64,
-    /// A receive fails: a damaged frame (XDP), or a reset by the other side (Winsock, where
-    /// the datagram is not lost by it).
+    /// A receive fails: a damaged frame whose slice is returned (XDP), or a reset by the other
+    /// side (Winsock, where the datagram is not lost by it).
     pub receive_error: f64,
     /// A send fails: the kick is refused and the send goes with a later one (XDP), or it
     /// completes as failed (Winsock).

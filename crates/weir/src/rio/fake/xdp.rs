@@ -18,7 +18,7 @@ use crate::{
     rio::{Needs, Outcome},
     socket::Endpoint,
 };
-use std::{collections::VecDeque, io};
+use std::collections::VecDeque;
 
 /// Bytes of a chunk: half a page, the smaller of the two sizes that the kernel allows.
 const CHUNK_BYTES: usize = 2048;
@@ -148,8 +148,7 @@ impl Kernel for Xdp {
         let mut slice = socket.fill.swap_remove(chosen);
         let arrival = net.fill(&mut slice, datagram, &socket.endpoint);
         if net.random.chance(net.faults.receive_error) {
-            let damaged = Outcome::Failed(io::ErrorKind::InvalidData.into());
-            socket.received.push_back((slice, damaged));
+            socket.received.push_back((slice, Outcome::Returned));
             return Injected::Damaged;
         }
         socket.received.push_back((slice, Outcome::Received(arrival)));

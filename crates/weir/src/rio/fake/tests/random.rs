@@ -66,7 +66,7 @@ fn run<K: Kernel>(seed: u64, faults: Faults, steps: &[Step]) -> Vec<String> {
                 *got.entry((completion.socket, bytes_of(completion))).or_insert(0) += 1;
             }
             Outcome::Sent(_) => *sent += 1,
-            Outcome::Failed(_) | Outcome::Returned => {}
+            Outcome::Failed(_) | Outcome::NotSent(_) | Outcome::Returned => {}
         }
         format!("{completion:?}")
     };

@@ -1,0 +1,40 @@
+//! eventfd(2): a counter in the kernel.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+};
+
+/// A bell.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub fn ring(&self) {
+        let one = 1u64;
+        // A counter that is full (it would take 2^64 - 1 rings) rings already.
+        // SAFETY: writes eight bytes from a value that outlives the call.
+        unsafe { libc::write(self.fd(), (&raw const one).cast(), size_of_val(&one)) };
+    }
+
+    pub fn clear(&self) {
+        let mut rings = 0u64;
+        // It would block where nobody rang in the meantime, which is as well.
+        // SAFETY: reads eight bytes into a value that outlives the call.
+        unsafe { libc::read(self.fd(), (&raw mut rings).cast(), size_of_val(&rings)) };
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}

@@ -1,0 +1,155 @@
+//! epoll_create1(2), epoll_ctl(2), epoll_wait(2).
+
+use super::Trigger;
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    readiness::bell::{self, Bell},
+    rio::Woken,
+    socket::DatagramSocket,
+    wake::Waker,
+};
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// The bell's token; those of sockets fit in 32 bits.
+const BELL: u64 = u64::MAX;
+
+/// A set of sockets to wait for with epoll(7).
+#[derive(Debug)]
+pub struct Epoll {
+    set: OwnedFd,
+    bell: Arc<Bell>,
+    events: Vec<libc::epoll_event>,
+    ready: usize,
+    /// Kept open as long as they are in the set.
+    sockets: Vec<DatagramSocket>,
+}
+
+impl Epoll {
+    /// Whether the system has it, by trying.
+    ///
+    /// # Errors
+    /// What it answered.
+    pub fn availability() -> Result<(), Unavailable> {
+        create().map(drop).map_err(|e| Unavailable::new("epoll", format!("epoll_create1: {e}")))
+    }
+
+    /// An empty set. One wait tells of at most `events_max` sockets; the others follow with
+    /// the next.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered.
+    pub fn new(events_max: usize) -> Result<Self, Error> {
+        let set = create().map_err(|e| Error::io("epoll_create1", e))?;
+        let bell = Arc::new(Bell::new().map_err(|e| Error::io("eventfd", e))?);
+        let nothing = libc::epoll_event { events: 0, u64: 0 };
+        let events = vec![nothing; events_max.max(1)];
+        let epoll = Self { set, bell, events, ready: 0, sockets: Vec::new() };
+        epoll
+            .control(epoll.bell.fd(), libc::EPOLLIN, BELL)
+            .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
+        Ok(epoll)
+    }
+
+    /// Adds a socket. The set tells it by its token when it can be received from.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered; a socket can be added once.
+    pub fn add(
+        &mut self,
+        socket: &DatagramSocket,
+        token: u32,
+        trigger: Trigger,
+    ) -> Result<(), Error> {
+        let edge = if trigger == Trigger::Edge { libc::EPOLLET } else { 0 };
+        self.control(socket.native().fd(), libc::EPOLLIN | edge, token.into()).map_err(|e| {
+            Error::io(format!("epoll_ctl for the socket at {}", socket.local_address()), e)
+        })?;
+        self.sockets.push(socket.clone());
+        Ok(())
+    }
+
+    /// Waits until a socket is ready, the time is over, or it is woken. `None`: no time-out.
+    /// The time-out is rounded up to whole milliseconds.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
+        self.ready = 0;
+        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        let count = loop {
+            counters.kernel_entries.one();
+            match self.call(left) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) if timeout.is_none() => {} // a time-out of the system's own
+                result => break result?,
+            }
+            left = by.map(|by| by.saturating_duration_since(Instant::now()));
+        };
+        let (mut rang, mut ready) = (false, 0);
+        for i in 0..count {
+            if self.events[i].u64 == BELL {
+                rang = true;
+            } else {
+                self.events[ready] = self.events[i];
+                ready += 1;
+            }
+        }
+        self.ready = ready;
+        if rang {
+            counters.kernel_entries.one();
+            self.bell.clear();
+            return Ok(Woken::ByWaker);
+        }
+        Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
+    }
+
+    /// The tokens of the sockets that were ready when the last wait ended.
+    pub fn ready(&self) -> impl Iterator<Item = u32> {
+        self.events[..self.ready].iter().map(|event| event.u64 as u32)
+    }
+
+    /// Ends a wait of this set, now or the next one.
+    pub fn waker(&self) -> Waker {
+        bell::waker(&self.bell)
+    }
+
+    fn call(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        // Rounded up: a wait is never short. A negative number means no time-out.
+        let timeout_ms = timeout.map_or(-1, |timeout| {
+            libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000))
+                .unwrap_or(libc::c_int::MAX)
+        });
+        let room = libc::c_int::try_from(self.events.len()).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the kernel writes at most `room` events, and there are as many.
+        let count = unsafe {
+            libc::epoll_wait(self.set.as_raw_fd(), self.events.as_mut_ptr(), room, timeout_ms)
+        };
+        if count >= 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn control(&self, fd: RawFd, events: libc::c_int, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: token };
+        // SAFETY: the event outlives the call, which copies it.
+        let result = unsafe {
+            libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn create() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

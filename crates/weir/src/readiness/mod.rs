@@ -1,0 +1,32 @@
+//! Readiness: being told that a call would not wait.
+//!
+//! The oldest contract of the three, and the smallest: sockets are added with a token, a wait
+//! ends when at least one of them is ready, and then the program makes the calls itself. Each
+//! mechanism is a type of its own with the same functions in the same order ([`Poll`],
+//! [`Epoll`]), since in a design that is named after a mechanism the mechanism is the design.
+//!
+//! What a file for an operating system must supply: a bell (something that can be rung from
+//! any thread and shows up as ready), and the mechanism's own set of sockets.
+//!
+//! What holds for each:
+//!
+//! - Events are hints. A socket that was told ready may turn out to have nothing.
+//! - A set keeps its sockets open, so an event can never belong to a descriptor that was
+//!   closed and given to another.
+//! - [`Waker`](crate::wake::Waker)s end a wait, now or the next one. What is ready besides is
+//!   told all the same.
+//! - Only what was added is told: errors of a socket count as ready, and its next call says
+//!   what they are.
+//!
+//! What is NOT guaranteed: the order of the tokens; that a time-out is exact (it is never
+//! short).
+
+mod bell;
+pub mod epoll;
+pub mod poll;
+
+#[cfg(test)]
+mod tests;
+
+pub use epoll::{Epoll, Trigger};
+pub use poll::Poll;

@@ -1,0 +1,49 @@
+//! ppoll(2): poll with a time-out in nanoseconds.
+
+use crate::{readiness::bell::Bell, socket::Native};
+use std::{io, time::Duration};
+
+/// One descriptor to wait for.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Entry(libc::pollfd);
+
+impl Entry {
+    pub fn of_bell(bell: &Bell) -> Self {
+        Self(libc::pollfd { fd: bell.fd(), events: libc::POLLIN, revents: 0 })
+    }
+
+    pub fn of_socket(socket: &Native) -> Self {
+        Self(libc::pollfd { fd: socket.fd(), events: libc::POLLIN, revents: 0 })
+    }
+
+    pub fn want_send(&mut self, wanted: bool) {
+        self.0.events = if wanted { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.0.revents != 0
+    }
+}
+
+/// Waits and returns how many entries are ready.
+pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usize> {
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    for entry in &mut *entries {
+        entry.0.revents = 0; // a call that fails writes none
+    }
+    // SAFETY: an Entry is a pollfd; entries and time-out outlive the call; no signal mask.
+    let ready = unsafe {
+        libc::ppoll(
+            entries.as_mut_ptr().cast(),
+            entries.len() as libc::nfds_t,
+            timeout,
+            std::ptr::null(),
+        )
+    };
+    if ready >= 0 { Ok(ready as usize) } else { Err(io::Error::last_os_error()) }
+}
