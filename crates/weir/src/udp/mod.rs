@@ -156,6 +156,7 @@ macro_rules! designs {
 designs! {
     blocking::Blocking,
     blocking_batch::BlockingBatch,
+    epoll::Epoll,
     rio_polled::RioPolled,
     rio_event::RioEvent,
     rio_hybrid::RioHybrid,

@@ -1,0 +1,105 @@
+//! `epoll`: each thread is told which sockets are ready, and receives from them.
+//!
+//! One thread can watch many sockets. After a wake-up it drains the socket, one datagram a
+//! call, but at most `drain` of them, so that one busy socket cannot starve the others (the
+//! set is level-triggered: what is left is told again). It costs the entry of the wait on top
+//! of one entry for each datagram; draining shares the wait among all that came meanwhile,
+//! and a call that finds nothing is what it costs to know that the socket is empty.
+//! With several threads on one socket all of them wake for a datagram that one of them gets.
+//!
+//! Origin: what a Linux engineer writes first; epoll(7), Linux 2.6.
+
+use super::{About, Contract, Design, Handler, Job, Running, Worker};
+use crate::{
+    Error, Unavailable,
+    options::options,
+    readiness::{Epoll as EpollSet, Trigger},
+    socket::{DatagramSocket, Mode},
+};
+
+options! {
+    /// Options of the design `epoll`.
+    pub struct Epoll {
+        /// Threads, each with a set of its own that holds every socket.
+        threads: u32 = 1, 1..=256;
+        /// Most datagrams received from a socket for one wake-up.
+        drain: u32 = 64, 1..=65_536;
+    }
+}
+
+impl Design for Epoll {
+    const ABOUT: About = About {
+        name: "epoll",
+        summary: "each thread waits until sockets are ready and drains them, within a bound",
+        origin: "epoll(7), Linux 2.6",
+        contract: Contract::Epoll,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.availability()?;
+        let sockets = job.bind()?;
+        for _ in 0..self.threads {
+            let mut set = EpollSet::new(sockets.len())?;
+            for (number, socket) in sockets.iter().enumerate() {
+                set.add(socket, number as u32, Trigger::Level)?;
+            }
+            let (sockets, drain) = (sockets.clone(), self.drain);
+            job.spawn(self.threads as usize, move |worker| run(worker, set, &sockets, drain))?;
+        }
+        job.run()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        EpollSet::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: EpollSet,
+    sockets: &[DatagramSocket],
+    drain: u32,
+) -> Result<(), Error> {
+    let mut buffer = vec![0; worker.payload_bytes()];
+    worker.ready(Some(set.waker()));
+    while !worker.stopping() {
+        worker.counters.waits.one();
+        set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
+        for number in set.ready() {
+            handle(worker, &sockets[number as usize], number, &mut buffer, drain)?;
+        }
+    }
+    Ok(())
+}
+
+/// Receives from a socket that is ready until it is empty, or the bound is reached. What one
+/// wake-up brings from a socket is one batch.
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    socket: &DatagramSocket,
+    number: u32,
+    buffer: &mut [u8],
+    drain: u32,
+) -> Result<(), Error> {
+    let mut received = 0;
+    for _ in 0..drain {
+        let arrival = match socket.receive(buffer, Mode::Try, &worker.counters) {
+            Ok(Some(arrival)) => arrival,
+            Ok(None) => break,
+            Err(e) => {
+                worker.receive_failed(e)?;
+                continue;
+            }
+        };
+        received += 1;
+        if worker.deliver(buffer, &arrival, number) {
+            worker.sent(socket.send(&buffer[..arrival.len], &arrival.from, &worker.counters));
+        }
+        if worker.has_replies() {
+            worker.flush(|bytes, to, counters| socket.send(bytes, &to.address, counters));
+        }
+    }
+    worker.counters.dequeued(received);
+    worker.batch_end();
+    Ok(())
+}
