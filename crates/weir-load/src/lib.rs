@@ -10,6 +10,7 @@
 
 pub mod audit;
 pub mod clock;
+pub mod control;
 pub mod engine;
 pub mod latency;
 pub mod pacing;

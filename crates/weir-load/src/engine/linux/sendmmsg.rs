@@ -8,8 +8,6 @@
 
 use std::{io, mem, os::fd::AsRawFd, ptr};
 
-use weir::Unavailable;
-
 use crate::engine::{Batch, Datagrams, Engine, Lane, Opened, Sent};
 
 /// Messages per call. More save nothing that could be measured (the kernel takes 1024),
