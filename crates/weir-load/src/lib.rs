@@ -12,6 +12,7 @@ pub mod audit;
 pub mod clock;
 pub mod control;
 pub mod engine;
+pub mod flood;
 pub mod latency;
 pub mod pacing;
 pub mod quantity;
@@ -19,4 +20,5 @@ pub mod stamp;
 pub mod stop;
 mod sys;
 
+pub use flood::{FloodError, FloodReport, FloodSpec, flood};
 pub use stop::{Stop, StopReason};

@@ -30,7 +30,7 @@ use weir::counters::Counter;
 pub use auditor::{Auditor, Verdict};
 pub use report::{AuditReport, FlowReport};
 
-use crate::clock::now_ns;
+use crate::{clock::now_ns, control::RunAsk};
 use book::Book;
 
 /// The most flows of one run.
@@ -85,6 +85,13 @@ impl AuditSettings {
             latency_every: if paced { 1 } else { Self::SAMPLE_EVERY },
             bitmap_bytes_max: Self::BITMAP_BYTES_MAX,
         }
+    }
+
+    /// For what a generator asked for on the control channel.
+    pub fn for_ask(ask: &RunAsk) -> Self {
+        let paced = ask.datagrams_per_s.is_some();
+        let settings = Self::new(ask.run, ask.size_bytes, ask.flows, paced);
+        Self { warm_up_run: ask.warm_up_run, ..settings }
     }
 }
 

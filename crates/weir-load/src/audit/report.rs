@@ -70,6 +70,9 @@ pub struct AuditReport {
     pub latency_ns: Option<Summary>,
     /// Of every so-many-th datagram of each thread the latency was taken.
     pub latency_every: u32,
+    /// Whether anything arrived that was not sent like that: changed, doubled, of another
+    /// size or flow. Losses and reordering are no such errors, for UDP promises neither.
+    pub data_errors: bool,
     /// The run's flows in order; empty for datagrams without stamps.
     pub flows: Vec<FlowReport>,
     /// The latencies, to be merged with those of other runs.
@@ -136,7 +139,7 @@ impl AuditReport {
         let last_ns = times(|b| b.last_ns.load(Relaxed)).max();
         let elapsed_ns = first_ns.zip(last_ns).map(|(first, last)| last.saturating_sub(first));
 
-        Self {
+        let mut report = Self {
             run: settings.run,
             received,
             bytes: sum(|b| b.bytes.get()),
@@ -161,23 +164,22 @@ impl AuditReport {
                 .map(|ns| received as f64 * 1e9 / ns as f64),
             latency_ns: latencies.summary(),
             latency_every: settings.latency_every,
+            data_errors: false,
             flows: if stamped {
                 seen.iter().enumerate().map(flow_report).collect()
             } else {
                 Vec::new()
             },
             latencies,
-        }
-    }
-
-    /// Whether anything arrived that was not sent like that: changed, doubled, of another
-    /// size or flow. Losses and reordering are no such errors, for UDP promises neither.
-    pub fn has_data_errors(&self) -> bool {
-        self.duplicates
-            + self.wrong_size
-            + self.corrupt_bodies
-            + self.corrupt_headers
-            + self.unknown_flow
-            > 0
+        };
+        let wrong = [
+            report.duplicates,
+            report.wrong_size,
+            report.corrupt_bodies,
+            report.corrupt_headers,
+            report.unknown_flow,
+        ];
+        report.data_errors = wrong.iter().any(|count| *count > 0);
+        report
     }
 }

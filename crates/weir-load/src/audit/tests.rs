@@ -126,7 +126,7 @@ fn each_kind_of_trouble_is_told_apart() {
     assert_eq!(report.clock_disagreements, 1);
     assert_eq!(report.lost, Some(5)); // 4, 5, 6 (its body was changed), 7 and 8 arrived
     assert_eq!(report.latency_ns.as_ref().expect("taken").max, 100);
-    assert!(report.has_data_errors());
+    assert!(report.data_errors);
     assert!(audit.report(7, None).is_none());
 }
 
@@ -144,7 +144,7 @@ fn the_second_run_begins_from_nothing_and_late_datagrams_are_strangers() {
     drop(auditor);
     let report = audit.end(7, Some(&[1])).expect("open");
     assert_eq!((report.received, report.strangers, report.warm_up), (1, 0, 1));
-    assert!(!report.has_data_errors());
+    assert!(!report.data_errors);
 }
 
 #[test]
