@@ -1,1 +1,24 @@
 //! The load generators of weir: UDP floods, pacing, and the control channel.
+//!
+//! A generator offers datagrams to a server; each carries a [`stamp`]. The server's side
+//! of the account is the [`audit`]: what arrived, how often, in which order, how late.
+//! Between the two runs the [`control`] channel: who may flood whom, when a run begins
+//! and ends, and what was sent. [`pacing`] decides when datagrams go out, an [`engine`]
+//! how, and [`flood`] puts these together.
+//!
+//! What differs between operating systems is in `sys` and in the files of the engines.
+
+pub mod audit;
+pub mod clock;
+pub mod control;
+pub mod engine;
+pub mod flood;
+pub mod latency;
+pub mod pacing;
+pub mod quantity;
+pub mod stamp;
+pub mod stop;
+mod sys;
+
+pub use flood::{FloodError, FloodReport, FloodSpec, flood};
+pub use stop::{Stop, StopReason};

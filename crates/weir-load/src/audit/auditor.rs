@@ -1,0 +1,256 @@
+//! The part of the audit that sees every datagram.
+
+use std::sync::{
+    Arc,
+    atomic::Ordering::{Acquire, Relaxed},
+};
+
+use super::{
+    Audit, AuditSettings, CHUNK_NUMBERS, Loose,
+    book::{Book, Chunk},
+};
+use crate::stamp::{NoStamp, STAMP_BYTES, Stamp, body_is_intact};
+
+/// What a datagram turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Of an open run, with nothing wrong that was looked at.
+    Intact,
+    /// Of the size of a run whose datagrams are too short for a stamp.
+    Unstamped,
+    /// Of a run's warm-up.
+    WarmUp,
+    /// Of an open run, with a number below the highest this thread saw in its flow.
+    Reordered,
+    /// Of an open run, with a number that this thread saw before.
+    Duplicate,
+    /// Of an open run, with another size than its datagrams have.
+    WrongSize,
+    /// Its stamp or its body was changed on the way.
+    Corrupt,
+    /// Of no open run.
+    Stranger,
+}
+
+/// One flow of one run, as this thread knows it.
+#[derive(Debug)]
+struct Flow {
+    /// One more than the highest number seen.
+    beyond_highest: u64,
+    /// The chunk that the last number fell into, if there was room for it.
+    chunk: Option<Arc<Chunk>>,
+    /// Its place.
+    chunk_at: u64,
+}
+
+impl Flow {
+    const NOWHERE: u64 = u64::MAX;
+
+    fn new() -> Self {
+        Self { beyond_highest: 0, chunk: None, chunk_at: Self::NOWHERE }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    settings: Arc<AuditSettings>,
+    number: u64,
+    book: Arc<Book>,
+    flows: Box<[Flow]>,
+    until_verify: u32,
+    until_latency: u32,
+}
+
+/// Takes the account of one thread.
+#[derive(Debug)]
+pub struct Auditor {
+    audit: Arc<Audit>,
+    loose: Arc<Loose>,
+    epoch: u64,
+    slots: Vec<Slot>,
+    /// The slot of the last datagram: the next one is of the same run, nearly always.
+    current: usize,
+}
+
+impl Auditor {
+    pub(super) fn new(audit: Arc<Audit>, loose: Arc<Loose>) -> Self {
+        // Runs begin with epoch 1, so that the first datagram looks for them.
+        Self { audit, loose, epoch: 0, slots: Vec::new(), current: 0 }
+    }
+
+    /// Takes a datagram into the account. `now` gives the time in ns of [`crate::clock`];
+    /// it is called only for the datagrams whose time is taken.
+    #[inline]
+    pub fn record(&mut self, datagram: &[u8], now: impl FnOnce() -> u64) -> Verdict {
+        if self.audit.epoch.load(Relaxed) != self.epoch {
+            self.look_for_runs();
+        }
+        match Stamp::read(datagram) {
+            Ok(stamp) => match self.find(stamp.run) {
+                Some(slot) => slot.stamped(datagram, stamp, now),
+                None => self.of_no_run(stamp.run),
+            },
+            Err(NoStamp::Corrupt) => {
+                self.loose.corrupt_headers.one();
+                Verdict::Corrupt
+            }
+            Err(_) => self.without_stamp(datagram, now),
+        }
+    }
+
+    #[inline]
+    fn find(&mut self, run: u32) -> Option<&mut Slot> {
+        if self.slots.get(self.current).is_none_or(|slot| slot.settings.run != run) {
+            self.current = self.slots.iter().position(|slot| slot.settings.run == run)?;
+        }
+        self.slots.get_mut(self.current)
+    }
+
+    fn of_no_run(&self, run: u32) -> Verdict {
+        if self.slots.iter().any(|slot| slot.settings.warm_up_run == Some(run)) {
+            self.loose.warm_up.one();
+            return Verdict::WarmUp;
+        }
+        self.loose.strangers.one();
+        Verdict::Stranger
+    }
+
+    fn without_stamp(&mut self, datagram: &[u8], now: impl FnOnce() -> u64) -> Verdict {
+        let is_its = |slot: &Slot| {
+            slot.settings.size_bytes < STAMP_BYTES && slot.settings.size_bytes == datagram.len()
+        };
+        let Some(slot) = self.slots.iter_mut().find(|slot| is_its(slot)) else {
+            self.loose.strangers.one();
+            return Verdict::Stranger;
+        };
+        slot.arrived(datagram);
+        slot.book.unstamped.one();
+        slot.take_time(None, now);
+        if slot.is_to_verify() && !slot.verify(datagram) {
+            return Verdict::Corrupt;
+        }
+        Verdict::Unstamped
+    }
+
+    #[cold]
+    fn look_for_runs(&mut self) {
+        let mut state = self.audit.lock();
+        self.epoch = self.audit.epoch.load(Acquire);
+        self.slots.retain(|slot| state.runs.iter().any(|run| run.number == slot.number));
+        for run in &mut state.runs {
+            if self.slots.iter().any(|slot| slot.number == run.number) {
+                continue;
+            }
+            let book = Arc::new(Book::new(run.settings.bitmap_bytes_max));
+            run.books.push(Arc::clone(&book));
+            self.slots.push(Slot {
+                settings: Arc::clone(&run.settings),
+                number: run.number,
+                book,
+                flows: (0..run.settings.flows).map(|_| Flow::new()).collect(),
+                until_verify: 1,
+                until_latency: 1,
+            });
+        }
+        self.current = 0;
+    }
+}
+
+impl Drop for Auditor {
+    fn drop(&mut self) {
+        self.audit.retire(&self.loose);
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn arrived(&self, datagram: &[u8]) {
+        self.book.received.one();
+        self.book.bytes.add(datagram.len() as u64);
+    }
+
+    #[inline]
+    fn stamped(&mut self, datagram: &[u8], stamp: Stamp, now: impl FnOnce() -> u64) -> Verdict {
+        self.arrived(datagram);
+        self.take_time(Some(stamp.sent_ns), now);
+        let mut verdict = self.in_sequence(stamp);
+        if datagram.len() != self.settings.size_bytes {
+            self.book.wrong_size.one();
+            verdict = Verdict::WrongSize;
+        }
+        if self.is_to_verify() && !self.verify(datagram) {
+            verdict = Verdict::Corrupt;
+        }
+        verdict
+    }
+
+    #[inline]
+    fn in_sequence(&mut self, stamp: Stamp) -> Verdict {
+        let Some(flow) = self.flows.get_mut(usize::from(stamp.flow)) else {
+            self.book.unknown_flow.one();
+            return Verdict::Stranger;
+        };
+        let mut verdict = Verdict::Intact;
+        if stamp.sequence < flow.beyond_highest {
+            verdict = Verdict::Reordered;
+        } else {
+            flow.beyond_highest = stamp.sequence.saturating_add(1);
+        }
+        let chunk_at = stamp.sequence / CHUNK_NUMBERS;
+        if flow.chunk_at != chunk_at {
+            flow.chunk = self.book.chunk((stamp.flow, chunk_at));
+            flow.chunk_at = chunk_at;
+        }
+        match &flow.chunk {
+            Some(chunk) if chunk.mark(stamp.sequence) => {
+                // A second copy is no reordering.
+                self.book.duplicates.one();
+                return Verdict::Duplicate;
+            }
+            Some(_) => {}
+            None => self.book.untracked.one(),
+        }
+        if verdict == Verdict::Reordered {
+            self.book.reordered.one();
+        }
+        verdict
+    }
+
+    #[inline]
+    fn take_time(&mut self, sent_ns: Option<u64>, now: impl FnOnce() -> u64) {
+        self.until_latency -= 1;
+        if self.until_latency != 0 {
+            return;
+        }
+        self.until_latency = self.settings.latency_every;
+        let now_ns = now();
+        if self.book.first_ns.load(Relaxed) == 0 {
+            self.book.first_ns.store(now_ns, Relaxed);
+        }
+        self.book.last_ns.store(now_ns, Relaxed);
+        match sent_ns.map(|sent_ns| now_ns.checked_sub(sent_ns)) {
+            Some(Some(latency_ns)) => self.book.latencies.record(latency_ns),
+            Some(None) => self.book.clock_disagreements.one(),
+            None => {}
+        }
+    }
+
+    #[inline]
+    fn is_to_verify(&mut self) -> bool {
+        self.until_verify -= 1;
+        if self.until_verify == 0 {
+            self.until_verify = self.settings.verify_every;
+            return true;
+        }
+        false
+    }
+
+    fn verify(&self, datagram: &[u8]) -> bool {
+        self.book.bodies_checked.one();
+        let intact = body_is_intact(datagram);
+        if !intact {
+            self.book.corrupt_bodies.one();
+        }
+        intact
+    }
+}

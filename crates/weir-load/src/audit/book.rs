@@ -1,0 +1,113 @@
+//! What one thread counted in one run: written by that thread, readable by all.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use weir::counters::Counter;
+
+use super::CHUNK_NUMBERS;
+use crate::latency::Latencies;
+
+const WORDS: usize = (CHUNK_NUMBERS / 64) as usize;
+
+/// Which numbers of a range of [`CHUNK_NUMBERS`] arrived.
+#[derive(Debug)]
+pub(super) struct Chunk([AtomicU64; WORDS]);
+
+impl Chunk {
+    pub(super) const BYTES: usize = WORDS * 8;
+
+    fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; WORDS])
+    }
+
+    /// Marks a number; says whether it was marked before. Only the owning thread may call
+    /// this: a second writer would lose marks.
+    #[inline]
+    pub(super) fn mark(&self, sequence: u64) -> bool {
+        let within = sequence % CHUNK_NUMBERS;
+        let word = &self.0[(within / 64) as usize];
+        let (before, bit) = (word.load(Relaxed), 1 << (within % 64));
+        word.store(before | bit, Relaxed);
+        before & bit != 0
+    }
+
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|word| word.load(Relaxed))
+    }
+}
+
+/// Flow and number of a chunk within it.
+pub(super) type ChunkKey = (u16, u64);
+
+#[derive(Debug)]
+pub(super) struct Book {
+    /// All datagrams of the run that arrived, whatever was wrong with them.
+    pub received: Counter,
+    pub bytes: Counter,
+    pub unstamped: Counter,
+    pub wrong_size: Counter,
+    pub unknown_flow: Counter,
+    pub bodies_checked: Counter,
+    pub corrupt_bodies: Counter,
+    /// Numbers that this thread had seen before.
+    pub duplicates: Counter,
+    pub reordered: Counter,
+    pub untracked: Counter,
+    /// Times of sending that lie after their receipt: the clocks are not the same.
+    pub clock_disagreements: Counter,
+    /// Time of the first datagram, and of the last whose time was taken; 0 if none.
+    pub first_ns: AtomicU64,
+    pub last_ns: AtomicU64,
+    pub latencies: Latencies,
+    chunks_max: usize,
+    chunks: Mutex<HashMap<ChunkKey, Arc<Chunk>>>,
+}
+
+impl Book {
+    pub(super) fn new(bitmap_bytes_max: usize) -> Self {
+        Self {
+            received: Counter::default(),
+            bytes: Counter::default(),
+            unstamped: Counter::default(),
+            wrong_size: Counter::default(),
+            unknown_flow: Counter::default(),
+            bodies_checked: Counter::default(),
+            corrupt_bodies: Counter::default(),
+            duplicates: Counter::default(),
+            reordered: Counter::default(),
+            untracked: Counter::default(),
+            clock_disagreements: Counter::default(),
+            first_ns: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            latencies: Latencies::default(),
+            chunks_max: bitmap_bytes_max / Chunk::BYTES,
+            chunks: Mutex::default(),
+        }
+    }
+
+    /// The chunk of a key, made if there is none yet; `None` once the bound is reached.
+    #[cold]
+    pub(super) fn chunk(&self, key: ChunkKey) -> Option<Arc<Chunk>> {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(chunk) = chunks.get(&key) {
+            return Some(Arc::clone(chunk));
+        }
+        if chunks.len() >= self.chunks_max {
+            return None;
+        }
+        let chunk = Arc::new(Chunk::new());
+        chunks.insert(key, Arc::clone(&chunk));
+        Some(chunk)
+    }
+
+    pub(super) fn chunks(&self) -> Vec<(ChunkKey, Arc<Chunk>)> {
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        chunks.iter().map(|(key, chunk)| (*key, Arc::clone(chunk))).collect()
+    }
+}

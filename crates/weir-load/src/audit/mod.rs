@@ -1,0 +1,256 @@
+//! The receiver's account of what arrived.
+//!
+//! An [`Audit`] belongs to a server; each of its threads takes an [`Auditor`] and shows it
+//! every datagram. The auditor reads the stamp, marks the sequence number in a bitmap and
+//! counts: a few nanoseconds, no lock, no allocation but one of 8 KiB for every 65,536
+//! sequence numbers of a flow. Anyone may read counts and reports at any time.
+//!
+//! Several runs may be open at once (several generators); a datagram belongs to the run
+//! whose id it bears. All others are strangers, and counted apart.
+//!
+//! Each thread has bitmaps of its own. A [`report`](Audit::report) lays them over one
+//! another: a number seen twice is a duplicate, whichever threads saw it; what was sent
+//! and is marked nowhere is lost.
+//!
+//! Not seen: a reordering between two threads. A datagram counts as reordered if its
+//! number is below the highest that the same thread saw in its flow, for threads take
+//! datagrams from one socket in an order of their own.
+
+mod auditor;
+mod book;
+mod report;
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use weir::counters::Counter;
+
+pub use auditor::{Auditor, Verdict};
+pub use report::{AuditReport, FlowReport};
+
+use crate::{clock::now_ns, control::RunAsk};
+use book::Book;
+
+/// The most flows of one run.
+pub const FLOWS_MAX: usize = 1024;
+
+/// The most runs open at once.
+pub const RUNS_MAX: usize = 16;
+
+/// Sequence numbers per bitmap chunk.
+pub(crate) const CHUNK_NUMBERS: u64 = 65_536;
+
+/// How a run is audited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditSettings {
+    /// Run id that its datagrams bear.
+    pub run: u32,
+    /// Run id of the datagrams of its warm-up, which are counted apart, if it has one.
+    pub warm_up_run: Option<u32>,
+    /// Payload bytes of each datagram. Below [`crate::stamp::STAMP_BYTES`] they carry no
+    /// stamp: then every datagram of this size counts as received, and nothing else is
+    /// known about it.
+    pub size_bytes: usize,
+    /// Flows, numbered from 0; at most [`FLOWS_MAX`].
+    pub flows: usize,
+    /// The body of every so-many-th datagram is compared, on each thread; 1 compares all.
+    pub verify_every: u32,
+    /// The latency of every so-many-th datagram is taken, on each thread; 1 takes all. The
+    /// clock is read only for those.
+    pub latency_every: u32,
+    /// Most bytes of bitmaps on each thread. Numbers beyond are counted as untracked: known
+    /// to have arrived, but neither whether twice.
+    pub bitmap_bytes_max: usize,
+}
+
+impl AuditSettings {
+    /// How often to verify and to take the time at saturation. A prime: generators send
+    /// batches of up to 64 that share a time of sending, and a divisor of 64 would always
+    /// sample the same place in the batch.
+    pub const SAMPLE_EVERY: u32 = 61;
+
+    /// 32 MiB: 268 million sequence numbers.
+    pub const BITMAP_BYTES_MAX: usize = 32 << 20;
+
+    /// For a run at saturation (times are sampled) or paced (all are taken).
+    pub fn new(run: u32, size_bytes: usize, flows: usize, paced: bool) -> Self {
+        Self {
+            run,
+            warm_up_run: None,
+            size_bytes,
+            flows,
+            verify_every: Self::SAMPLE_EVERY,
+            latency_every: if paced { 1 } else { Self::SAMPLE_EVERY },
+            bitmap_bytes_max: Self::BITMAP_BYTES_MAX,
+        }
+    }
+
+    /// For what a generator asked for on the control channel.
+    pub fn for_ask(ask: &RunAsk) -> Self {
+        let paced = ask.datagrams_per_s.is_some();
+        let settings = Self::new(ask.run, ask.size_bytes, ask.flows, paced);
+        Self { warm_up_run: ask.warm_up_run, ..settings }
+    }
+}
+
+/// Counts of datagrams that belong to no run; one per auditor.
+#[derive(Debug, Default)]
+struct Loose {
+    strangers: Counter,
+    corrupt_headers: Counter,
+    warm_up: Counter,
+}
+
+/// [`Loose`] at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct LooseCounts {
+    strangers: u64,
+    corrupt_headers: u64,
+    warm_up: u64,
+}
+
+impl LooseCounts {
+    fn add(&mut self, loose: &Loose) {
+        self.strangers += loose.strangers.get();
+        self.corrupt_headers += loose.corrupt_headers.get();
+        self.warm_up += loose.warm_up.get();
+    }
+}
+
+#[derive(Debug)]
+struct Run {
+    settings: Arc<AuditSettings>,
+    /// Tells two runs of the same id apart.
+    number: u64,
+    books: Vec<Arc<Book>>,
+    loose_before: LooseCounts,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    runs: Vec<Run>,
+    runs_begun: u64,
+    loose: Vec<Arc<Loose>>,
+    /// The counts of auditors that are gone.
+    loose_retired: LooseCounts,
+    /// The count of received datagrams at the last change, and when that was noticed.
+    last_change: (u64, u64),
+}
+
+impl State {
+    fn loose_counts(&self) -> LooseCounts {
+        let mut counts = self.loose_retired;
+        self.loose.iter().for_each(|loose| counts.add(loose));
+        counts
+    }
+}
+
+/// The account of one server.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// Raised whenever the list of runs changes, so that auditors look at it again.
+    epoch: AtomicU64,
+    state: Mutex<State>,
+}
+
+impl Audit {
+    /// An account without runs.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An auditor for one thread.
+    pub fn auditor(self: &Arc<Self>) -> Auditor {
+        let loose = Arc::new(Loose::default());
+        self.lock().loose.push(Arc::clone(&loose));
+        Auditor::new(Arc::clone(self), loose)
+    }
+
+    /// Opens a run: from now on its datagrams are counted.
+    ///
+    /// # Errors
+    /// If a run of this id is open, or [`RUNS_MAX`] are, or the settings make no sense.
+    pub fn begin(&self, settings: AuditSettings) -> Result<(), String> {
+        if settings.flows == 0 || settings.flows > FLOWS_MAX {
+            return Err(format!("{} flows; there must be 1 to {FLOWS_MAX}", settings.flows));
+        }
+        if settings.verify_every == 0 || settings.latency_every == 0 {
+            return Err("every 0th datagram cannot be sampled; 1 samples all".into());
+        }
+        let mut state = self.lock();
+        if state.runs.iter().any(|run| run.settings.run == settings.run) {
+            return Err(format!("run {} is open already; choose another id", settings.run));
+        }
+        if state.runs.len() == RUNS_MAX {
+            return Err(format!("{RUNS_MAX} runs are open already; wait for one to end"));
+        }
+        state.runs_begun += 1;
+        let run = Run {
+            settings: Arc::new(settings),
+            number: state.runs_begun,
+            books: Vec::new(),
+            loose_before: state.loose_counts(),
+        };
+        state.runs.push(run);
+        state.last_change.1 = now_ns();
+        self.epoch.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Closes a run: its late datagrams are strangers from now on. Gives its report, or
+    /// `None` if no such run is open.
+    pub fn end(&self, run: u32, sent_per_flow: Option<&[u64]>) -> Option<AuditReport> {
+        let mut state = self.lock();
+        let at = state.runs.iter().position(|r| r.settings.run == run)?;
+        let loose = state.loose_counts();
+        let run = state.runs.remove(at);
+        self.epoch.fetch_add(1, Ordering::Release);
+        drop(state);
+        Some(AuditReport::of(&run, loose, sent_per_flow))
+    }
+
+    /// The report of an open run so far. What was sent may still be on its way, so wait
+    /// until nothing arrives any more (see [`quiet_ns`](Self::quiet_ns)).
+    pub fn report(&self, run: u32, sent_per_flow: Option<&[u64]>) -> Option<AuditReport> {
+        let state = self.lock();
+        let run = state.runs.iter().find(|r| r.settings.run == run)?;
+        Some(AuditReport::of(run, state.loose_counts(), sent_per_flow))
+    }
+
+    /// Datagrams received so far in an open run; 0 if there is none of this id.
+    pub fn received(&self, run: u32) -> u64 {
+        let state = self.lock();
+        let books = state.runs.iter().filter(|r| r.settings.run == run).flat_map(|r| &r.books);
+        books.map(|book| book.received.get()).sum()
+    }
+
+    /// How long nothing has arrived for any open run or its warm-up, in ns. Noticed only by
+    /// calling this, so call it often; the first call after an arrival gives 0.
+    pub fn quiet_ns(&self) -> u64 {
+        let now = now_ns();
+        let mut state = self.lock();
+        let books = state.runs.iter().flat_map(|run| &run.books);
+        let arrived: u64 = books.map(|book| book.received.get()).sum();
+        let arrived = arrived + state.loose_counts().warm_up;
+        if arrived != state.last_change.0 {
+            state.last_change = (arrived, now);
+        }
+        now.saturating_sub(state.last_change.1)
+    }
+
+    fn retire(&self, loose: &Arc<Loose>) {
+        let mut state = self.lock();
+        state.loose_retired.add(loose);
+        state.loose.retain(|other| !Arc::ptr_eq(other, loose));
+    }
+}
+
+#[cfg(test)]
+mod tests;

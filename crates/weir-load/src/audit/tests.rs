@@ -1,0 +1,225 @@
+//! The auditor against a naive model, and its rules one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::stamp::{STAMP_BYTES, Stamp, fill};
+
+const SIZE: usize = 64;
+
+fn datagram(run: u32, flow: u16, sequence: u64, sent_ns: u64) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE];
+    fill(&mut bytes);
+    Stamp { run, flow, sequence, sent_ns }.write(&mut bytes);
+    bytes
+}
+
+fn settings(flows: usize) -> AuditSettings {
+    AuditSettings { verify_every: 1, ..AuditSettings::new(7, SIZE, flows, true) }
+}
+
+fn begun(settings: AuditSettings) -> Arc<Audit> {
+    let audit = Audit::new();
+    audit.begin(settings).expect("the run can begin");
+    audit
+}
+
+/// What happens to a datagram on its way: lost, delivered, delivered twice; and where to.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    copies: u8,
+    thread: usize,
+    delay: u8,
+}
+
+fn any_fate(threads: usize) -> impl Strategy<Value = Fate> {
+    (prop_oneof![1 => Just(0u8), 6 => Just(1), 1 => Just(2)], 0..threads, 0u8..8)
+        .prop_map(|(copies, thread, delay)| Fate { copies, thread, delay })
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_naive_model(
+        flows in 1usize..4,
+        stride in prop_oneof![Just(1u64), Just(1000), Just(70_000)],
+        fates in proptest::collection::vec(any_fate(3), 0..300),
+    ) {
+        let audit = begun(settings(flows));
+        let mut auditors: Vec<_> = (0..3).map(|_| audit.auditor()).collect();
+        // Deliver in the order of place plus delay; the second copy goes to the next thread.
+        let mut arrivals = Vec::new();
+        let mut sent = vec![0u64; flows];
+        for (at, fate) in fates.iter().enumerate() {
+            let flow = at % flows;
+            let sequence = (at / flows) as u64 * stride;
+            sent[flow] += 1;
+            for copy in 0..fate.copies {
+                let thread = (fate.thread + usize::from(copy)) % 3;
+                arrivals.push((at + usize::from(fate.delay * (copy + 1)), thread, flow, sequence));
+            }
+        }
+        arrivals.sort_by_key(|(when, ..)| *when);
+
+        let mut highest: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut by_thread = BTreeSet::new();
+        let mut seen: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+        let mut reordered = 0;
+        for (_, thread, flow, sequence) in &arrivals {
+            auditors[*thread].record(&datagram(7, *flow as u16, *sequence, 100), || 150);
+            *seen.entry((*flow, *sequence)).or_default() += 1;
+            let first_here = by_thread.insert((*thread, *flow, *sequence));
+            let top = highest.entry((*thread, *flow)).or_insert(*sequence);
+            reordered += u64::from(first_here && sequence < top);
+            *top = (*top).max(*sequence);
+        }
+
+        let report = audit.report(7, Some(&sent)).expect("the run is open");
+        prop_assert_eq!(report.received, arrivals.len() as u64);
+        prop_assert_eq!(report.duplicates, seen.values().map(|n| n - 1).sum::<u64>());
+        prop_assert_eq!(report.reordered, reordered);
+        prop_assert_eq!(report.lost, Some(fates.len() as u64 - seen.len() as u64));
+        for (flow, flow_report) in report.flows.iter().enumerate() {
+            let here = seen.keys().filter(|(f, _)| *f == flow).count() as u64;
+            prop_assert_eq!(flow_report.seen, here);
+            prop_assert_eq!(flow_report.lost, Some(sent[flow] - here));
+        }
+        prop_assert_eq!(report.latencies.count(), arrivals.len() as u64);
+        prop_assert_eq!(report.strangers + report.corrupt_headers + report.corrupt_bodies, 0);
+    }
+
+    #[test]
+    fn any_bytes_are_strangers(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let audit = begun(settings(1));
+        prop_assert_eq!(audit.auditor().record(&bytes, || 0), Verdict::Stranger);
+        prop_assert_eq!(audit.report(7, None).expect("open").strangers, 1);
+    }
+}
+
+#[test]
+fn each_kind_of_trouble_is_told_apart() {
+    let audit = begun(settings(2));
+    let mut auditor = audit.auditor();
+    let mut record = |bytes: &[u8]| auditor.record(bytes, || 1_000);
+
+    assert_eq!(record(&datagram(7, 0, 5, 900)), Verdict::Intact);
+    assert_eq!(record(&datagram(7, 0, 4, 900)), Verdict::Reordered);
+    assert_eq!(record(&datagram(7, 0, 5, 900)), Verdict::Duplicate);
+    assert_eq!(record(&datagram(8, 0, 6, 900)), Verdict::Stranger);
+    assert_eq!(record(&datagram(7, 2, 6, 900)), Verdict::Stranger);
+    assert_eq!(record(&[]), Verdict::Stranger);
+    let mut changed = datagram(7, 0, 6, 900);
+    changed[20] ^= 1;
+    assert_eq!(record(&changed), Verdict::Corrupt);
+    let mut changed = datagram(7, 0, 6, 900);
+    changed[60] ^= 1;
+    assert_eq!(record(&changed), Verdict::Corrupt);
+    assert_eq!(record(&datagram(7, 0, 7, 900)[..48]), Verdict::WrongSize);
+    assert_eq!(record(&datagram(7, 0, 8, 1_001)), Verdict::Intact);
+
+    let report = audit.end(7, Some(&[10, 0])).expect("open");
+    assert_eq!(report.received, 7);
+    assert_eq!((report.strangers, report.unknown_flow), (2, 1));
+    assert_eq!((report.corrupt_headers, report.corrupt_bodies), (1, 1));
+    assert_eq!((report.duplicates, report.reordered, report.wrong_size), (1, 1, 1));
+    assert_eq!(report.clock_disagreements, 1);
+    assert_eq!(report.lost, Some(5)); // 4, 5, 6 (its body was changed), 7 and 8 arrived
+    assert_eq!(report.latency_ns.as_ref().expect("taken").max, 100);
+    assert!(report.data_errors);
+    assert!(audit.report(7, None).is_none());
+}
+
+#[test]
+fn the_second_run_begins_from_nothing_and_late_datagrams_are_strangers() {
+    let audit = begun(settings(1));
+    let mut auditor = audit.auditor();
+    auditor.record(b"a stranger", || 0);
+    auditor.record(&datagram(7, 0, 0, 0), || 0);
+    audit.end(7, None).expect("open");
+    assert_eq!(auditor.record(&datagram(7, 0, 1, 0), || 0), Verdict::Stranger);
+    audit.begin(AuditSettings { warm_up_run: Some(9), ..settings(1) }).expect("free");
+    assert_eq!(auditor.record(&datagram(7, 0, 0, 0), || 0), Verdict::Intact);
+    assert_eq!(auditor.record(&datagram(9, 0, 0, 0), || 0), Verdict::WarmUp);
+    drop(auditor);
+    let report = audit.end(7, Some(&[1])).expect("open");
+    assert_eq!((report.received, report.strangers, report.warm_up), (1, 0, 1));
+    assert!(!report.data_errors);
+}
+
+#[test]
+fn several_runs_are_kept_apart_and_bounded() {
+    let audit = Audit::new();
+    for run in 0..RUNS_MAX as u32 {
+        audit.begin(AuditSettings::new(run, SIZE, 1, true)).expect("below the bound");
+    }
+    assert!(audit.begin(AuditSettings::new(99, SIZE, 1, true)).is_err());
+    assert!(audit.begin(AuditSettings::new(3, SIZE, 1, true)).is_err());
+    let mut auditor = audit.auditor();
+    for run in [3, 4, 3, 3] {
+        auditor.record(&datagram(run, 0, u64::from(run), 0), || 0);
+    }
+    assert_eq!((audit.received(3), audit.received(4), audit.received(5)), (3, 1, 0));
+    assert!(audit.begin(AuditSettings::new(99, SIZE, 0, true)).is_err());
+    assert!(audit.begin(AuditSettings::new(99, SIZE, FLOWS_MAX + 1, true)).is_err());
+}
+
+#[test]
+fn bitmaps_stop_at_their_bound() {
+    let audit = begun(AuditSettings { bitmap_bytes_max: 8192, ..settings(1) });
+    let mut auditor = audit.auditor();
+    for sequence in [0, 1, CHUNK_NUMBERS, u64::MAX, 1] {
+        auditor.record(&datagram(7, 0, sequence, 0), || 0);
+    }
+    let report = audit.report(7, Some(&[6])).expect("open");
+    assert_eq!((report.untracked, report.duplicates, report.lost), (2, 1, Some(2)));
+    assert!(report.lost_is_lower_bound);
+}
+
+#[test]
+fn short_datagrams_are_only_counted() {
+    for size_bytes in [0, 1, STAMP_BYTES - 1] {
+        let audit = begun(AuditSettings { size_bytes, ..settings(1) });
+        let mut auditor = audit.auditor();
+        let mut bytes = vec![0; size_bytes];
+        fill(&mut bytes);
+        for _ in 0..10 {
+            assert_eq!(auditor.record(&bytes, || 5), Verdict::Unstamped);
+        }
+        assert_eq!(auditor.record(&[0; 40], || 5), Verdict::Stranger);
+        let report = audit.report(7, Some(&[12])).expect("open");
+        assert_eq!((report.received, report.unstamped, report.lost), (10, 10, Some(2)));
+        assert_eq!(report.latency_ns, None);
+        assert!(report.flows.is_empty());
+    }
+}
+
+#[test]
+fn the_clock_is_read_only_for_samples() {
+    let audit = begun(AuditSettings::new(7, SIZE, 1, false));
+    let mut auditor = audit.auditor();
+    let mut reads = 0;
+    for sequence in 0..10 * u64::from(AuditSettings::SAMPLE_EVERY) {
+        auditor.record(&datagram(7, 0, sequence, 1), || {
+            reads += 1;
+            1_000 + sequence
+        });
+    }
+    assert_eq!(reads, 10);
+    let report = audit.report(7, None).expect("open");
+    assert_eq!((report.bodies_checked, report.first_ns), (10, Some(1_000)));
+    assert_eq!(report.lost, None);
+}
+
+#[test]
+fn quiet_is_measured_from_the_last_arrival() {
+    let audit = begun(settings(1));
+    let mut auditor = audit.auditor();
+    auditor.record(&datagram(7, 0, 0, 0), || 0);
+    assert_eq!(audit.quiet_ns(), 0);
+    let after = now_ns() + 2_000_000;
+    while now_ns() < after {}
+    assert!(audit.quiet_ns() >= 2_000_000);
+    auditor.record(&datagram(7, 0, 1, 0), || 0);
+    assert_eq!(audit.quiet_ns(), 0);
+}

@@ -1,0 +1,277 @@
+//! The generator's end of a control connection.
+
+use std::{
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::{
+    ControlError,
+    build::Build,
+    message::{Consent, Hello, Message, PROTOCOL, RunAsk, RunEnd},
+    wire::{Wire, write_line},
+};
+use crate::{
+    stop::{Stop, StopReason},
+    sys,
+};
+
+/// How a generator behaves on the control channel.
+#[derive(Debug, Clone)]
+pub struct ClientSettings {
+    /// Whether a server of another build will do.
+    pub any_build: bool,
+    /// Its own build.
+    pub build: Build,
+    /// The longest wait for a connection and for any answer.
+    pub answer_within: Duration,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        Self {
+            any_build: false,
+            build: Build::own().clone(),
+            answer_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Messages that may lie between the reading thread and the flood. More than the protocol
+/// ever has outstanding: a server that talks out of turn blocks itself, not us.
+const UNREAD_MAX: usize = 16;
+
+/// A control connection. A thread of its own reads it, so that its loss raises the stop
+/// flag at once, while the flood looks at nothing but that flag.
+pub struct ControlClient {
+    stream: TcpStream,
+    peer: SocketAddr,
+    incoming: mpsc::Receiver<Result<Message, ControlError>>,
+    /// The connection is being closed from this end: that is no loss.
+    closing: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+    answer_within: Duration,
+    /// The server, as it introduced itself.
+    pub server: Hello,
+}
+
+impl ControlClient {
+    /// Connects and compares builds. From now on the loss of the connection raises `stop`.
+    ///
+    /// # Errors
+    /// If there is no server, or one of another build, or one that refuses.
+    pub fn connect(
+        address: SocketAddr,
+        settings: &ClientSettings,
+        stop: Arc<Stop>,
+    ) -> Result<Self, ControlError> {
+        let within = settings.answer_within;
+        let stream = TcpStream::connect_timeout(&address, within)
+            .map_err(|source| ControlError::Connect { address, source })?;
+        let failed = |source| ControlError::Io { peer: address, source };
+        let mut wire = Wire::new(stream.try_clone().map_err(failed)?).map_err(failed)?;
+        let peer = wire.peer;
+        wire.write(&Message::Hello(Hello {
+            protocol: PROTOCOL,
+            build: settings.build.clone(),
+            host: sys::host_id(),
+        }))?;
+        let server = match wire.read("hello", Some(within))? {
+            Message::Hello(server) => server,
+            Message::Refuse { reason } => return Err(ControlError::Refused { peer, reason }),
+            other => {
+                return Err(ControlError::Unexpected { peer, got: other.name(), wanted: "hello" });
+            }
+        };
+        if !settings.any_build && !server.build.is_same_as(&settings.build) {
+            return Err(ControlError::OtherBuild(format!(
+                "the server at {peer} is weir {}, this generator is weir {}; run the same file \
+                 on both sides, or give --any-build to both",
+                server.build, settings.build
+            )));
+        }
+
+        let (sender, incoming) = mpsc::sync_channel(UNREAD_MAX);
+        let closing = Arc::new(AtomicBool::new(false));
+        let reader = thread::Builder::new().name("weir control".into()).spawn({
+            let closing = Arc::clone(&closing);
+            move || read_on(wire, &sender, &closing, &stop)
+        });
+        let reader = Some(reader.map_err(failed)?);
+        Ok(Self { stream, peer, incoming, closing, reader, answer_within: within, server })
+    }
+
+    /// The server's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Asks for a flood of `target` and `ports`. With no ports given, those that the
+    /// server names are meant.
+    ///
+    /// # Errors
+    /// If the server refuses, or its consent does not cover what is asked for.
+    pub fn ask(
+        &self,
+        ask: &RunAsk,
+        target: IpAddr,
+        ports: &[u16],
+    ) -> Result<Consent, ControlError> {
+        self.tell(&Message::Ask(ask.clone()))?;
+        let within = self.answer_within;
+        match self.next("consent", within)? {
+            Message::Consent(consent) => {
+                covers(&consent, ask, self.peer, target, ports)
+                    .map_err(|problem| ControlError::NotCovered { peer: self.peer, problem })?;
+                Ok(consent)
+            }
+            other => Err(self.unexpected(&other, "consent")),
+        }
+    }
+
+    /// Says that the warm-up is over, and waits until the server has noted its counters.
+    ///
+    /// # Errors
+    /// If the server does not, or the connection is lost.
+    pub fn start(&self, run: u32) -> Result<(), ControlError> {
+        self.tell(&Message::Start { run })?;
+        match self.next("started", self.answer_within)? {
+            Message::Started { run: started } if started == run => Ok(()),
+            other => Err(self.unexpected(&other, "started")),
+        }
+    }
+
+    /// Says that the flood is over, and waits for the server's report.
+    ///
+    /// # Errors
+    /// If the server sends none, or the connection is lost.
+    pub fn end(&self, end: RunEnd) -> Result<serde_json::Value, ControlError> {
+        let run = end.run;
+        self.tell(&Message::End(end))?;
+        match self.next("report", self.answer_within)? {
+            Message::Report { run: of, report } if of == run => Ok(report),
+            other => Err(self.unexpected(&other, "report")),
+        }
+    }
+
+    fn tell(&self, message: &Message) -> Result<(), ControlError> {
+        write_line(&self.stream, self.peer, message)
+    }
+
+    fn next(&self, wanted: &'static str, within: Duration) -> Result<Message, ControlError> {
+        let peer = self.peer;
+        match self.incoming.recv_timeout(within) {
+            Ok(Ok(Message::Refuse { reason })) => Err(ControlError::Refused { peer, reason }),
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => Err(ControlError::Silent { peer, wanted, within }),
+            // The reading thread has ended, and its error was taken by an earlier call.
+            Err(RecvTimeoutError::Disconnected) => Err(ControlError::Closed { peer }),
+        }
+    }
+
+    fn unexpected(&self, got: &Message, wanted: &'static str) -> ControlError {
+        ControlError::Unexpected { peer: self.peer, got: got.name(), wanted }
+    }
+}
+
+impl Drop for ControlClient {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::Release);
+        // An error means that the connection is gone already; the reader has noticed.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some(reader) = self.reader.take() {
+            // The reader may stand before a full channel: make room for it.
+            while !reader.is_finished() {
+                let _ = self.incoming.recv_timeout(Duration::from_millis(10));
+            }
+            let _ = reader.join();
+        }
+    }
+}
+
+/// Reads until the connection ends, however it does.
+fn read_on(
+    mut wire: Wire,
+    sender: &mpsc::SyncSender<Result<Message, ControlError>>,
+    closing: &AtomicBool,
+    stop: &Stop,
+) {
+    // After a report the server may go whenever it likes.
+    let mut reported = false;
+    let mut started = false;
+    loop {
+        let message = wire.read("message", None);
+        match &message {
+            Ok(Message::Refuse { reason }) if started => {
+                let who = wire.peer;
+                stop.request(StopReason::ControlLost(format!("{who} withdrew: {reason}")));
+            }
+            Ok(other) => {
+                reported = matches!(other, Message::Report { .. });
+                started = matches!(other, Message::Started { .. });
+            }
+            Err(_) if reported || closing.load(Ordering::Acquire) => {}
+            Err(error) => stop.request(StopReason::ControlLost(error.to_string())),
+        }
+        let ended = message.is_err();
+        if sender.send(message).is_err() || ended {
+            return;
+        }
+    }
+}
+
+/// Whether a consent covers what is to be done; if not, what it does not cover.
+fn covers(
+    consent: &Consent,
+    ask: &RunAsk,
+    peer: SocketAddr,
+    target: IpAddr,
+    ports: &[u16],
+) -> Result<(), String> {
+    let (peer_ip, address) = (peer.ip().to_canonical(), consent.address.to_canonical());
+    let target = target.to_canonical();
+    if consent.run != ask.run {
+        return Err(format!("it is for run {}, not {}", consent.run, ask.run));
+    }
+    if target != peer_ip {
+        return Err(format!(
+            "the control connection is with {peer_ip}, and only that may be flooded, not \
+             {target}; give the server's own address as target and as --control"
+        ));
+    }
+    if address != peer_ip {
+        return Err(format!(
+            "the server was reached at {peer_ip} but says that it is {address} (a translated \
+             address?); connect without translation in between"
+        ));
+    }
+    if let Some(port) = ports.iter().find(|port| !consent.ports.contains(port)) {
+        return Err(format!("port {port} is not among the server's {:?}", consent.ports));
+    }
+    if ports.is_empty() && consent.ports.is_empty() {
+        return Err("it names no port".into());
+    }
+    match (ask.datagrams_per_s, consent.datagrams_per_s_max) {
+        (Some(rate), Some(most)) if rate > most => {
+            return Err(format!("{rate} datagrams/s are above its {most}; lower --pps"));
+        }
+        (None, Some(most)) => {
+            return Err(format!("at most {most} datagrams/s are permitted; give a rate, --pps"));
+        }
+        _ => {}
+    }
+    if ask.duration_ms.max(ask.warm_up_ms) > consent.duration_ms_max {
+        return Err(format!(
+            "{} ms are longer than its {} ms; lower --time",
+            ask.duration_ms.max(ask.warm_up_ms),
+            consent.duration_ms_max
+        ));
+    }
+    Ok(())
+}

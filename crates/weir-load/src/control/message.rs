@@ -1,0 +1,258 @@
+//! What is said on the control channel.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::build::Build;
+use crate::{audit::FLOWS_MAX, stamp::DATAGRAM_BYTES_MAX};
+
+/// Version of the protocol; both ends must speak the same.
+pub const PROTOCOL: u32 = 1;
+
+/// The longest line in bytes, its end included. A report has room in it; whoever sends
+/// more is cut off.
+pub const LINE_BYTES_MAX: usize = 256 * 1024;
+
+/// The longest flood, in ms: a day.
+pub const DURATION_MS_MAX: u64 = 24 * 3600 * 1000;
+
+/// One line, in either direction.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "snake_case")]
+pub enum Message {
+    /// First in both directions.
+    Hello(Hello),
+    /// The generator wants to flood.
+    Ask(RunAsk),
+    /// The server agrees.
+    Consent(Consent),
+    /// The server does not, or not any more.
+    Refuse {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The warm-up is over; the run itself follows.
+    Start {
+        /// Run id.
+        run: u32,
+    },
+    /// The server has noted its counters: the flood may begin.
+    Started {
+        /// Run id.
+        run: u32,
+    },
+    /// The generator has sent its last datagram.
+    End(RunEnd),
+    /// What the server received.
+    Report {
+        /// Run id.
+        run: u32,
+        /// The server's own account, passed on as it is.
+        report: serde_json::Value,
+    },
+}
+
+impl Message {
+    /// Its name, for errors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Ask(_) => "ask",
+            Self::Consent(_) => "consent",
+            Self::Refuse { .. } => "refuse",
+            Self::Start { .. } => "start",
+            Self::Started { .. } => "started",
+            Self::End(_) => "end",
+            Self::Report { .. } => "report",
+        }
+    }
+}
+
+/// Who is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Its build.
+    pub build: Build,
+    /// Identity of the machine since it was started, where it has one: on the same machine
+    /// one-way latencies have a meaning.
+    pub host: Option<String>,
+}
+
+/// What a generator wants to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunAsk {
+    /// Run id that the datagrams will bear.
+    pub run: u32,
+    /// Run id that those of the warm-up will bear, if there is one.
+    pub warm_up_run: Option<u32>,
+    /// Length of the warm-up in ms.
+    pub warm_up_ms: u64,
+    /// Payload bytes of each datagram.
+    pub size_bytes: usize,
+    /// Flows, over all threads of this generator.
+    pub flows: usize,
+    /// Datagrams per second; none means as many as it can (saturation).
+    pub datagrams_per_s: Option<f64>,
+    /// Length of the windows in which the pace is judged, in ms.
+    pub window_ms: u64,
+    /// The longest that the flood will last, in ms.
+    pub duration_ms: u64,
+    /// The most datagrams that it will send, if that ends it earlier.
+    pub datagrams: Option<u64>,
+}
+
+impl RunAsk {
+    /// Whether it makes sense at all, before anyone asks whether it is permitted.
+    ///
+    /// # Errors
+    /// What does not make sense.
+    pub fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("datagram size in bytes", self.size_bytes as u64, 0, DATAGRAM_BYTES_MAX as u64),
+            ("number of flows", self.flows as u64, 1, FLOWS_MAX as u64),
+            ("duration in ms", self.duration_ms, 1, DURATION_MS_MAX),
+            ("warm-up in ms", self.warm_up_ms, 0, DURATION_MS_MAX),
+            ("number of datagrams", self.datagrams.unwrap_or(1), 1, u64::MAX),
+        ];
+        for (what, value, least, most) in bounds {
+            if value < least || value > most {
+                return Err(format!("the {what} is {value}; it must be {least} to {most}"));
+            }
+        }
+        if let Some(rate) = self.datagrams_per_s
+            && !(rate.is_finite() && rate > 0.0)
+        {
+            return Err(format!("a rate of {rate} datagrams/s; it must be above 0"));
+        }
+        if self.warm_up_run == Some(self.run) {
+            return Err(format!("run and warm-up have the same id {}", self.run));
+        }
+        Ok(())
+    }
+}
+
+/// What a server agrees to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Consent {
+    /// Run id.
+    pub run: u32,
+    /// The only address that may be flooded: that of the server on this connection.
+    pub address: IpAddr,
+    /// Its only ports that may be flooded.
+    pub ports: Vec<u16>,
+    /// Most datagrams per second; none means as fast as it goes.
+    pub datagrams_per_s_max: Option<f64>,
+    /// The longest that the flood may last, in ms.
+    pub duration_ms_max: u64,
+    /// The run must start within this time, in ms, the warm-up not counted.
+    pub expires_ms: u64,
+}
+
+/// What a generator did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// Run id.
+    pub run: u32,
+    /// Datagrams that its operating system took, for each flow.
+    pub sent_per_flow: Vec<u64>,
+    /// Datagrams that it did not take.
+    pub refused: u64,
+    /// Datagrams that were too late and not offered.
+    pub late_skipped: u64,
+    /// CPU time of its threads in ns, if known.
+    pub cpu_ns: Option<u64>,
+    /// From the first call to the last, in ns.
+    pub elapsed_ns: u64,
+}
+
+/// Why a line is no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// Longer than [`LINE_BYTES_MAX`].
+    #[error("a line of more than {LINE_BYTES_MAX} bytes")]
+    TooLong,
+    /// Not one of the messages in JSON.
+    #[error("a line that is no message: {0}")]
+    NoMessage(String),
+}
+
+/// Reads one line, without its end. Any bytes may be given.
+///
+/// # Errors
+/// If it is too long, or no message.
+pub fn parse_line(line: &[u8]) -> Result<Message, LineError> {
+    if line.len() >= LINE_BYTES_MAX {
+        return Err(LineError::TooLong);
+    }
+    serde_json::from_slice(line).map_err(|error| LineError::NoMessage(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ask() -> RunAsk {
+        RunAsk {
+            run: 1,
+            warm_up_run: Some(2),
+            warm_up_ms: 100,
+            size_bytes: 64,
+            flows: 1,
+            datagrams_per_s: Some(1000.0),
+            window_ms: 10,
+            duration_ms: 1000,
+            datagrams: None,
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_line_and_comes_back_the_same() {
+        let message = Message::Ask(ask());
+        let line = serde_json::to_string(&message).expect("it can be written");
+        assert!(!line.contains('\n') && line.contains(r#""message":"ask""#));
+        assert_eq!(parse_line(line.as_bytes()), Ok(message));
+    }
+
+    #[test]
+    fn senseless_asks_are_found() {
+        assert_eq!(ask().check(), Ok(()));
+        let wrong: [fn(&mut RunAsk); 7] = [
+            |a| a.size_bytes = DATAGRAM_BYTES_MAX + 1,
+            |a| a.flows = 0,
+            |a| a.flows = FLOWS_MAX + 1,
+            |a| a.duration_ms = u64::MAX,
+            |a| a.datagrams_per_s = Some(0.0),
+            |a| a.datagrams = Some(0),
+            |a| a.warm_up_run = Some(1),
+        ];
+        for change in wrong {
+            let mut ask = ask();
+            change(&mut ask);
+            assert!(ask.check().is_err(), "{ask:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_too_long_is_refused() {
+        assert_eq!(parse_line(&vec![b' '; LINE_BYTES_MAX]), Err(LineError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_without_panic(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(parse_line(&line).is_err());
+        }
+
+        #[test]
+        fn a_damaged_line_is_parsed_without_panic(at in 0usize..200, byte in any::<u8>()) {
+            let mut line = serde_json::to_vec(&Message::Ask(ask())).expect("it can be written");
+            let at = at % line.len();
+            line[at] = byte;
+            let _ = parse_line(&line);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The control channel between generator and server: who may flood whom, and when a run
+//! begins and ends.
+//!
+//! One TCP connection for each generator, JSON lines in both directions:
+//!
+//! ```text
+//! generator                      server
+//!   hello (build)        ->
+//!                        <-      hello (build), or refuse
+//!   ask (what it wants)  ->
+//!                        <-      consent (ports, limits), or refuse
+//!   ... warm-up, if any ...
+//!   start                ->      lets what is on its way arrive, notes its counters
+//!                        <-      started
+//!   ... flood ...
+//!   end (what it sent)   ->      lets what is on its way arrive
+//!                        <-      report
+//! ```
+//!
+//! Both compare builds, for the results of different ones are not compared.
+//!
+//! Consent binds to addresses: it names the address at which the server was reached, and
+//! the generator floods no other; so nobody can aim a flood at a third. It names ports, the
+//! highest rate and the longest time, and it expires if the run does not start.
+//!
+//! The connection lives as long as the run. When the generator loses it, it stops at once;
+//! when the server loses it, it waits until nothing arrives any more and ends the run by
+//! itself. A line has a greatest length, and every wait an end.
+
+mod build;
+mod client;
+mod message;
+mod server;
+mod wire;
+
+use std::{io, net::SocketAddr, time::Duration};
+
+pub use build::Build;
+pub use client::{ClientSettings, ControlClient};
+pub use message::{
+    Consent, Hello, LINE_BYTES_MAX, LineError, Message, PROTOCOL, RunAsk, RunEnd, parse_line,
+};
+pub use server::{AgreedRun, ControlServer, ControlSettings, Ending, Receiver};
+
+/// What can go wrong on a control connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// No connection.
+    #[error(
+        "cannot reach the control channel at {address}: {source}; is the server there running, and started with --control?"
+    )]
+    Connect {
+        /// Where it was looked for.
+        address: SocketAddr,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The server cannot listen.
+    #[error(
+        "cannot listen for control connections on {address}: {source}; choose another address or port"
+    )]
+    Bind {
+        /// Where it should listen.
+        address: SocketAddr,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("control connection with {peer}: {source}")]
+    Io {
+        /// The other end.
+        peer: SocketAddr,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The other end closed the connection.
+    #[error("control connection with {peer}: closed by the other end")]
+    Closed {
+        /// The other end.
+        peer: SocketAddr,
+    },
+    /// The other end says nothing.
+    #[error("control connection with {peer}: no {wanted} within {within:?}")]
+    Silent {
+        /// The other end.
+        peer: SocketAddr,
+        /// The message awaited.
+        wanted: &'static str,
+        /// How long.
+        within: Duration,
+    },
+    /// The other end sent something that is no message.
+    #[error("control connection with {peer}: {source}; is that a weir of the same build?")]
+    Line {
+        /// The other end.
+        peer: SocketAddr,
+        /// What is wrong with it.
+        source: LineError,
+    },
+    /// The other end sent a message out of turn.
+    #[error("control connection with {peer}: {got} where {wanted} was due")]
+    Unexpected {
+        /// The other end.
+        peer: SocketAddr,
+        /// What came.
+        got: &'static str,
+        /// What should have come.
+        wanted: &'static str,
+    },
+    /// The other end refused.
+    #[error("{peer} refused: {reason}")]
+    Refused {
+        /// The other end.
+        peer: SocketAddr,
+        /// Its reason.
+        reason: String,
+    },
+    /// The other end is of another build.
+    #[error("{0}")]
+    OtherBuild(String),
+    /// What the server consents to is not what is to be done.
+    #[error("the consent of {peer} does not cover this flood: {problem}")]
+    NotCovered {
+        /// The other end.
+        peer: SocketAddr,
+        /// What is not covered.
+        problem: String,
+    },
+}
+
+#[cfg(test)]
+mod tests;

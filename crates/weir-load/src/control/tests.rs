@@ -1,0 +1,422 @@
+//! Both ends over loopback, and each end against one that misbehaves.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use super::*;
+use crate::stop::{Stop, StopReason};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// The longest that anything in here may take: reached only when a test fails.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A receiver that tells the test what was asked of it.
+struct Recorder {
+    heard: mpsc::SyncSender<Heard>,
+    refuses: Option<&'static str>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Heard {
+    Begin(AgreedRun),
+    Start,
+    End(Ending),
+    Note(String),
+}
+
+impl Recorder {
+    fn tell(&self, heard: Heard) {
+        // A test that has seen enough listens no more.
+        let _ = self.heard.try_send(heard);
+    }
+}
+
+impl Receiver for Recorder {
+    fn begin(&self, run: &AgreedRun) -> Result<Vec<u16>, String> {
+        self.tell(Heard::Begin(run.clone()));
+        self.refuses.map_or(Ok(vec![5201]), |reason| Err(reason.into()))
+    }
+    fn start(&self, _: &AgreedRun) {
+        self.tell(Heard::Start);
+    }
+    fn quiet_ns(&self) -> u64 {
+        u64::MAX
+    }
+    fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
+        self.tell(Heard::End(ending.clone()));
+        serde_json::json!({ "received": 41, "same_host": run.same_host })
+    }
+    fn note(&self, text: &str) {
+        self.tell(Heard::Note(text.into()));
+    }
+}
+
+fn server(settings: ControlSettings) -> (ControlServer, mpsc::Receiver<Heard>) {
+    server_that(None, settings)
+}
+
+fn server_that(
+    refuses: Option<&'static str>,
+    settings: ControlSettings,
+) -> (ControlServer, mpsc::Receiver<Heard>) {
+    let (heard, hears) = mpsc::sync_channel(100);
+    let recorder = Arc::new(Recorder { heard, refuses });
+    let server = ControlServer::bind((LOOPBACK, 0).into(), settings, recorder)
+        .expect("loopback can be listened on");
+    (server, hears)
+}
+
+fn connect(server: &ControlServer) -> (ControlClient, Arc<Stop>) {
+    let stop = Arc::new(Stop::new());
+    let settings = ClientSettings::default();
+    let client = ControlClient::connect(server.local_address(), &settings, Arc::clone(&stop))
+        .expect("it is the same build");
+    (client, stop)
+}
+
+fn ask() -> RunAsk {
+    RunAsk {
+        run: 7,
+        warm_up_run: Some(8),
+        warm_up_ms: 10,
+        size_bytes: 64,
+        flows: 2,
+        datagrams_per_s: None,
+        window_ms: 10,
+        duration_ms: 1000,
+        datagrams: None,
+    }
+}
+
+fn end() -> RunEnd {
+    RunEnd {
+        run: 7,
+        sent_per_flow: vec![20, 22],
+        refused: 1,
+        late_skipped: 0,
+        cpu_ns: Some(5),
+        elapsed_ns: 10,
+    }
+}
+
+fn until_stopped(stop: &Stop) -> StopReason {
+    let deadline = std::time::Instant::now() + SOON;
+    while !stop.is_requested() {
+        assert!(std::time::Instant::now() < deadline, "nobody raised the flag");
+        thread::yield_now();
+    }
+    stop.reason().expect("it has a reason")
+}
+
+/// The next thing heard that is no note.
+fn next(hears: &mpsc::Receiver<Heard>) -> Heard {
+    loop {
+        match hears.recv_timeout(SOON).expect("something is heard") {
+            Heard::Note(_) => {}
+            other => return other,
+        }
+    }
+}
+
+#[test]
+fn a_run_from_hello_to_report_and_another_after_it() {
+    let (server, hears) = server(ControlSettings::default());
+    let (client, stop) = connect(&server);
+    for _ in 0..2 {
+        let consent = client.ask(&ask(), LOOPBACK, &[5201]).expect("consented");
+        assert_eq!((consent.address, consent.ports.as_slice()), (LOOPBACK, &[5201][..]));
+        let begun = Heard::Begin(AgreedRun {
+            ask: ask(),
+            peer: LOOPBACK,
+            local: LOOPBACK,
+            same_host: true,
+        });
+        assert_eq!(next(&hears), begun);
+        client.start(7).expect("started");
+        assert_eq!(next(&hears), Heard::Start);
+        let report = client.end(end()).expect("reported");
+        assert_eq!(report, serde_json::json!({ "received": 41, "same_host": true }));
+        assert_eq!(next(&hears), Heard::End(Ending::Signalled(end())));
+    }
+    drop(client);
+    assert!(!stop.is_requested(), "leaving is no loss");
+}
+
+#[test]
+fn another_build_is_refused_on_either_side_and_both_can_waive_it() {
+    let other = Build { version: "9.9".into(), fingerprint: Some("f00d".into()) };
+    let theirs =
+        |any_build| ClientSettings { any_build, build: other.clone(), ..ClientSettings::default() };
+    let connect_to = |server: &ControlServer, settings: &ClientSettings| {
+        ControlClient::connect(server.local_address(), settings, Arc::default())
+    };
+
+    let (strict, _hears) = server(ControlSettings::default());
+    let error = connect_to(&strict, &theirs(true)).err().expect("refused by the server");
+    assert!(matches!(error, ControlError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("f00d") && error.to_string().contains("--any-build"));
+
+    let (lenient, _hears) = server(ControlSettings { any_build: true, ..Default::default() });
+    let error = connect_to(&lenient, &theirs(false)).err().expect("refused by the generator");
+    assert!(matches!(error, ControlError::OtherBuild(_)), "{error}");
+    assert!(connect_to(&lenient, &theirs(true)).is_ok());
+}
+
+#[test]
+fn the_receivers_refusal_is_told_and_the_limits_are_held() {
+    let (refusing, hears) = server_that(Some("the slice is too small"), Default::default());
+    let (client, stop) = connect(&refusing);
+    let error = client.ask(&ask(), LOOPBACK, &[5201]).expect_err("refused");
+    assert!(error.to_string().contains("the slice is too small"), "{error}");
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert!(!stop.is_requested(), "nothing was lost");
+
+    let (limited, hears) = server(ControlSettings {
+        datagrams_per_s_max: Some(1000.0),
+        duration_max: Duration::from_secs(2),
+        ..Default::default()
+    });
+    let (client, _) = connect(&limited);
+    for wrong in [
+        ask(),
+        RunAsk { datagrams_per_s: Some(1001.0), ..ask() },
+        RunAsk { datagrams_per_s: Some(5.0), duration_ms: 2001, ..ask() },
+        RunAsk { datagrams_per_s: Some(5.0), flows: 0, ..ask() },
+    ] {
+        let error = client.ask(&wrong, LOOPBACK, &[]).expect_err("refused");
+        assert!(matches!(error, ControlError::Refused { .. }), "{error}");
+    }
+    let right = RunAsk { datagrams_per_s: Some(1000.0), ..ask() };
+    client.ask(&right, LOOPBACK, &[]).expect("within the limits");
+    assert!(matches!(next(&hears), Heard::Begin(run) if run.ask == right));
+}
+
+#[test]
+fn consent_covers_only_the_address_and_ports_it_names() {
+    let (server, _hears) = server(ControlSettings::default());
+    let elsewhere = "127.0.0.2".parse().expect("an address");
+    let (client, _) = connect(&server);
+    let error = client.ask(&ask(), elsewhere, &[5201]).expect_err("another address");
+    assert!(error.to_string().contains("not 127.0.0.2"), "{error}");
+    let (client, _) = connect(&server);
+    let error = client.ask(&ask(), LOOPBACK, &[5201, 53]).expect_err("another port");
+    assert!(error.to_string().contains("port 53"), "{error}");
+}
+
+/// A server that answers each line with the next of the given ones, and then closes.
+fn scripted(answers: Vec<Vec<u8>>) -> SocketAddr {
+    let listener = TcpListener::bind((LOOPBACK, 0)).expect("loopback can be listened on");
+    let address = listener.local_addr().expect("it has an address");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a generator connects");
+        stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+        let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
+        for answer in answers {
+            let mut line = String::new();
+            // The generator may have hung up after an answer that it did not like.
+            if lines.read_line(&mut line).is_err() || stream.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    });
+    address
+}
+
+fn line(message: &Message) -> Vec<u8> {
+    let mut line = serde_json::to_vec(message).expect("it can be written");
+    line.push(b'\n');
+    line
+}
+
+fn hello() -> Vec<u8> {
+    line(&Message::Hello(Hello { protocol: PROTOCOL, build: Build::own().clone(), host: None }))
+}
+
+fn connect_scripted(answers: Vec<Vec<u8>>) -> Result<ControlClient, ControlError> {
+    ControlClient::connect(scripted(answers), &ClientSettings::default(), Arc::default())
+}
+
+#[test]
+fn a_server_that_claims_another_address_is_not_believed() {
+    let consent = Consent {
+        run: 7,
+        address: "192.0.2.1".parse().expect("an address"),
+        ports: vec![5201],
+        datagrams_per_s_max: None,
+        duration_ms_max: 10_000,
+        expires_ms: 1000,
+    };
+    let client = connect_scripted(vec![hello(), line(&Message::Consent(consent))]).expect("hello");
+    let error = client.ask(&ask(), LOOPBACK, &[5201]).expect_err("not covered");
+    assert!(matches!(&error, ControlError::NotCovered { .. }), "{error}");
+    assert!(error.to_string().contains("192.0.2.1"), "{error}");
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_left() {
+    let garbage = connect_scripted(vec![b"SSH-2.0-OpenSSH\r\n".to_vec()]).err().expect("no hello");
+    assert!(matches!(garbage, ControlError::Line { .. }), "{garbage}");
+    let endless = connect_scripted(vec![vec![b'x'; LINE_BYTES_MAX + 1]]).err().expect("no hello");
+    assert!(matches!(endless, ControlError::Line { source: LineError::TooLong, .. }), "{endless}");
+    let early = connect_scripted(vec![line(&Message::Start { run: 1 })]).err().expect("no hello");
+    assert!(matches!(early, ControlError::Unexpected { got: "start", .. }), "{early}");
+    let gone = connect_scripted(vec![]).err().expect("no hello");
+    // Closing with our hello unread may reset the connection instead.
+    assert!(matches!(gone, ControlError::Closed { .. } | ControlError::Io { .. }), "{gone}");
+}
+
+#[test]
+fn nobody_there_says_where_and_what_to_do() {
+    let unused = TcpListener::bind((LOOPBACK, 0)).expect("loopback can be listened on");
+    let address = unused.local_addr().expect("it has an address");
+    drop(unused);
+    let error = ControlClient::connect(address, &ClientSettings::default(), Arc::default())
+        .err()
+        .expect("nobody listens");
+    let text = error.to_string();
+    assert!(text.contains(&address.to_string()) && text.contains("--control"), "{text}");
+}
+
+#[test]
+fn the_loss_of_the_server_raises_the_stop_flag() {
+    let (server, hears) = server(ControlSettings::default());
+    let (client, stop) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    client.start(7).expect("started");
+    drop(server);
+    assert!(matches!(until_stopped(&stop), StopReason::ControlLost(_)));
+    assert!(client.end(end()).is_err());
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert_eq!(next(&hears), Heard::Start);
+    assert!(matches!(next(&hears), Heard::End(Ending::NotSignalled { .. })));
+}
+
+#[test]
+fn the_loss_of_the_generator_ends_the_run_without_a_signal() {
+    let (server, hears) = server(ControlSettings::default());
+    let (client, _) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    client.start(7).expect("started");
+    drop(client);
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert_eq!(next(&hears), Heard::Start);
+    match next(&hears) {
+        Heard::End(Ending::NotSignalled { reason }) => assert!(reason.contains("closed")),
+        other => panic!("{other:?}"),
+    }
+    // The server goes on with the next generator.
+    let (client, _) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+}
+
+#[test]
+fn consent_expires_and_silence_ends() {
+    let short = Duration::from_millis(50);
+    let (server, hears) = server(ControlSettings {
+        start_within: short,
+        hello_within: short,
+        end_grace: short,
+        ..Default::default()
+    });
+    let (client, stop) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert!(matches!(next(&hears), Heard::End(Ending::NotSignalled { .. })));
+    assert!(matches!(until_stopped(&stop), StopReason::ControlLost(_)));
+
+    let (client, stop) = connect(&server);
+    client.ask(&RunAsk { duration_ms: 1, ..ask() }, LOOPBACK, &[]).expect("consented");
+    client.start(7).expect("started");
+    assert!(matches!(until_stopped(&stop), StopReason::ControlLost(_)));
+
+    let mut silent = TcpStream::connect(server.local_address()).expect("it listens");
+    silent.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+    assert_eq!(std::io::Read::read(&mut silent, &mut [0; 10]).expect("closed"), 0);
+}
+
+#[test]
+fn a_generator_that_talks_nonsense_hears_why_and_is_left() {
+    let (server, _hears) = server(ControlSettings::default());
+    let mut endless = vec![b'x'; LINE_BYTES_MAX];
+    endless.push(b'\n');
+    for (says, hears) in [
+        (b"GET / HTTP/1.1\r\n".to_vec(), "no message"),
+        (endless, "more than"),
+        (line(&Message::Start { run: 7 }), "start where hello was due"),
+    ] {
+        let mut stream = TcpStream::connect(server.local_address()).expect("it listens");
+        stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+        stream.write_all(&says).expect("it is read");
+        let mut answer = String::new();
+        BufReader::new(&stream).read_line(&mut answer).expect("an answer");
+        match parse_line(answer.trim_end().as_bytes()) {
+            Ok(Message::Refuse { reason }) => assert!(reason.contains(hears), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (client, _) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("others are served");
+}
+
+#[test]
+fn an_end_for_another_number_of_flows_is_no_end() {
+    let (server, hears) = server(ControlSettings::default());
+    let (client, _) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    client.start(7).expect("started");
+    assert!(client.end(RunEnd { sent_per_flow: vec![1], ..end() }).is_err());
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert_eq!(next(&hears), Heard::Start);
+    assert!(matches!(next(&hears), Heard::End(Ending::NotSignalled { .. })));
+}
+
+#[test]
+fn there_are_at_most_so_many_generators_at_once() {
+    let (server, _hears) = server(ControlSettings { peers_max: 2, ..Default::default() });
+    let (first, _) = connect(&server);
+    let (_second, _) = connect(&server);
+    let third = || {
+        let (settings, stop) = (ClientSettings::default(), Arc::default());
+        ControlClient::connect(server.local_address(), &settings, stop)
+    };
+    // The refusal may be overtaken by the reset that follows it.
+    third().err().expect("refused");
+    drop(first);
+    let deadline = std::time::Instant::now() + SOON;
+    while third().is_err() {
+        assert!(std::time::Instant::now() < deadline, "the first one's place is free");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_receiver_that_panics_does_not_leave_the_generator_flooding() {
+    struct Panics;
+    impl Receiver for Panics {
+        fn begin(&self, _: &AgreedRun) -> Result<Vec<u16>, String> {
+            Ok(vec![5201])
+        }
+        fn start(&self, _: &AgreedRun) {
+            panic!("on purpose");
+        }
+        fn quiet_ns(&self) -> u64 {
+            u64::MAX
+        }
+        fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {
+            serde_json::Value::Null
+        }
+    }
+    let server =
+        ControlServer::bind((LOOPBACK, 0).into(), ControlSettings::default(), Arc::new(Panics))
+            .expect("loopback can be listened on");
+    let (client, stop) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    assert!(client.start(7).is_err());
+    assert!(matches!(until_stopped(&stop), StopReason::ControlLost(_)));
+}

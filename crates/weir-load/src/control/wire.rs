@@ -1,0 +1,107 @@
+//! Messages over a TCP connection: bounded lines, and an end to every wait.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::{
+    ControlError,
+    message::{LINE_BYTES_MAX, LineError, Message, parse_line},
+};
+
+/// The longest that writing a line may take.
+const WRITE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How soon a vanished peer is looked for on a silent connection, and how often.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+
+pub(super) struct Wire {
+    stream: TcpStream,
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+    /// What was read and belongs to no line yet.
+    pending: Vec<u8>,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(WRITE_WITHIN))?;
+        // Without this, a peer whose machine was switched off would never be missed.
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        Ok(Self { stream, peer, local, pending: Vec::new() })
+    }
+
+    /// The next message, within a time if one is given.
+    pub(super) fn read(
+        &mut self,
+        wanted: &'static str,
+        within: Option<Duration>,
+    ) -> Result<Message, ControlError> {
+        let peer = self.peer;
+        let deadline = within.map(|within| Instant::now() + within);
+        loop {
+            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return parse_line(&line[..end])
+                    .map_err(|source| ControlError::Line { peer, source });
+            }
+            if self.pending.len() >= LINE_BYTES_MAX {
+                return Err(ControlError::Line { peer, source: LineError::TooLong });
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let silent =
+                || ControlError::Silent { peer, wanted, within: within.unwrap_or_default() };
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(silent());
+            }
+            let failed = |source| ControlError::Io { peer, source };
+            self.stream.set_read_timeout(left).map_err(failed)?;
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(ControlError::Closed { peer }),
+                Ok(n) => self.pending.extend_from_slice(&piece[..n]),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if within.is_some() => {
+                        return Err(silent());
+                    }
+                    _ => return Err(failed(error)),
+                },
+            }
+        }
+    }
+
+    /// Ends the connection, also for others that hold it.
+    pub(super) fn close(&self) {
+        // An error means that it is closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    pub(super) fn write(&mut self, message: &Message) -> Result<(), ControlError> {
+        write_line(&self.stream, self.peer, message)
+    }
+}
+
+/// Writes a message as one line. A report too long for a line is replaced by a refusal
+/// that says so: the other end would cut it off.
+pub(super) fn write_line(
+    mut stream: &TcpStream,
+    peer: SocketAddr,
+    message: &Message,
+) -> Result<(), ControlError> {
+    let failed = |source: io::Error| ControlError::Io { peer, source };
+    let mut line = serde_json::to_vec(message).map_err(|error| failed(error.into()))?;
+    if line.len() >= LINE_BYTES_MAX {
+        let reason = format!("a {} of {} bytes has no room in a line", message.name(), line.len());
+        line = serde_json::to_vec(&Message::Refuse { reason }).map_err(|e| failed(e.into()))?;
+    }
+    line.push(b'\n');
+    stream.write_all(&line).map_err(failed)
+}

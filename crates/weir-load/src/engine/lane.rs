@@ -1,0 +1,60 @@
+//! The socket of a flow.
+
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Whether a send waits for room in the socket's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocking {
+    /// At saturation: it waits, so what is offered is what the device takes. It waits at
+    /// most [`SEND_WAIT`], and is refused then.
+    Yes,
+    /// Paced: what is not taken at its time is refused.
+    No,
+}
+
+/// The longest that a send waits for room, so that a stop is noticed on a dead link.
+pub const SEND_WAIT: Duration = Duration::from_millis(100);
+
+/// One flow: a socket connected to the target from a port of its own.
+#[derive(Debug)]
+pub struct Lane {
+    pub(super) socket: Socket,
+    /// Where it sends to.
+    pub target: SocketAddr,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// Its number in the run.
+    pub flow: u16,
+    /// Size of its send buffer in bytes, as obtained.
+    pub send_buffer_bytes: usize,
+}
+
+impl Lane {
+    /// Opens a flow to `target`.
+    ///
+    /// # Errors
+    /// If there is no socket to be had (the limit on open files), no route, or no port.
+    pub fn connect(target: SocketAddr, flow: u16, blocking: Blocking) -> io::Result<Self> {
+        let any: SocketAddr = if target.is_ipv4() {
+            (Ipv4Addr::UNSPECIFIED, 0).into()
+        } else {
+            (Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.bind(&any.into())?;
+        socket.connect(&target.into())?;
+        match blocking {
+            Blocking::Yes => socket.set_write_timeout(Some(SEND_WAIT))?,
+            Blocking::No => socket.set_nonblocking(true)?,
+        }
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        let send_buffer_bytes = socket.send_buffer_size()?;
+        Ok(Self { socket, target, local, flow, send_buffer_bytes })
+    }
+}

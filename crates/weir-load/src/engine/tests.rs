@@ -1,0 +1,122 @@
+//! Every engine sends real datagrams over loopback, and every one is looked at.
+
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+
+use super::*;
+use crate::stamp::{DATAGRAM_BYTES_MAX, body_is_intact};
+
+fn sink(ipv6: bool) -> (UdpSocket, SocketAddr) {
+    let at: SocketAddr =
+        if ipv6 { (Ipv6Addr::LOCALHOST, 0).into() } else { (Ipv4Addr::LOCALHOST, 0).into() };
+    let sink = UdpSocket::bind(at).expect("loopback can be bound");
+    sink.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+    let at = sink.local_addr().expect("it has an address");
+    (sink, at)
+}
+
+/// Engines that this machine can open; `send` is always one of them.
+fn usable() -> Vec<&'static About> {
+    let usable: Vec<_> = engines().iter().filter(|about| about.probe().is_ok()).collect();
+    assert!(usable.iter().any(|about| about.name == "send"));
+    usable
+}
+
+/// Sends two batches of every length that matters on two lanes and checks what arrives.
+fn check(about: &About, size_bytes: usize, ipv6: bool) {
+    let (sink, at) = sink(ipv6);
+    let lanes: Vec<_> = (0..2)
+        .map(|flow| Lane::connect(at, flow, Blocking::Yes).expect("loopback is reachable"))
+        .collect();
+    assert_ne!(lanes[0].local.port(), lanes[1].local.port());
+    let mut engine = (about.open)(size_bytes, &lanes).expect("the engine was probed");
+    let capacity = engine.capacity();
+    let mut next = [0u64; 2];
+    let mut received = vec![0; DATAGRAM_BYTES_MAX + 1];
+    for datagrams in [capacity, 1, capacity.div_ceil(2), capacity] {
+        // What is on its way must fit into the receiving socket's buffer.
+        let datagrams = datagrams.min((100_000 / size_bytes.max(1000)) as u32).max(1);
+        for (lane, next) in lanes.iter().zip(&mut next) {
+            let (flow, first_sequence) = (lane.flow, *next);
+            let batch = Batch { run: 77, flow, first_sequence, sent_ns: 5, datagrams };
+            let sent = engine.send(lane, &batch);
+            assert_eq!((sent.sent, sent.refused), (datagrams, 0), "{}", about.name);
+            assert!(sent.failure.is_none());
+            for sequence in first_sequence..first_sequence + u64::from(datagrams) {
+                let (size, from) = sink.recv_from(&mut received).expect("it arrives");
+                assert_eq!((size, from.port()), (size_bytes, lane.local.port()));
+                assert!(body_is_intact(&received[..size]));
+                if size_bytes >= STAMP_BYTES {
+                    let stamp = Stamp { run: 77, flow, sequence, sent_ns: 5 };
+                    assert_eq!(Stamp::read(&received[..size]), Ok(stamp));
+                }
+            }
+            *next += u64::from(datagrams);
+        }
+    }
+}
+
+#[test]
+fn every_datagram_arrives_as_it_was_sent() {
+    for about in usable() {
+        for size_bytes in [1, 31, 32, 33, 64, 1024, 1472] {
+            check(about, size_bytes, false);
+        }
+        check(about, 64, true);
+        check(about, 1452, true);
+    }
+}
+
+#[test]
+fn empty_and_large_datagrams_go_where_the_engine_takes_them() {
+    for about in usable().into_iter().filter(|about| about.name != "gso") {
+        check(about, 0, false);
+        check(about, 20_000, false);
+        check(about, DATAGRAM_BYTES_MAX, false);
+    }
+}
+
+#[test]
+fn what_nobody_receives_is_refused_and_counted() {
+    for about in usable() {
+        let (sink, at) = sink(false);
+        drop(sink);
+        let lane = Lane::connect(at, 0, Blocking::Yes).expect("connecting sends nothing");
+        let mut engine = (about.open)(64, std::slice::from_ref(&lane)).expect("probed");
+        let (mut offered, mut taken, mut refusals) = (0, 0, Refusals::default());
+        for first_sequence in 0..20 {
+            let batch = Batch { run: 1, flow: 0, first_sequence, sent_ns: 0, datagrams: 1 };
+            let sent = engine.send(&lane, &batch);
+            assert!(sent.failure.is_none(), "{}: {:?}", about.name, sent.failure);
+            offered += 1;
+            taken += sent.sent;
+            if let Some(refusal) = sent.refusal {
+                refusals.add(refusal, sent.refused.into());
+            }
+        }
+        assert!(refusals.connection_refused > 0, "{}", about.name);
+        assert_eq!(u64::from(taken) + refusals.connection_refused, offered);
+    }
+}
+
+#[test]
+fn a_lost_socket_is_a_failure_and_no_refusal() {
+    let gone = Sent::until(3, 5, io::Error::from(io::ErrorKind::NotConnected));
+    assert_eq!((gone.sent, gone.refused), (3, 0));
+    assert!(gone.failure.is_some());
+    let full = Sent::until(3, 5, io::Error::from(io::ErrorKind::WouldBlock));
+    assert_eq!((full.sent, full.refused), (3, 5));
+    assert!(full.failure.is_none());
+}
+
+#[test]
+fn the_best_engine_is_chosen_by_trying() {
+    let (_sink, at) = sink(false);
+    let lane = Lane::connect(at, 0, Blocking::Yes).expect("loopback is reachable");
+    let lanes = std::slice::from_ref(&lane);
+    let Best { about, engine, passed_over } = open_best(0, lanes).expect("send always works");
+    assert_ne!(about.name, "gso");
+    assert!(engine.capacity() >= 1);
+    assert_eq!(passed_over[0].what, "engine gso");
+    assert!(named("send").is_ok());
+    assert!(named("pigeon").unwrap_err().to_string().contains("sendmmsg"));
+}

@@ -1,0 +1,56 @@
+//! Linux: clocks, affinity, timer slack, identity.
+
+use std::{fs::File, io, mem};
+
+/// ENOBUFS: the device's queue is full.
+pub(crate) const NO_BUFFERS: i32 = libc::ENOBUFS;
+
+fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec that outlives the call, which writes nothing else.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC).expect("every Linux has CLOCK_MONOTONIC")
+}
+
+pub(crate) fn thread_cpu_ns() -> Option<u64> {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("core {core} is beyond the {} that this system can name", libc::CPU_SETSIZE),
+        ));
+    }
+    // SAFETY: cpu_set_t is a plain array of integers, for which all zeros is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: `core` is below CPU_SETSIZE, so CPU_SET writes inside `set`.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: `set` is a valid cpu_set_t of the size stated; 0 means the current thread.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Timers of a thread may end 50 µs late by default, so that the kernel can gather them.
+pub(crate) fn ask_for_precise_sleeps() {
+    const SLACK_NS: libc::c_ulong = 1;
+    // SAFETY: PR_SET_TIMERSLACK takes a plain number and touches no memory of ours. Its
+    // failure only makes sleeps less precise, which the pacing counts.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
+}
+
+/// By way of /proc, which still reaches the file after it was replaced by a newer build.
+pub(crate) fn open_own_executable() -> io::Result<File> {
+    File::open("/proc/self/exe")
+}
+
+pub(crate) fn host_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}

@@ -1,0 +1,23 @@
+//! What the generators need of the operating system besides sockets, one file per system.
+//!
+//! Every file supplies the same functions:
+//!
+//! - `monotonic_ns`: the machine's monotonic clock, the same for all processes;
+//! - `thread_cpu_ns`: CPU time of the current thread, or `None`;
+//! - `pin_current_thread`: binds the current thread to one core;
+//! - `ask_for_precise_sleeps`: lets the current thread's sleeps end on time;
+//! - `open_own_executable`: the file this process was started from;
+//! - `host_id`: something that differs between machines and boots, or `None`;
+//! - `NO_BUFFERS`: the error code for "no buffer space".
+//!
+//! Not guaranteed: that sleeping is precise, and that a clock step is finer than 1 µs.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::*;
+#[cfg(windows)]
+pub(crate) use windows::*;

@@ -1,0 +1,273 @@
+//! Whole floods over loopback, against a server that audits every datagram.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use weir_load::{
+    FloodError, FloodReport, FloodSpec, Stop, StopReason,
+    audit::{Audit, AuditSettings},
+    clock::now_ns,
+    control::{AgreedRun, ControlServer, ControlSettings, Ending, Receiver},
+    engine::engines,
+    flood::{EndedBy, Event},
+    pacing::Load,
+};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A UDP sink that shows every datagram to an auditor.
+struct Sink {
+    audit: Arc<Audit>,
+    port: u16,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sink {
+    fn open() -> Self {
+        let socket = socket2::Socket::from(UdpSocket::bind((LOOPBACK, 0)).expect("loopback"));
+        socket.set_recv_buffer_size(4 << 20).expect("a receive buffer");
+        // So that the thread sees the flag when nothing arrives.
+        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let socket = UdpSocket::from(socket);
+        let port = socket.local_addr().expect("it has an address").port();
+        let (audit, over) = (Audit::new(), Arc::new(AtomicBool::new(false)));
+        let thread = thread::spawn({
+            let (mut auditor, over) = (audit.auditor(), Arc::clone(&over));
+            move || {
+                let mut buffer = vec![0; 65_536];
+                while !over.load(Ordering::Acquire) {
+                    if let Ok(size) = socket.recv(&mut buffer) {
+                        auditor.record(&buffer[..size], now_ns);
+                    }
+                }
+            }
+        });
+        Self { audit, port, over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the sink did not panic");
+        }
+    }
+}
+
+/// The server: the sink under test and what it says on the control channel.
+struct Server {
+    audit: Arc<Audit>,
+    port: u16,
+}
+
+impl Receiver for Server {
+    fn begin(&self, run: &AgreedRun) -> Result<Vec<u16>, String> {
+        let settings = AuditSettings { verify_every: 1, ..AuditSettings::for_ask(&run.ask) };
+        self.audit.begin(settings)?;
+        Ok(vec![self.port])
+    }
+    fn start(&self, _: &AgreedRun) {}
+    fn quiet_ns(&self) -> u64 {
+        self.audit.quiet_ns()
+    }
+    fn end(&self, run: &AgreedRun, ending: &Ending) -> Value {
+        let sent = match ending {
+            Ending::Signalled(end) => Some(end.sent_per_flow.as_slice()),
+            Ending::NotSignalled { .. } => None,
+        };
+        let report = self.audit.end(run.ask.run, sent).expect("the run is open");
+        serde_json::to_value(report).expect("it can be written")
+    }
+}
+
+fn server() -> (Sink, ControlServer) {
+    let sink = Sink::open();
+    let server = Arc::new(Server { audit: Arc::clone(&sink.audit), port: sink.port });
+    let control = ControlServer::bind((LOOPBACK, 0).into(), ControlSettings::default(), server)
+        .expect("loopback can be listened on");
+    (sink, control)
+}
+
+fn spec(control: &ControlServer) -> FloodSpec {
+    FloodSpec {
+        control: Some(control.local_address()),
+        duration: Duration::from_secs(20),
+        ..FloodSpec::new(LOOPBACK)
+    }
+}
+
+fn run(spec: &FloodSpec) -> FloodReport {
+    weir_load::flood(spec, &Arc::default(), |_| {}).expect("the flood can begin")
+}
+
+fn check_account(report: &FloodReport) {
+    assert_eq!(report.failure, None);
+    assert_eq!(report.offered, report.sent + report.refused);
+    assert_eq!(report.sent_per_flow.iter().sum::<u64>(), report.sent);
+    let account = report.report.as_ref().expect("the server reports");
+    let of = |name: &str| account[name].as_u64().unwrap_or_else(|| panic!("{name}: {account}"));
+    assert_eq!(of("received") + of("lost"), report.sent, "{account}");
+    for nothing in
+        ["duplicates", "wrong_size", "corrupt_bodies", "corrupt_headers", "strangers", "untracked"]
+    {
+        assert_eq!(of(nothing), 0, "{nothing}: {account}");
+    }
+}
+
+#[test]
+fn every_engine_is_accounted_for_to_the_last_datagram() {
+    let (_sink, control) = server();
+    for engine in engines().iter().filter(|about| about.probe().is_ok()) {
+        let report = run(&FloodSpec {
+            engine: Some(engine.name.into()),
+            flows: 3,
+            datagrams: Some(2_000),
+            // Slow enough for a receiver without priority, so that nothing is lost.
+            load: Load::Paced { datagrams_per_s: 20_000.0 },
+            ..spec(&control)
+        });
+        check_account(&report);
+        assert_eq!((report.engine, report.ended_by), (engine.name, EndedBy::Datagrams));
+        assert_eq!((report.offered, report.flows), (2_000, 3));
+        let account = report.report.expect("the server reports");
+        assert_eq!(account["lost"], 0, "{account}");
+        assert_eq!(account["bodies_checked"], 2_000, "{account}");
+        assert!(account["latency_ns"]["percentile"]["50"].as_u64().expect("taken") > 0);
+    }
+}
+
+#[test]
+fn at_saturation_and_with_a_warm_up_the_account_balances() {
+    let (_sink, control) = server();
+    let report = run(&FloodSpec {
+        duration: Duration::from_millis(200),
+        warm_up: Duration::from_millis(50),
+        generators: 2,
+        flows: 2,
+        ..spec(&control)
+    });
+    check_account(&report);
+    assert_eq!((report.flows, report.ended_by), (4, EndedBy::Time));
+    assert!(report.warm_up_sent > 0 && report.windows.is_none());
+}
+
+#[test]
+fn sizes_without_room_for_a_stamp_are_counted() {
+    let (_sink, control) = server();
+    for size_bytes in [0, 1, 31, 32] {
+        let report = run(&FloodSpec {
+            size_bytes,
+            datagrams: Some(100),
+            load: Load::Paced { datagrams_per_s: 10_000.0 },
+            ..spec(&control)
+        });
+        check_account(&report);
+        let account = report.report.expect("the server reports");
+        assert_eq!(account["received"], 100);
+        assert_eq!(account["unstamped"], if size_bytes < 32 { 100 } else { 0 });
+    }
+}
+
+#[test]
+fn several_generators_of_their_own_are_accounted_for_one_by_one() {
+    let (_sink, control) = server();
+    let spec = spec(&control);
+    let reports: Vec<FloodReport> = thread::scope(|scope| {
+        let flood = |run_id| {
+            let spec = FloodSpec {
+                run: run_id,
+                datagrams: Some(500),
+                load: Load::Paced { datagrams_per_s: 5_000.0 },
+                ..spec.clone()
+            };
+            scope.spawn(move || run(&spec))
+        };
+        let floods = [flood(11), flood(12), flood(13)];
+        floods.into_iter().map(|flood| flood.join().expect("no panic")).collect()
+    });
+    for report in &reports {
+        // Another run's late datagrams may be strangers to one that is still open.
+        let account = report.report.as_ref().expect("the server reports");
+        assert_eq!((report.sent, account["received"].as_u64()), (500, Some(500)));
+        assert_eq!(account["duplicates"], 0);
+    }
+}
+
+#[test]
+fn a_stop_ends_it_with_the_whole_report() {
+    let (_sink, control) = server();
+    let spec = FloodSpec { interval: Some(Duration::from_millis(20)), ..spec(&control) };
+    let stop = Arc::new(Stop::new());
+    let mut intervals = 0;
+    let begun = Instant::now();
+    let report = weir_load::flood(&spec, &stop, |event| match event {
+        Event::Ready(settings) => assert!(settings.iter().any(|(name, _)| *name == "engine")),
+        Event::Interval(progress) => {
+            intervals += 1;
+            assert_eq!(progress.offered, progress.sent + progress.refused);
+            if intervals == 3 {
+                stop.request(StopReason::Asked);
+            }
+        }
+    })
+    .expect("the flood can begin");
+    assert!(begun.elapsed() < spec.duration, "it did not run its whole time");
+    assert_eq!(report.ended_by, EndedBy::Asked);
+    check_account(&report);
+}
+
+#[test]
+fn without_its_control_connection_it_stops_at_once() {
+    let (_sink, control) = server();
+    let spec = FloodSpec { interval: Some(Duration::from_millis(20)), ..spec(&control) };
+    let mut control = Some(control);
+    let begun = Instant::now();
+    let report = weir_load::flood(&spec, &Arc::default(), |event| {
+        if let Event::Interval(_) = event {
+            drop(control.take());
+        }
+    })
+    .expect("the flood can begin");
+    assert!(begun.elapsed() < spec.duration, "it did not run its whole time");
+    assert_eq!(report.ended_by, EndedBy::ControlLost);
+    assert!(report.sent > 0 && report.report.is_none());
+    assert!(report.failure.expect("it is said").contains("control connection"));
+}
+
+#[test]
+fn a_port_without_a_receiver_is_refused_and_not_lost() {
+    let closed = UdpSocket::bind((LOOPBACK, 0)).expect("loopback");
+    let port = closed.local_addr().expect("it has an address").port();
+    drop(closed);
+    let report = run(&FloodSpec {
+        ports: vec![port],
+        datagrams: Some(50),
+        load: Load::Paced { datagrams_per_s: 5_000.0 },
+        duration: Duration::from_secs(20),
+        ..FloodSpec::new(LOOPBACK)
+    });
+    assert_eq!((report.offered, report.failure), (50, None));
+    assert!(report.refusals.connection_refused > 0);
+    assert_eq!(report.refused, report.refusals.connection_refused);
+    assert_eq!(report.offered, report.sent + report.refused);
+}
+
+#[test]
+fn a_run_that_is_open_already_is_refused() {
+    let (sink, control) = server();
+    sink.audit.begin(AuditSettings::new(5, 64, 1, true)).expect("it is the first");
+    let spec = FloodSpec { run: 5, ..spec(&control) };
+    let error = weir_load::flood(&spec, &Arc::default(), |_| {}).expect_err("refused");
+    assert!(matches!(error, FloodError::Control(_)));
+    assert!(error.to_string().contains("open already"), "{error}");
+}
