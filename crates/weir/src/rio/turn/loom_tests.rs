@@ -155,7 +155,7 @@ fn all_is_dequeued(keep: bool) {
         }
         assert_eq!(world.dequeued.load(SeqCst), 2);
         let world = Arc::try_unwrap(world).ok().expect("all threads have ended");
-        assert!(world.turns.into_queue().is_some(), "the queue was given up");
+        assert!(world.turns.take_back().is_some(), "the queue was given up");
     });
 }
 
@@ -187,7 +187,7 @@ fn closing_wakes_who_waits_and_who_is_parked() {
             thread.join().unwrap();
         }
         let world = Arc::try_unwrap(world).ok().expect("all threads have ended");
-        assert!(world.turns.into_queue().is_some(), "the queue was given up");
+        assert!(world.turns.take_back().is_some(), "the queue was given up");
     });
 }
 
