@@ -174,14 +174,20 @@ check!(
 );
 
 #[test]
-fn poll_tells_that_a_socket_can_be_sent_to_where_wanted() {
-    let (mut set, counters) = (Poll::make(), Counters::default());
-    set.add(&socket(), 3);
-    set.want_send(0, true);
+fn poll_tells_what_is_wanted_and_nothing_else() {
+    let (mut set, counters, socket) = (Poll::make(), Counters::default(), socket());
+    set.add(&socket, 3);
+    set.want(0, true, true);
     assert_eq!(set.wait(LONG, &counters).unwrap(), Woken::Ready);
     assert_eq!(set.tokens(), [3]);
-    set.want_send(0, false);
+    set.want(0, true, false);
     assert_eq!(set.wait(Some(Duration::ZERO), &counters).unwrap(), Woken::TimedOut);
+    send(&socket);
+    assert_eq!(set.wait(LONG, &counters).unwrap(), Woken::Ready);
+    set.want(0, false, false);
+    assert_eq!(set.wait(Some(Duration::ZERO), &counters).unwrap(), Woken::TimedOut);
+    set.want(0, true, false);
+    assert_eq!(set.wait(LONG, &counters).unwrap(), Woken::Ready);
 }
 
 #[cfg(target_os = "linux")] // elsewhere there is none

@@ -103,9 +103,16 @@ impl Choice {
 /// Calls `$body` with the provider that `$choice` names, as `$provider`: once compiled for
 /// each. Where a provider cannot even be compiled, the result is `Unavailable`.
 macro_rules! with_provider {
-    ($choice:expr, |$provider:ident| $body:expr) => {{
-        let missing = $crate::rio::Choice::resolve($choice);
-        Err($crate::Unavailable::new(format!("provider {missing}"), "not built yet").into())
-    }};
+    ($choice:expr, |$provider:ident| $body:expr) => {
+        match $crate::rio::Choice::resolve($choice) {
+            $crate::rio::Choice::Batch => {
+                let $provider = $crate::rio::batch::PlainSockets;
+                $body
+            }
+            missing => {
+                Err($crate::Unavailable::new(format!("provider {missing}"), "not built yet").into())
+            }
+        }
+    };
 }
 pub(crate) use with_provider;

@@ -22,8 +22,10 @@
 //! returned [`Woken::Ready`] is followed by a dequeue that brings something; that `Sent`
 //! completions come in order with `Received` ones.
 
+pub mod batch;
 mod choice;
 pub mod fake;
+mod sharing;
 pub mod turn;
 
 pub(crate) use choice::with_provider;

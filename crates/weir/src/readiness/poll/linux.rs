@@ -17,8 +17,9 @@ impl Entry {
         Self(libc::pollfd { fd: socket.fd(), events: libc::POLLIN, revents: 0 })
     }
 
-    pub fn want_send(&mut self, wanted: bool) {
-        self.0.events = if wanted { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+    pub fn want(&mut self, receive: bool, send: bool) {
+        self.0.events =
+            if receive { libc::POLLIN } else { 0 } | if send { libc::POLLOUT } else { 0 };
     }
 
     pub fn is_ready(&self) -> bool {

@@ -46,10 +46,11 @@ impl Poll {
         self.sockets.push((socket.clone(), token));
     }
 
-    /// Whether a socket is told as well when it can be sent to; `place` is its place in the
-    /// order of adding.
-    pub fn want_send(&mut self, place: usize, wanted: bool) {
-        self.entries[1 + place].want_send(wanted);
+    /// What a socket is told for: that it can be received from, or sent to. `place` is its
+    /// place in the order of adding. A socket that is told for nothing may still be told when
+    /// it has an error.
+    pub fn want(&mut self, place: usize, receive: bool, send: bool) {
+        self.entries[1 + place].want(receive, send);
     }
 
     /// Waits until a socket is ready, the time is over, or it is woken. `None`: no time-out.

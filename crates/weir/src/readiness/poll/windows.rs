@@ -19,8 +19,8 @@ impl Entry {
         Self(WSAPOLLFD { fd: socket.raw(), events: POLLRDNORM, revents: 0 })
     }
 
-    pub fn want_send(&mut self, wanted: bool) {
-        self.0.events = if wanted { POLLRDNORM | POLLWRNORM } else { POLLRDNORM };
+    pub fn want(&mut self, receive: bool, send: bool) {
+        self.0.events = if receive { POLLRDNORM } else { 0 } | if send { POLLWRNORM } else { 0 };
     }
 
     pub fn is_ready(&self) -> bool {

@@ -1,0 +1,444 @@
+//! The provider `batch`: registered I/O over plain sockets.
+//!
+//! Nothing is registered with the kernel. Posted slices wait in user space, and a dequeue is
+//! a batched receive that does not wait, into the slices posted last: their memory is the
+//! warmest. Waiting is poll. Sends go out in batches at the commit; those for which the
+//! socket has no room stay and go with a later call.
+//!
+//! It runs everywhere, and shows what registered I/O is worth: the same program, with a
+//! system call for each batch of datagrams instead of none. Where the system has no call for
+//! a batch, each datagram costs one.
+//!
+//! How it fails: a dequeue of an empty queue is a system call, so polling it costs one each
+//! time. A datagram that finds no slice waits in the socket's buffer, and beyond that is
+//! dropped by the socket, uncounted here.
+//!
+//! A wait may return before `at_least` datagrams are there: poll cannot count them. Dropping
+//! the queues without stopping them leaks nothing: no kernel holds a slice.
+
+mod outbox;
+
+#[cfg(test)]
+mod tests;
+
+use super::{
+    Batch, Completion, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
+    Started, Stopped, Woken,
+    sharing::{Count, Shared, Sharing},
+};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    memory::{Layout, Region, Slice},
+    readiness::Poll,
+    socket::{BATCHES_IN_ONE_CALL, DatagramSocket, Endpoint, Headers, Mode},
+    wake::Waker,
+};
+use outbox::{Outbox, Outgoing};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+/// Datagrams per system call, at most. More hardly pays: the call's share of the cost is
+/// small by then.
+const PER_CALL: usize = 64;
+
+/// Slices offered to a call after one that found little: headers cost time for each slice
+/// that is offered, filled or not.
+const PER_CALL_AT_LEAST: usize = 8;
+
+/// Alignment of slices: a cache line.
+const ALIGN_BYTES: usize = 64;
+
+/// The provider `batch`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlainSockets;
+
+/// Sockets that are bound.
+pub struct PlainOpened {
+    sockets: Vec<DatagramSocket>,
+    poll: Poll,
+    needs: Needs,
+}
+
+impl Opened for PlainOpened {
+    fn local_addresses(&self) -> Vec<SocketAddr> {
+        self.sockets.iter().map(DatagramSocket::local_address).collect()
+    }
+}
+
+impl<T: Sharing> Provider<T> for PlainSockets {
+    type Cq = PlainCompletions<T>;
+    type Rq = PlainRequests<T>;
+    type Opened = PlainOpened;
+
+    fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
+        Ok(Layout::packed(0, needs.payload, ALIGN_BYTES))
+    }
+
+    fn open(
+        &self,
+        at: &[Endpoint],
+        _region: &Arc<Region>,
+        needs: &Needs,
+    ) -> Result<PlainOpened, Error> {
+        let mut poll = Poll::new().map_err(|e| Error::io("making a waker", e))?;
+        let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, _>>()?;
+        for (i, socket) in sockets.iter().enumerate() {
+            poll.add(socket, i as u32);
+        }
+        Ok(PlainOpened { sockets, poll, needs: *needs })
+    }
+
+    fn start(&self, opened: PlainOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
+        let PlainOpened { sockets, poll, needs } = opened;
+        let mut granted = vec![(
+            "receives",
+            if BATCHES_IN_ONE_CALL {
+                format!("up to {PER_CALL} datagrams per call")
+            } else {
+                "one call per datagram: this system has none for a batch".into()
+            },
+        )];
+        if let Some(bytes) = sockets.first().and_then(|s| s.receive_buffer_bytes().ok()) {
+            granted.push(("receive-buffer-bytes", bytes.to_string()));
+        }
+        let signals = Arc::new(Signals::default());
+        let receives = T::Count::default();
+        let kick = poll.waker();
+        let parts: Vec<_> = sockets
+            .into_iter()
+            .map(|socket| Part::<T> {
+                socket,
+                posted: Shared::new(Vec::with_capacity(needs.receives as usize)),
+                outbox: Shared::new(Outbox::new(needs.sends as usize, PER_CALL)),
+                receives: T::Count::default(),
+                sends: T::Count::default(),
+            })
+            .collect();
+        let requests = parts.iter().map(|part| PlainRequests {
+            part: part.clone(),
+            needs,
+            receives: receives.clone(),
+            staged: Vec::with_capacity(needs.receives as usize),
+            staged_sends: Vec::with_capacity(needs.sends as usize),
+            signals: Arc::clone(&signals),
+            kick: kick.clone(),
+        });
+        let requests = requests.collect();
+        let inboxes = parts.into_iter().map(|part| Inbox {
+            part,
+            slices: Vec::with_capacity(needs.receives as usize),
+            offer: PER_CALL_AT_LEAST,
+        });
+        let inboxes = inboxes.collect();
+        let completions = PlainCompletions {
+            inboxes,
+            next: 0,
+            needs,
+            receives,
+            headers: Headers::new(PER_CALL),
+            poll,
+            signals,
+        };
+        Ok(Started { completions, requests, granted })
+    }
+}
+
+/// What the two queues of one socket share.
+struct Part<T: Sharing> {
+    socket: DatagramSocket,
+    /// Slices posted and committed that the completion queue has not taken over yet.
+    posted: T::Shared<Vec<Slice>>,
+    outbox: T::Shared<Outbox>,
+    /// Outstanding on this socket.
+    receives: T::Count,
+    sends: T::Count,
+}
+
+impl<T: Sharing> Clone for Part<T> {
+    fn clone(&self) -> Self {
+        Self {
+            socket: self.socket.clone(),
+            posted: self.posted.clone(),
+            outbox: self.outbox.clone(),
+            receives: self.receives.clone(),
+            sends: self.sends.clone(),
+        }
+    }
+}
+
+/// What a poster must know of the thread that waits, and why it was woken.
+///
+/// The waiting thread sets a flag, then looks for work, then waits; a poster leaves work, then
+/// looks at the flag. So one of them sees the other.
+#[derive(Debug, Default)]
+struct Signals {
+    /// The waiting thread leaves out a socket that has no slices.
+    starved: AtomicBool,
+    /// A thread waits, and completions of sends must wake it.
+    waiting: AtomicBool,
+    /// The program woke it, rather than a poster.
+    woken: AtomicBool,
+}
+
+/// The request queue of the provider `batch`.
+pub struct PlainRequests<T: Sharing> {
+    part: Part<T>,
+    needs: Needs,
+    /// Receives outstanding over all sockets.
+    receives: T::Count,
+    /// Posted since the last commit.
+    staged: Vec<Slice>,
+    staged_sends: Vec<Outgoing>,
+    signals: Arc<Signals>,
+    /// Ends the wait of the completion queue, so that it looks again.
+    kick: Waker,
+}
+
+impl<T: Sharing> RequestQueue for PlainRequests<T> {
+    #[inline]
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
+        if !self.receives.add_one_below(self.needs.receives) {
+            return Err((slice, Full));
+        }
+        self.part.receives.add_one_below(u32::MAX);
+        self.staged.push(slice);
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
+        assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
+        if !self.part.sends.add_one_below(self.needs.sends) {
+            return Err((slice, Full));
+        }
+        self.staged_sends.push(Outgoing { slice, len, to: to.address });
+        Ok(())
+    }
+
+    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
+        let Self { part, staged, staged_sends, signals, kick, .. } = self;
+        let mut rouse = false;
+        if !staged.is_empty() {
+            part.posted.with(|posted| posted.append(staged));
+            rouse = signals.starved.load(SeqCst);
+        }
+        if !staged_sends.is_empty() {
+            part.outbox.with(|outbox| {
+                outbox.add(staged_sends);
+                outbox.flush(&part.socket, counters);
+            });
+            rouse |= signals.waiting.load(SeqCst);
+        }
+        if rouse {
+            counters.kernel_entries.one();
+            kick.wake();
+        }
+        Ok(())
+    }
+
+    fn outstanding(&self) -> (u32, u32) {
+        (self.part.receives.get(), self.part.sends.get())
+    }
+}
+
+/// The receiving side of a socket.
+struct Inbox<T: Sharing> {
+    part: Part<T>,
+    /// Slices to receive into; the last one goes first.
+    slices: Vec<Slice>,
+    /// Slices to offer to the next call.
+    offer: usize,
+}
+
+impl<T: Sharing> Inbox<T> {
+    fn take_posted(&mut self) {
+        let slices = &mut self.slices;
+        self.part.posted.with(|posted| slices.append(posted));
+    }
+}
+
+/// The completion queue of the provider `batch`.
+pub struct PlainCompletions<T: Sharing> {
+    inboxes: Vec<Inbox<T>>,
+    /// The socket to look at first, so that a busy one does not starve the others.
+    next: usize,
+    needs: Needs,
+    receives: T::Count,
+    headers: Headers,
+    poll: Poll,
+    signals: Arc<Signals>,
+}
+
+impl<T: Sharing> PlainCompletions<T> {
+    /// Sends what had to wait, and takes what was sent.
+    fn dequeue_sends(&mut self, out: &mut Batch, counters: &Counters) {
+        for (index, Inbox { part, .. }) in self.inboxes.iter().enumerate() {
+            part.outbox.with(|outbox| {
+                if outbox.is_blocked() {
+                    outbox.flush(&part.socket, counters);
+                }
+                while out.room() > 0
+                    && let Some((slice, outcome)) = outbox.take_done()
+                {
+                    part.sends.take_off(1);
+                    out.push(Completion { slice, socket: index as u32, outcome });
+                }
+            });
+        }
+    }
+
+    /// Receives what one socket has, up to what fits.
+    fn dequeue_socket(
+        &mut self,
+        index: usize,
+        out: &mut Batch,
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        let Self { inboxes, headers, receives, .. } = self;
+        let inbox = &mut inboxes[index];
+        inbox.take_posted();
+        let (mut received, mut taken) = (0, 0);
+        loop {
+            let offered = inbox.offer.min(out.room()).min(inbox.slices.len());
+            if offered == 0 {
+                break;
+            }
+            let from = inbox.slices.len() - offered;
+            let offer = &mut inbox.slices[from..];
+            let count = match inbox.part.socket.receive_many(headers, offer, Mode::Try, counters) {
+                Ok(count) => count,
+                Err(e) => {
+                    // It concerns one datagram, or the program will find out with the next.
+                    let slice = inbox.slices.pop().expect("at least one was offered");
+                    taken += 1;
+                    out.push(Completion {
+                        slice,
+                        socket: index as u32,
+                        outcome: Outcome::Failed(e),
+                    });
+                    break;
+                }
+            };
+            for (i, slice) in inbox.slices.drain(from..from + count).enumerate() {
+                let outcome = Outcome::Received(headers.arrival(i));
+                out.push(Completion { slice, socket: index as u32, outcome });
+            }
+            received += count;
+            inbox.offer = (2 * count).clamp(PER_CALL_AT_LEAST, PER_CALL);
+            if count < offered {
+                break; // the socket is empty
+            }
+        }
+        taken += received as u32;
+        inbox.part.receives.take_off(taken);
+        receives.take_off(taken);
+        Ok(received)
+    }
+
+    /// Prepares a wait. True: there is something already.
+    fn about_to_wait(&mut self) -> bool {
+        let mut starved = false;
+        let mut done = false;
+        // Set before looking, so that a poster who comes after the look sees it.
+        self.signals.starved.store(true, SeqCst);
+        self.signals.waiting.store(self.needs.sends > 0, SeqCst);
+        for (index, inbox) in self.inboxes.iter_mut().enumerate() {
+            inbox.take_posted();
+            let mut blocked = false;
+            if self.needs.sends > 0 {
+                inbox.part.outbox.with(|outbox| {
+                    blocked = outbox.is_blocked();
+                    done |= outbox.has_done();
+                });
+            }
+            let hungry = inbox.slices.is_empty();
+            starved |= hungry;
+            self.poll.want(index, !hungry, blocked);
+        }
+        if !starved {
+            self.signals.starved.store(false, SeqCst);
+        }
+        done
+    }
+
+    fn after_waiting(&self) {
+        self.signals.starved.store(false, SeqCst);
+        self.signals.waiting.store(false, SeqCst);
+    }
+}
+
+impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
+    type Rq = PlainRequests<T>;
+
+    fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
+        if self.needs.sends > 0 {
+            self.dequeue_sends(out, counters);
+        }
+        let count = self.inboxes.len();
+        let first = self.next;
+        let mut received = 0;
+        for i in 0..count {
+            if out.room() == 0 {
+                break;
+            }
+            let index = (first + i) % count;
+            received += self.dequeue_socket(index, out, counters)?;
+            self.next = (index + 1) % count;
+        }
+        Ok(received)
+    }
+
+    fn wait(
+        &mut self,
+        _at_least: u32,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        loop {
+            if self.about_to_wait() {
+                self.after_waiting();
+                return Ok(Woken::Ready);
+            }
+            let woken = self.poll.wait(left, counters);
+            self.after_waiting();
+            match woken? {
+                // A poster's kick: look again what there is to wait for.
+                Woken::ByWaker if !self.signals.woken.swap(false, SeqCst) => {}
+                woken => return Ok(woken),
+            }
+            left = by.map(|by| by.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let (signals, ring) = (Arc::clone(&self.signals), self.poll.waker());
+        Waker::new(move || {
+            signals.woken.store(true, SeqCst);
+            ring.wake();
+        })
+    }
+
+    fn stop(self, requests: Vec<PlainRequests<T>>, _by: Instant) -> Stopped {
+        // Dropping a slice puts it back into its pool.
+        let mut returned = 0;
+        for PlainRequests { staged, staged_sends, .. } in requests {
+            returned += staged.len() + staged_sends.len();
+        }
+        for inbox in self.inboxes {
+            returned += inbox.slices.len();
+            returned += inbox.part.posted.with(|posted| posted.drain(..).count());
+            returned += inbox.part.outbox.with(Outbox::clear);
+        }
+        Stopped { returned: returned as u32, missing: 0 }
+    }
+}
