@@ -19,7 +19,10 @@
 //!   what they are.
 //!
 //! What is NOT guaranteed: the order of the tokens; that a time-out is exact (it is never
-//! short).
+//! short); that the end of receiving ([`DatagramSocket::end_receiving`]) ends a wait: on Linux
+//! it does, on Windows it takes a waker.
+//!
+//! [`DatagramSocket::end_receiving`]: crate::socket::DatagramSocket::end_receiving
 
 mod bell;
 pub mod epoll;
