@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weir::{Unavailable, counters::Counter};
+use weir::{Unavailable, affinity, counters::Counter};
 
 use super::FloodError;
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     engine::{self, Batch, Best, Blocking, Engine, Lane, Refusals},
     pacing::{Due, Pacer, Windows, wait::Waiter},
     stop::{Stop, StopReason},
-    sys,
 };
 
 /// What one generator is made of.
@@ -85,7 +84,8 @@ impl Generator {
     /// Opens it on the current thread, which it then belongs to.
     pub(super) fn open(setup: &Setup) -> Result<Self, FloodError> {
         if let Some(core) = setup.core {
-            sys::pin_current_thread(core).map_err(|source| FloodError::Pin { core, source })?;
+            affinity::pin_current_thread(core)
+                .map_err(|source| FloodError::Pin { core, source })?;
         }
         let lanes = (setup.first_flow..)
             .zip(&setup.targets)

@@ -1,6 +1,6 @@
 //! Linux: clocks, affinity, timer slack, identity.
 
-use std::{fs::File, io, mem};
+use std::{fs::File, io};
 
 /// ENOBUFS: the device's queue is full.
 pub(crate) const NO_BUFFERS: i32 = libc::ENOBUFS;
@@ -19,22 +19,6 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 pub(crate) fn thread_cpu_ns() -> Option<u64> {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("core {core} is beyond the {} that this system can name", libc::CPU_SETSIZE),
-        ));
-    }
-    // SAFETY: cpu_set_t is a plain array of integers, for which all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: `core` is below CPU_SETSIZE, so CPU_SET writes inside `set`.
-    unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: `set` is a valid cpu_set_t of the size stated; 0 means the current thread.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Timers of a thread may end 50 µs late by default, so that the kernel can gather them.

@@ -4,7 +4,6 @@
 //!
 //! - `monotonic_ns`: the machine's monotonic clock, the same for all processes;
 //! - `thread_cpu_ns`: CPU time of the current thread, or `None`;
-//! - `pin_current_thread`: binds the current thread to one core;
 //! - `ask_for_precise_sleeps`: lets the current thread's sleeps end on time;
 //! - `open_own_executable`: the file this process was started from;
 //! - `host_id`: something that differs between machines and boots, or `None`;

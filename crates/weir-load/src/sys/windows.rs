@@ -7,7 +7,7 @@ use windows_sys::Win32::{
     Networking::WinSock::WSAENOBUFS,
     System::{
         Performance::{QueryPerformanceCounter, QueryPerformanceFrequency},
-        Threading::{GetCurrentThread, GetThreadTimes, SetThreadAffinityMask},
+        Threading::{GetCurrentThread, GetThreadTimes},
     },
 };
 
@@ -50,19 +50,6 @@ pub(crate) fn thread_cpu_ns() -> Option<u64> {
     };
     let ns = |t: FILETIME| ((u64::from(t.dwHighDateTime) << 32) | u64::from(t.dwLowDateTime)) * 100;
     (ok != 0).then(|| ns(kernel) + ns(user))
-}
-
-/// Only the first 64 cores, those of one processor group, can be named this way.
-pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
-    let Some(mask) = 1usize.checked_shl(core as u32) else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("core {core} is outside the first processor group of {}", usize::BITS),
-        ));
-    };
-    // SAFETY: the pseudo handle of the current thread is always valid; the mask is a number.
-    let before = unsafe { SetThreadAffinityMask(GetCurrentThread(), mask) };
-    if before != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The standard library sleeps on a high-resolution timer where there is one.

@@ -1,0 +1,279 @@
+//! `weir flood`: offers datagrams to a server.
+
+mod show;
+
+use std::{
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use weir_load::{
+    FloodError, FloodReport, FloodSpec, Stop, StopReason,
+    flood::{Event, random_run, settings},
+    pacing::Load,
+    quantity::{parse_bit_rate, parse_count, parse_percent, parse_rate, parse_size, parse_time},
+};
+
+/// The run failed.
+const FAILED: u8 = 1;
+/// Wrong usage.
+const USAGE: u8 = 2;
+/// The run is complete, and its data are wrong.
+const DATA_ERRORS: u8 = 3;
+/// Nothing could run here.
+const UNAVAILABLE: u8 = 5;
+
+/// How long a flood lasts if nothing else is said.
+const DURATION: Duration = Duration::from_secs(10);
+/// The same if a number of datagrams is given: it ends then, but no later than this.
+const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
+
+/// Offer datagrams to a UDP server, at a pace or as fast as it goes.
+///
+/// Without --control, only loopback addresses are flooded: a server elsewhere must agree.
+/// Counts and rates: k = 1000. Sizes: k = 1024. Times: ms, s, m, h.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FloodArgs {
+    /// Address or name of the server.
+    target: String,
+
+    /// Port of the server; several with commas (flows take them in turn). Not needed with
+    /// --control, where the server names its own.
+    #[arg(short, long, value_delimiter = ',')]
+    port: Vec<u16>,
+
+    /// How long [default: 10 s; with --datagrams, at most 10 min].
+    #[arg(short, long, value_parser = parse_time)]
+    time: Option<Duration>,
+
+    /// How many datagrams, if that ends it earlier.
+    #[arg(short = 'n', long, value_parser = parse_count)]
+    datagrams: Option<u64>,
+
+    /// Payload of each datagram in bytes, 0 to 65507. From 32 on it carries a stamp.
+    #[arg(short, long, default_value = "64", value_parser = parse_size)]
+    length: usize,
+
+    /// Flows (sockets, each with a port of its own) of each generator.
+    #[arg(short = 'P', long, default_value_t = 1)]
+    parallel: usize,
+
+    /// Bits of payload per second over all flows, as iperf3 counts them but not per flow;
+    /// without any rate, as fast as it goes.
+    #[arg(short, long, value_parser = parse_bit_rate, group = "rate")]
+    bitrate: Option<f64>,
+
+    /// Datagrams per second over all flows.
+    #[arg(long, value_parser = parse_rate, group = "rate")]
+    pps: Option<f64>,
+
+    /// Share of the link given by --link-speed, in bytes on the wire: headers, frame check,
+    /// preamble and gap included.
+    #[arg(long, value_parser = parse_percent, group = "rate", requires = "link_speed")]
+    link: Option<f64>,
+
+    /// Bits per second of the link.
+    #[arg(long, value_parser = parse_bit_rate, requires = "link")]
+    link_speed: Option<f64>,
+
+    /// Datagrams per call [default: computed, and printed].
+    #[arg(long)]
+    quantum: Option<u32>,
+
+    /// A line every so often; 0 for none.
+    #[arg(short, long, default_value = "1", value_parser = parse_time)]
+    interval: Duration,
+
+    /// Flood so long beforehand, without counting it.
+    #[arg(short = 'O', long = "omit", default_value = "0", value_parser = parse_time)]
+    omit: Duration,
+
+    /// How datagrams are handed over: gso, sendmmsg, uring or send [default: the best that
+    /// works].
+    #[arg(long)]
+    engine: Option<String>,
+
+    /// Threads, each with flows of its own; the rate is shared among them.
+    #[arg(long, default_value_t = 1)]
+    generators: usize,
+
+    /// The server's control channel: address and port, or a port of the target.
+    #[arg(long)]
+    control: Option<String>,
+
+    /// Accept a server of another build.
+    #[arg(long)]
+    any_build: bool,
+
+    /// Cores to run on, with commas; generators take them in turn.
+    #[arg(long, value_delimiter = ',')]
+    cpu: Vec<usize>,
+
+    /// Run id of the datagrams [default: random].
+    #[arg(long)]
+    run_id: Option<u32>,
+
+    /// Print the effective settings, and send nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// One JSON document on stdout, all else on stderr.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
+/// data errors, 5 if nothing could run here.
+///
+/// # Errors
+/// If the result cannot be written.
+pub fn run(args: FloodArgs) -> anyhow::Result<ExitCode> {
+    let stop = Arc::new(Stop::new());
+    let mut shown = show::Shown::new(args.json);
+    let outcome = attempt(&args, &stop, &mut shown);
+    let code = match &outcome {
+        Ok(None) => 0,
+        Ok(Some(report)) => code_of_report(report),
+        Err(error) => code_of_error(error),
+    };
+    shown.end(outcome)?;
+    Ok(ExitCode::from(code))
+}
+
+fn attempt(
+    args: &FloodArgs,
+    stop: &Arc<Stop>,
+    shown: &mut show::Shown,
+) -> anyhow::Result<Option<FloodReport>> {
+    let spec = specify(args)?;
+    if args.dry_run {
+        shown.settings(&settings(&spec)?);
+        return Ok(None);
+    }
+    heed_interrupts(stop)?;
+    let report = weir_load::flood(&spec, stop, |event| match event {
+        Event::Ready(settings) => shown.settings(settings),
+        Event::Interval(progress) => shown.interval(&progress, spec.size_bytes),
+    })?;
+    Ok(Some(report))
+}
+
+/// Marks an error as one of usage.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
+    let target = resolve(&args.target)?;
+    let control = match &args.control {
+        Some(control) => Some(resolve_control(control, target)?),
+        None => None,
+    };
+    let load = match (args.bitrate, args.pps, args.link, args.link_speed) {
+        (Some(bits), ..) => Load::from_payload_bits_per_s(bits, args.length).map_err(Usage)?,
+        (_, Some(datagrams_per_s), ..) => Load::Paced { datagrams_per_s },
+        (_, _, Some(share), Some(speed)) => {
+            Load::from_link(share, speed, args.length, target.is_ipv6())
+        }
+        _ => Load::Saturation,
+    };
+    let default_duration = if args.datagrams.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    Ok(FloodSpec {
+        target,
+        ports: args.port.clone(),
+        control,
+        any_build: args.any_build,
+        engine: args.engine.clone(),
+        size_bytes: args.length,
+        flows: args.parallel,
+        generators: args.generators,
+        load,
+        quantum: args.quantum,
+        duration: args.time.unwrap_or(default_duration),
+        datagrams: args.datagrams,
+        warm_up: args.omit,
+        cores: args.cpu.clone(),
+        run: args.run_id.unwrap_or_else(random_run),
+        interval: Some(args.interval).filter(|interval| !interval.is_zero()),
+    })
+}
+
+fn resolve(target: &str) -> anyhow::Result<IpAddr> {
+    if let Ok(address) = target.parse() {
+        return Ok(address);
+    }
+    let addresses = (target, 0).to_socket_addrs().map_err(|error| {
+        Usage(format!("{target:?} is no address, and no name that is known: {error}"))
+    })?;
+    let first = addresses.map(|address| address.ip()).next();
+    first.ok_or_else(|| Usage(format!("the name {target:?} has no address")).into())
+}
+
+fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAddr> {
+    if let Ok(port) = control.trim_start_matches(':').parse() {
+        return Ok(SocketAddr::new(target, port));
+    }
+    if let Ok(address) = control.parse() {
+        return Ok(address);
+    }
+    let wrong =
+        || Usage(format!("--control {control:?} is no address and port, such as 127.0.0.1:5200"));
+    let mut addresses = control.to_socket_addrs().map_err(|_| wrong())?;
+    // Of several addresses of a name, the one that is to be flooded.
+    addresses.find(|address| address.ip() == target).ok_or_else(|| wrong().into())
+}
+
+/// The first Ctrl-C ends the flood with its report, the second everything.
+fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
+    let (stop, again) = (Arc::clone(stop), AtomicBool::new(false));
+    ctrlc::set_handler(move || {
+        if again.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(FAILED));
+        }
+        stop.request(StopReason::Asked);
+    })
+    .context("cannot heed Ctrl-C")
+}
+
+fn code_of_error(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<FloodError>() {
+        Some(FloodError::Spec(_) | FloodError::Name(_) | FloodError::NoConsent { .. }) => USAGE,
+        Some(FloodError::Unavailable(_)) => UNAVAILABLE,
+        Some(_) => FAILED,
+        None if error.is::<Usage>() => USAGE,
+        None => FAILED,
+    }
+}
+
+fn code_of_report(report: &FloodReport) -> u8 {
+    let has = |path: &str| {
+        let account = report.report.as_ref();
+        account.and_then(|account| account.pointer(path)).and_then(|errors| errors.as_bool())
+    };
+    if failure_of(report).is_some() {
+        FAILED
+    } else if has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true) {
+        DATA_ERRORS
+    } else {
+        0
+    }
+}
+
+/// What makes a report one of failure, if anything does.
+fn failure_of(report: &FloodReport) -> Option<String> {
+    let nothing = report.sent == 0 && report.offered > 0;
+    report.failure.clone().or_else(|| {
+        nothing.then(|| {
+            format!("all {} datagrams were refused; does anyone listen there?", report.offered)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;

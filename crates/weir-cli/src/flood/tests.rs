@@ -1,0 +1,113 @@
+//! The command line of `weir flood`.
+
+use clap::Parser;
+
+use anyhow::anyhow;
+
+use super::*;
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    flood: FloodArgs,
+}
+
+fn parse(line: &str) -> Result<FloodSpec, String> {
+    let words = std::iter::once("flood").chain(line.split_whitespace());
+    let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
+    specify(&command.flood).map_err(|error| error.to_string())
+}
+
+fn spec(line: &str) -> FloodSpec {
+    parse(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+#[test]
+fn iperf3s_spelling() {
+    let spec = spec("127.0.0.1 -p 5201 -t 3 -l 1k -P 4 -b 100M -i 0 -O 1");
+    assert_eq!((spec.ports.as_slice(), spec.size_bytes, spec.flows), (&[5201][..], 1024, 4));
+    assert_eq!((spec.duration, spec.warm_up), (Duration::from_secs(3), Duration::from_secs(1)));
+    assert_eq!(spec.load, Load::Paced { datagrams_per_s: 100e6 / 8192.0 });
+    assert_eq!(spec.interval, None);
+}
+
+#[test]
+fn rates_in_three_ways_and_none() {
+    assert_eq!(spec("::1 -p 1").load, Load::Saturation);
+    assert_eq!(spec("::1 -p 1 --pps 500k").load, Load::Paced { datagrams_per_s: 500_000.0 });
+    let linked = spec("127.0.0.1 -p 1 -l 18 --link 50% --link-speed 10G");
+    assert_eq!(linked.load, Load::from_link(0.5, 1e10, 18, false));
+    for wrong in [
+        "127.0.0.1 -p 1 --pps 5 -b 5",
+        "127.0.0.1 -p 1 --link 50%",
+        "127.0.0.1 -p 1 --link 150% --link-speed 10G",
+        "127.0.0.1 -p 1 -b 5 -l 0",
+        "127.0.0.1 -p 1 --pps 0",
+        "127.0.0.1 -p 99999",
+        "127.0.0.1 -t 10y -p 1",
+    ] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn every_flood_has_an_end() {
+    assert_eq!(spec("::1 -p 1").duration, DURATION);
+    assert_eq!(spec("::1 -p 1 -n 50M").duration, DURATION_OF_A_NUMBER);
+    assert_eq!(spec("::1 -p 1 -n 50M -t 5").duration, Duration::from_secs(5));
+    assert_eq!(spec("::1 -p 1 -n 50M").datagrams, Some(50_000_000));
+}
+
+#[test]
+fn the_control_channel_is_an_address_or_a_port_of_the_target() {
+    let control = |line: &str| spec(line).control.expect("given").to_string();
+    assert_eq!(control("127.0.0.1 --control 5200"), "127.0.0.1:5200");
+    assert_eq!(control("::1 --control :5200"), "[::1]:5200");
+    assert_eq!(control("127.0.0.1 --control 127.0.0.2:5200"), "127.0.0.2:5200");
+    assert!(parse("127.0.0.1 --control nonsense").is_err());
+}
+
+#[test]
+fn exit_codes_tell_what_happened() {
+    let usage = FloodSpec::new([192, 0, 2, 1].into()).check().expect_err("needs consent");
+    assert_eq!(code_of_error(&usage.into()), USAGE);
+    assert_eq!(code_of_error(&Usage("wrong".into()).into()), USAGE);
+    let absent = weir::Unavailable::new("engine uring", "forbidden");
+    assert_eq!(code_of_error(&FloodError::from(absent).into()), UNAVAILABLE);
+    assert_eq!(code_of_error(&FloodError::Panicked("so".into()).into()), FAILED);
+    assert_eq!(code_of_error(&anyhow!("anything else")), FAILED);
+}
+
+/// A short flood of a port of our own that nobody reads.
+fn report() -> FloodReport {
+    let sink = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    let port = sink.local_addr().expect("it has an address").port();
+    let spec = spec(&format!("127.0.0.1 -p {port} -n 10 --engine send"));
+    weir_load::flood(&spec, &Arc::default(), |_| {}).expect("it can begin")
+}
+
+#[test]
+fn a_document_has_the_same_fields_with_and_without_a_report() {
+    let report = report();
+    let serde_json::Value::Object(fields) = serde_json::to_value(&report).expect("writable") else {
+        panic!("an object")
+    };
+    let mut names: Vec<&str> = fields.keys().map(String::as_str).collect();
+    let mut listed = show::REPORT_FIELDS.to_vec();
+    names.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(names, listed);
+}
+
+#[test]
+fn a_report_of_failure_or_wrong_data_is_no_success() {
+    let mut report = report();
+    assert_eq!(code_of_report(&report), 0);
+    report.report = Some(serde_json::json!({ "audit": { "data_errors": true } }));
+    assert_eq!(code_of_report(&report), DATA_ERRORS);
+    report.report = Some(serde_json::json!({ "data_errors": true }));
+    assert_eq!(code_of_report(&report), DATA_ERRORS);
+    (report.sent, report.refused) = (0, report.offered);
+    assert_eq!(code_of_report(&report), FAILED);
+    assert!(failure_of(&report).expect("it says why").contains("listen"));
+}
