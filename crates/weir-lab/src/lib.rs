@@ -1,1 +1,4 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
+
+pub mod random;
+pub mod stats;
