@@ -1,5 +1,6 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 
+pub mod child;
 pub mod ledger;
 pub mod machine;
 pub mod plan;
