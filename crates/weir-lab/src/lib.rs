@@ -1,6 +1,8 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 
+pub mod bench;
 pub mod child;
+pub mod experiment;
 pub mod ledger;
 pub mod machine;
 pub mod plan;
