@@ -37,14 +37,34 @@ pub struct FailureLine {
     pub error: Failure,
 }
 
-/// Why a child failed.
+/// Why a child failed: an object, or the message alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "FailureText")]
 pub struct Failure {
     /// True if this machine cannot run what was asked for, whoever asks.
-    #[serde(default)]
     pub unavailable: bool,
     /// What to tell the user.
     pub message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FailureText {
+    Message(String),
+    Detailed {
+        #[serde(default)]
+        unavailable: bool,
+        message: String,
+    },
+}
+
+impl From<FailureText> for Failure {
+    fn from(text: FailureText) -> Self {
+        match text {
+            FailureText::Message(message) => Self { unavailable: false, message },
+            FailureText::Detailed { unavailable, message } => Self { unavailable, message },
+        }
+    }
 }
 
 /// Last line of a server.
@@ -205,6 +225,24 @@ pub struct FloodReport {
     pub windows_within: Option<u64>,
     /// The engine used.
     pub engine: Option<String>,
+    /// What went wrong, if anything did; the counts are right all the same.
+    pub failure: Option<String>,
     /// The receiver's report, if the control channel delivered one.
     pub report: Option<serde_json::Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_may_be_an_object_or_a_text() {
+        let read = |text: &str| serde_json::from_str::<FailureLine>(text).map(|line| line.error);
+        let text = read(r#"{"error":"no"}"#).unwrap();
+        assert_eq!(text, Failure { unavailable: false, message: "no".into() });
+        let object = read(r#"{"error":{"message":"no","unavailable":true}}"#).unwrap();
+        assert!(object.unavailable);
+        assert!(read(r#"{"error":null,"sent":1}"#).is_err(), "null is no failure");
+        assert!(read(r#"{"sent":1}"#).is_err());
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::{Bench, Extent, Run, RunError};
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::plan::Load;
-use crate::wire::{FloodReport, ReadyLine, ServerReport};
+use crate::wire::{Failure, FloodReport, ReadyLine, ServerReport};
 
 const SERVER: &str = "the server";
 const GENERATOR: &str = "the generator";
@@ -28,6 +28,8 @@ const BLAME_WITHIN: Duration = Duration::from_secs(2);
 /// Datagrams per second of a check: slow enough for a default receive buffer to bridge a
 /// preemption.
 const CHECK_PER_SECOND: u64 = 10_000;
+/// The longest datagram that a server takes whole if it is not told of longer ones.
+const DEFAULT_SIZE_BYTES: u32 = weir::udp::DEFAULT_PAYLOAD_BYTES as u32;
 /// How long the generator is calibrated.
 const CALIBRATION_MS: u64 = 500;
 
@@ -68,24 +70,27 @@ impl Processes {
         command = command
             .arguments(["--control", "127.0.0.1:0"])
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
-            .option("--size", Some(load.size_bytes.max(1)))
+            .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--work", (load.work > 0).then_some(load.work))
             .option("--rcvbuf", load.rcvbuf_bytes);
-        if load.receive_offload {
-            command = command.arguments(["--receive-offload"]);
-        }
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
         }
         command.arguments(["--once", "--end-with-input", "--json"])
     }
 
-    /// The command of the generator of a run against the given addresses.
-    fn generator(&self, run: &Run, ports: &[u16], control: Option<SocketAddr>) -> CommandLine {
-        let load = run.load;
+    /// The command of the generator of a run against the given ports.
+    fn generator(
+        &self,
+        load: &Load,
+        per_second: Option<u64>,
+        extent: Extent,
+        ports: &[u16],
+        control: Option<SocketAddr>,
+    ) -> CommandLine {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let (flows, datagrams, per_second) = match run.extent {
-            Extent::Timed { .. } => (load.flows, None, run.per_second),
+        let (flows, datagrams, per_second) = match extent {
+            Extent::Timed { .. } => (load.flows, None, per_second),
             Extent::Checked { datagrams, flows } => {
                 (flows, Some(datagrams), Some(CHECK_PER_SECOND))
             }
@@ -99,7 +104,7 @@ impl Processes {
             .option("-P", Some(flows))
             .option("-n", datagrams)
             .option("--pps", per_second);
-        if let Extent::Timed { warmup_ms, run_ms } = run.extent {
+        if let Extent::Timed { warmup_ms, run_ms } = extent {
             command = command
                 .option("-t", Some(format!("{run_ms}ms")))
                 .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
@@ -122,7 +127,8 @@ impl Processes {
         let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
         let ready = line.ready;
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
-        let flood = match self.try_flood(&self.generator(run, &ports, ready.control), run) {
+        let generator = self.generator(run.load, run.per_second, run.extent, &ports, ready.control);
+        let flood = match self.try_flood(&generator, run.extent) {
             Ok(flood) => flood,
             Err(error) => return Err(blame(server, error)),
         };
@@ -135,12 +141,15 @@ impl Processes {
         Ok((report, flood))
     }
 
-    fn try_flood(&self, command: &CommandLine, run: &Run) -> Result<FloodReport, ChildError> {
+    fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
         let mut generator = self.spawn(GENERATOR, command)?;
-        let deadline = Instant::now() + duration(run.extent) + REPORT_WITHIN;
-        let report = generator.whole_document("report", deadline)?;
+        let deadline = Instant::now() + duration(extent) + REPORT_WITHIN;
+        let report: FloodReport = generator.whole_document("report", deadline)?;
         generator.finish(Instant::now() + END_WITHIN)?;
-        Ok(report)
+        match report.failure {
+            None => Ok(report),
+            Some(message) => Err(ChildError::Reported(Failure { unavailable: false, message })),
+        }
     }
 }
 
@@ -164,10 +173,8 @@ impl Bench for Processes {
         // Nobody reads it, so its buffer fills at once and everything after is dropped.
         let sink = UdpSocket::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).map_err(failed)?;
         let port = sink.local_addr().map_err(failed)?.port();
-        let row = crate::plan::Row::parse("none").map_err(|e| RunError::Failed(e.to_string()))?;
         let extent = Extent::Timed { warmup_ms: 0, run_ms: CALIBRATION_MS };
-        let run = Run { row: &row, load, per_second: None, extent };
-        let flood = self.try_flood(&self.generator(&run, &[port], None), &run)?;
+        let flood = self.try_flood(&self.generator(load, None, extent, &[port], None), extent)?;
         if flood.elapsed_ns == 0 || flood.sent == 0 {
             return Err(RunError::Failed("the generator sent nothing".into()));
         }

@@ -89,6 +89,13 @@ fn a_generator_that_fails_alone_is_quoted() {
 }
 
 #[test]
+fn a_report_of_a_flood_that_failed_is_no_result() {
+    let flood = r#"echo '{"sent":3,"failure":"the control connection was lost"}'"#;
+    let text = failure(&format!("{READY}; exec sleep 1000"), flood);
+    assert_eq!(text, "the control connection was lost");
+}
+
+#[test]
 fn garbage_from_either_is_no_result() {
     let text = failure("echo Hello", FLOODED);
     assert!(text.contains("the server gave something else than its ready line"), "{text}");
@@ -115,18 +122,20 @@ fn the_commands_can_be_repeated_by_hand() {
     assert_eq!(
         bench.server(&run).to_string(),
         "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' \
-         --bind 127.0.0.1:0 --bind 127.0.0.1:0 --control 127.0.0.1:0 --cpu 0 --size 64 \
+         --bind 127.0.0.1:0 --bind 127.0.0.1:0 --control 127.0.0.1:0 --cpu 0 \
          --work 500 --once --end-with-input --json"
     );
     assert_eq!(
-        bench.generator(&run, &[7, 8], "127.0.0.1:9".parse().ok()).to_string(),
+        bench
+            .generator(&load, Some(50_000), extent, &[7, 8], "127.0.0.1:9".parse().ok())
+            .to_string(),
         "/bin/weir flood 127.0.0.1 -p 7,8 --control 127.0.0.1:9 --cpu 1 -l 64 -P 1 \
          --pps 50000 -t 600ms -O 150ms --json"
     );
     let check = Run { extent: Extent::Checked { datagrams: 1000, flows: 4 }, ..run };
     assert!(bench.server(&check).to_string().contains("--verify-all"));
     assert_eq!(
-        bench.generator(&check, &[7], None).to_string(),
+        bench.generator(&load, None, check.extent, &[7], None).to_string(),
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -n 1000 --pps 10000 --json"
     );
 }
