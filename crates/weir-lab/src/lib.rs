@@ -1,1 +1,16 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
+
+pub mod bench;
+pub mod child;
+pub mod experiment;
+pub mod ledger;
+pub mod machine;
+pub mod plan;
+pub mod random;
+pub mod ranking;
+pub mod report;
+pub mod results;
+pub mod sample;
+pub mod stats;
+pub mod verdict;
+pub mod wire;

@@ -17,12 +17,14 @@ pub(super) fn allowed_cores() -> Option<Vec<usize>> {
     (result == 0).then(|| (0..MOST_CORES).filter(allowed).collect())
 }
 
-pub(super) fn pin_current_thread(core: usize) -> io::Result<()> {
+pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
     let mut mask: Mask = [0; MOST_CORES / WORD_BITS];
-    let Some(word) = mask.get_mut(core / WORD_BITS) else {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    };
-    *word = 1 << (core % WORD_BITS);
+    for core in cores {
+        let Some(word) = mask.get_mut(core / WORD_BITS) else {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        };
+        *word |= 1 << (core % WORD_BITS);
+    }
     // SAFETY: the kernel reads the bytes it is told of, all within `mask`.
     let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

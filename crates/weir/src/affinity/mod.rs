@@ -30,7 +30,17 @@ pub fn allowed_cores() -> Vec<usize> {
 /// As the operating system says it: `EINVAL` on Linux and `ERROR_INVALID_PARAMETER` on
 /// Windows if there is no such core or the process may not use it; see [`allowed_cores`].
 pub fn pin_current_thread(core: usize) -> io::Result<()> {
-    sys::pin_current_thread(core)
+    pin_current_thread_to(&[core])
+}
+
+/// Binds the calling thread to a set of cores, among which the operating system chooses.
+/// Otherwise as [`pin_current_thread`].
+///
+/// # Errors
+/// Also if the set is empty; a core that does not exist is an error on Windows, and on
+/// Linux only if no other is left.
+pub fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
+    sys::pin_current_thread_to(cores)
 }
 
 /// The core the calling thread runs on at this moment.
@@ -66,6 +76,19 @@ mod tests {
                     assert_eq!(allowed_cores(), [core]);
                 });
             }
+        });
+    }
+
+    #[test]
+    fn a_thread_keeps_to_a_set_of_cores() {
+        let cores = allowed_cores();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pin_current_thread_to(&cores).expect("all allowed cores");
+                assert_eq!(allowed_cores(), cores);
+                assert!(pin_current_thread_to(&[]).is_err(), "no core at all");
+                assert_eq!(allowed_cores(), cores);
+            });
         });
     }
 

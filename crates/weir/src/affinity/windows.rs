@@ -35,12 +35,13 @@ pub(super) fn allowed_cores() -> Option<Vec<usize>> {
     Some((0..usize::BITS as usize).filter(|core| mask >> core & 1 == 1).collect())
 }
 
-pub(super) fn pin_current_thread(core: usize) -> io::Result<()> {
-    if core >= usize::BITS as usize {
+pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
+    if cores.iter().any(|core| *core >= usize::BITS as usize) {
         return Err(io::Error::from_raw_os_error(ERROR_INVALID_PARAMETER as i32));
     }
+    let mask = cores.iter().fold(0, |mask, core| mask | 1 << core);
     // SAFETY: the handle of the current thread is a constant and always valid.
-    let previous = unsafe { SetThreadAffinityMask(GetCurrentThread(), 1 << core) };
+    let previous = unsafe { SetThreadAffinityMask(GetCurrentThread(), mask) };
     if previous != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

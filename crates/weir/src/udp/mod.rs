@@ -34,7 +34,7 @@ mod server;
 pub use handler::{Datagram, Handler, Refused, Replies};
 pub use job::{Job, Worker};
 pub use running::{Final, Running, Slices, ThreadFinal};
-pub use server::Server;
+pub use server::{DEFAULT_PAYLOAD_BYTES, Server};
 
 use crate::{
     Error, Unavailable,

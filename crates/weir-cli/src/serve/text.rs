@@ -1,0 +1,222 @@
+//! The report of a server for a person: what the originals printed, and more.
+
+use std::fmt::Write as _;
+
+use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
+use weir_lab::wire::{Batches, ServerReport};
+
+use super::watch::Now;
+
+/// The settings in effect, one a line.
+pub fn settings<'a>(settings: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
+    settings.into_iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name}: {value}");
+        text
+    })
+}
+
+/// The heading of the interval lines.
+pub const INTERVAL_HEADING: &str = "      s  datagrams/s    CPU  dropped/s";
+
+/// The line of one interval.
+pub fn interval(then: &Now, now: &Now) -> String {
+    // A run that began in between set the counts back to 0.
+    let then = if now.elapsed_ns < then.elapsed_ns { &Now::ZERO } else { then };
+    let seconds = (now.elapsed_ns.saturating_sub(then.elapsed_ns) as f64 / 1e9).max(1e-9);
+    let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+    let cpu = now.cpu_ns.zip(then.cpu_ns).map(|(now, then)| rate(now, then) / 1e9 * 100.0);
+    let dropped = now.dropped_socket.zip(then.dropped_socket).map(|(now, then)| rate(now, then));
+    format!(
+        "{:>7.1}  {:>11}  {:>5}  {:>9}",
+        now.elapsed_ns as f64 / 1e9,
+        si(rate(now.datagrams, then.datagrams)),
+        or_unknown(cpu, |percent| format!("{percent:.0} %")),
+        or_unknown(dropped, si)
+    )
+}
+
+/// The report at the end. `work`, `dequeue_max` and `outstanding` are settings that the
+/// originals printed; unknown ones are left out.
+pub fn report(report: &ServerReport, work: u32) -> String {
+    let mut text = String::new();
+    let setting = |name: &str| report.settings.get(name);
+    let _ = writeln!(text, "work per datagram: {work} + 1 steps");
+    for (name, words) in [("dequeue-max", "most per dequeue"), ("outstanding", "receives pending")] {
+        if let Some(value) = setting(name) {
+            let _ = writeln!(text, "{words}: {value}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "threads running: {}; threads that handled any datagram: {}",
+        report.threads_started, report.threads_used
+    );
+    for (index, thread) in report.threads.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "thread {index}: {} dequeues, {} notifies, {} datagrams, {} per dequeue",
+            thread.dequeues,
+            thread.notifies,
+            thread.datagrams,
+            min_max_mean(&thread.batches)
+        );
+    }
+    let window = &report.window;
+    let seconds = window.elapsed_ns as f64 / 1e9;
+    let per_s = (seconds > 0.0).then(|| window.datagrams as f64 / seconds);
+    let _ = writeln!(
+        text,
+        "{:.0} ms, {} datagrams, {} datagrams/s",
+        seconds * 1000.0,
+        window.datagrams,
+        or_unknown(per_s, |rate| format!("{rate:.0}"))
+    );
+    let cpu = window.cpu_ns.map(|ns| ns as f64);
+    let per_datagram = cpu.filter(|_| window.datagrams > 0).map(|ns| ns / window.datagrams as f64);
+    let _ = writeln!(
+        text,
+        "CPU: {} ns per datagram, {} of a core",
+        or_unknown(per_datagram, |ns| format!("{ns:.0}")),
+        or_unknown(cpu.filter(|_| seconds > 0.0), |ns| format!("{:.0} %", ns / 1e7 / seconds))
+    );
+    system(&mut text, report);
+    audit(&mut text, report);
+    counters(&mut text, report);
+    text
+}
+
+fn system(text: &mut String, report: &ServerReport) {
+    let system = &report.system;
+    let datagrams = report.counters.get("datagrams").copied().unwrap_or_default();
+    let ratio = |count: Option<u64>| {
+        count.filter(|_| datagrams > 0).map(|count| count as f64 * 1000.0 / datagrams as f64)
+    };
+    let known = |count: Option<u64>| count.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+    let _ = writeln!(
+        text,
+        "per 1000 datagrams: {} context switches, {} interrupts, {} kernel entries",
+        or_unknown(ratio(system.context_switches), per_1000),
+        or_unknown(ratio(system.interrupts), per_1000),
+        or_unknown(ratio(report.counters.get("kernel_entries").copied()), per_1000)
+    );
+    let _ = writeln!(
+        text,
+        "dropped: {} at the device, {} at the queue of a CPU, {} at the socket",
+        known(system.dropped_device),
+        known(system.dropped_cpu_queue),
+        known(system.dropped_socket)
+    );
+    let _ = writeln!(
+        text,
+        "memory: {} of the process, {} of the kernel for UDP",
+        or_unknown(system.resident_bytes.map(|n| n as f64), bytes),
+        or_unknown(system.kernel_bytes.map(|n| n as f64), bytes)
+    );
+}
+
+fn audit(text: &mut String, report: &ServerReport) {
+    let audit = &report.audit;
+    let _ = writeln!(
+        text,
+        "audit: {} received, {} damaged, {} of wrong size, {} twice, {} out of order, {} of strangers",
+        audit.received,
+        audit.corrupt,
+        audit.wrong_size,
+        audit.duplicates,
+        audit.reordered,
+        audit.strangers
+    );
+    if let Some(latency) = audit.latency_ns {
+        let us = |ns: u64| microseconds(ns as f64);
+        let _ = writeln!(
+            text,
+            "latency: p50 {} µs, p90 {}, p99 {}, p99.9 {}, max {} ({} taken)",
+            us(latency.p50),
+            us(latency.p90),
+            us(latency.p99),
+            us(latency.p999),
+            us(latency.max),
+            latency.n
+        );
+    }
+}
+
+/// Every counter that is not 0 and was not shown yet.
+fn counters(text: &mut String, report: &ServerReport) {
+    let others: Vec<String> = report
+        .counters
+        .iter()
+        .filter(|(name, count)| **count > 0 && *name != "datagrams")
+        .map(|(name, count)| format!("{} {count}", name.replace('_', " ")))
+        .collect();
+    let _ = writeln!(text, "counters: {}", others.join(", "));
+}
+
+/// `1 - 1000 - 5.2`, as the originals had it: minimum, maximum, average.
+fn min_max_mean(batches: &Batches) -> String {
+    match (batches.min, batches.max, batches.mean) {
+        (Some(min), Some(max), Some(mean)) => format!("{min} - {max} - {mean:.1}"),
+        _ => UNKNOWN.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_lab::wire::{Audit, Latency, SystemReport, ThreadReport, Window};
+
+    #[test]
+    fn the_report_has_what_the_originals_printed() {
+        let batches =
+            Batches { min: Some(1), max: Some(1000), mean: Some(5.25), ..Batches::default() };
+        let all = ServerReport {
+            threads_started: 8,
+            threads_used: 1,
+            settings: [("outstanding", "150000"), ("dequeue-max", "1000")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            window: Window { elapsed_ns: 2_000_000_000, datagrams: 984_000, cpu_ns: Some(1_000_000_000) },
+            threads: vec![ThreadReport { dequeues: 9, notifies: 4, datagrams: 984_000, batches }],
+            counters: [("datagrams", 984_000), ("posts", 7), ("overflows", 0)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
+            audit: Audit {
+                received: 984_000,
+                latency_ns: Some(Latency { n: 5, p50: 4700, max: 14_000, ..Latency::default() }),
+                ..Audit::default()
+            },
+            system: SystemReport { context_switches: Some(984), ..SystemReport::default() },
+            ..ServerReport::default()
+        };
+        let text = report(&all, 500);
+        for line in [
+            "work per datagram: 500 + 1 steps",
+            "most per dequeue: 1000",
+            "receives pending: 150000",
+            "threads running: 8; threads that handled any datagram: 1",
+            "thread 0: 9 dequeues, 4 notifies, 984000 datagrams, 1 - 1000 - 5.2 per dequeue",
+            "2000 ms, 984000 datagrams, 492000 datagrams/s",
+            "CPU: 1016 ns per datagram, 50 % of a core",
+            "per 1000 datagrams: 1.0 context switches, - interrupts, - kernel entries",
+            "dropped: - at the device, - at the queue of a CPU, - at the socket",
+            "counters: posts 7",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
+        }
+        assert!(text.contains("latency: p50 4.7 µs"), "{text}");
+    }
+
+    #[test]
+    fn an_interval_is_a_difference() {
+        let then = Now { elapsed_ns: 1_000_000_000, datagrams: 500, cpu_ns: Some(0), dropped_socket: None };
+        let now = Now {
+            elapsed_ns: 2_000_000_000,
+            datagrams: 1500,
+            cpu_ns: Some(500_000_000),
+            dropped_socket: Some(3),
+        };
+        assert_eq!(interval(&then, &now), "    2.0       1.00 k   50 %          -");
+        let again = Now { elapsed_ns: 500_000_000, datagrams: 1000, ..now };
+        assert!(interval(&now, &again).contains("2.00 k"), "{}", interval(&now, &again));
+    }
+}

@@ -1,0 +1,77 @@
+//! What an experiment needs of the world: to run a row under a load, once.
+//!
+//! [`processes`] does it for real, with a server and a generator as processes of their own;
+//! the tests of [`crate::experiment`] simulate it.
+
+pub mod processes;
+
+use crate::plan::{Load, Row};
+use crate::wire::{FloodReport, ServerReport};
+
+/// One run to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// The row.
+    pub row: &'a Row,
+    /// The load.
+    pub load: &'a Load,
+    /// Datagrams per second to offer; `None` for as many as the generator can.
+    pub per_second: Option<u64>,
+    /// How long, or how many.
+    pub extent: Extent,
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// After a time, both in milliseconds; the warm-up comes first.
+    Timed {
+        /// Not counted.
+        warmup_ms: u64,
+        /// Measured.
+        run_ms: u64,
+    },
+    /// After so many datagrams, each of which is verified byte by byte.
+    Checked {
+        /// Datagrams to send.
+        datagrams: u64,
+        /// Flows to send them from.
+        flows: u16,
+    },
+}
+
+/// Why a run delivered nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// This machine cannot run the row.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It failed this time.
+    #[error("{0}")]
+    Failed(String),
+    /// The user wants to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Where runs are made.
+pub trait Bench {
+    /// Seconds since the experiment began.
+    fn elapsed_s(&self) -> f64;
+
+    /// Nanoseconds of a cache line's way between the server's core and the generator's, now.
+    fn core_to_core_ns(&mut self) -> Option<f64>;
+
+    /// Datagrams per second that the generator sends with this load into a socket that
+    /// nobody reads.
+    ///
+    /// # Errors
+    /// [`RunError::Failed`], [`RunError::Interrupted`].
+    fn calibrate(&mut self, load: &Load) -> Result<f64, RunError>;
+
+    /// Makes one run.
+    ///
+    /// # Errors
+    /// Any [`RunError`].
+    fn run(&mut self, run: &Run) -> Result<(ServerReport, FloodReport), RunError>;
+}

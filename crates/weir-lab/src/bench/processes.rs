@@ -1,0 +1,222 @@
+//! Runs with two processes: `weir serve udp` on its cores, `weir flood` on another.
+//!
+//! Both are this same executable, started with commands that a person can repeat. The
+//! server says where it listens, the generator asks it for consent over the control channel
+//! and floods it, both report. Each answer has a deadline; a child that misses it is ended.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::{Bench, Extent, Run, RunError};
+use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::plan::Load;
+use crate::wire::{Failure, FloodReport, ReadyLine, ServerReport};
+
+const SERVER: &str = "the server";
+const GENERATOR: &str = "the generator";
+
+/// How long a server may take to listen: it registers memory, which may have to be zeroed.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+/// How long either may take for its report beyond the time of the run itself.
+const REPORT_WITHIN: Duration = Duration::from_secs(15);
+/// How long either may take to end after its report.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// A server that has crashed says so by its end; it is asked for no longer than this when
+/// the generator failed, since its fault is the likelier cause.
+const BLAME_WITHIN: Duration = Duration::from_secs(2);
+/// Datagrams per second of a check: slow enough for a default receive buffer to bridge a
+/// preemption.
+const CHECK_PER_SECOND: u64 = 10_000;
+/// The longest datagram that a server takes whole if it is not told of longer ones.
+const DEFAULT_SIZE_BYTES: u32 = weir::udp::DEFAULT_PAYLOAD_BYTES as u32;
+/// How long the generator is calibrated.
+const CALIBRATION_MS: u64 = 500;
+
+/// Makes runs with this executable.
+pub struct Processes {
+    program: PathBuf,
+    server_cores: Vec<usize>,
+    generator_core: Option<usize>,
+    interrupt: Interrupt,
+    tell: Option<fn(&str)>,
+    began: Instant,
+}
+
+impl Processes {
+    /// With the executable at `program`, which is `weir` itself. `tell` is given every
+    /// command before it is started.
+    pub fn new(
+        program: PathBuf,
+        server_cores: Vec<usize>,
+        generator_core: Option<usize>,
+        interrupt: Interrupt,
+        tell: Option<fn(&str)>,
+    ) -> Self {
+        let began = Instant::now();
+        Self { program, server_cores, generator_core, interrupt, tell, began }
+    }
+
+    /// The command of the server of a run.
+    fn server(&self, run: &Run) -> CommandLine {
+        let load = run.load;
+        let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
+        let mut command = CommandLine::new(&self.program)
+            .arguments(["serve", "udp", "--design"])
+            .arguments([run.row.spec()]);
+        for _ in 0..load.ports.max(1) {
+            command = command.arguments(["--bind", "127.0.0.1:0"]);
+        }
+        command = command
+            .arguments(["--control", "127.0.0.1:0"])
+            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
+            .option("--work", (load.work > 0).then_some(load.work))
+            .option("--rcvbuf", load.rcvbuf_bytes);
+        if matches!(run.extent, Extent::Checked { .. }) {
+            command = command.arguments(["--verify-all"]);
+        }
+        command.arguments(["--once", "--end-with-input", "--json"])
+    }
+
+    /// The command of the generator of a run against the given ports.
+    fn generator(
+        &self,
+        load: &Load,
+        per_second: Option<u64>,
+        extent: Extent,
+        ports: &[u16],
+        control: Option<SocketAddr>,
+    ) -> CommandLine {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let (flows, datagrams, per_second) = match extent {
+            Extent::Timed { .. } => (load.flows, None, per_second),
+            Extent::Checked { datagrams, flows } => {
+                (flows, Some(datagrams), Some(CHECK_PER_SECOND))
+            }
+        };
+        let mut command = CommandLine::new(&self.program)
+            .arguments(["flood", "127.0.0.1"])
+            .arguments(["-p".into(), ports.join(",")])
+            .option("--control", control)
+            .option("--cpu", self.generator_core)
+            .option("-l", Some(load.size_bytes))
+            .option("-P", Some(flows))
+            .option("-n", datagrams)
+            .option("--pps", per_second);
+        if let Extent::Timed { warmup_ms, run_ms } = extent {
+            command = command
+                .option("-t", Some(format!("{run_ms}ms")))
+                .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
+        }
+        if !load.send_offload {
+            command = command.arguments(["--engine", "sendmmsg"]);
+        }
+        command.arguments(["--json"])
+    }
+
+    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
+        if let Some(tell) = self.tell {
+            tell(&command.to_string());
+        }
+        Child::spawn(name, command, &self.interrupt)
+    }
+
+    fn try_run(&self, run: &Run) -> Result<(ServerReport, FloodReport), ChildError> {
+        let mut server = self.spawn(SERVER, &self.server(run))?;
+        let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
+        let ready = line.ready;
+        let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
+        let generator = self.generator(run.load, run.per_second, run.extent, &ports, ready.control);
+        let flood = match self.try_flood(&generator, run.extent) {
+            Ok(flood) => flood,
+            Err(error) => return Err(blame(server, error)),
+        };
+        let deadline = Instant::now() + REPORT_WITHIN;
+        let mut report: ServerReport = server.document("report", deadline)?;
+        server.finish(Instant::now() + END_WITHIN)?;
+        for (name, value) in ready.settings {
+            report.settings.entry(name).or_insert(value);
+        }
+        Ok((report, flood))
+    }
+
+    fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
+        let mut generator = self.spawn(GENERATOR, command)?;
+        let deadline = Instant::now() + duration(extent) + REPORT_WITHIN;
+        let report: FloodReport = generator.whole_document("report", deadline)?;
+        generator.finish(Instant::now() + END_WITHIN)?;
+        match report.failure {
+            None => Ok(report),
+            Some(message) => Err(ChildError::Reported(Failure { unavailable: false, message })),
+        }
+    }
+}
+
+impl Bench for Processes {
+    fn elapsed_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        let (server, generator) = (*self.server_cores.first()?, self.generator_core?);
+        if server == generator {
+            return None;
+        }
+        weir::machine::core_to_core_ns(server, generator)
+    }
+
+    fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
+        let failed = |error: std::io::Error| {
+            RunError::Failed(format!("cannot open a socket that nobody reads: {error}"))
+        };
+        // Nobody reads it, so its buffer fills at once and everything after is dropped.
+        let sink = UdpSocket::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).map_err(failed)?;
+        let port = sink.local_addr().map_err(failed)?.port();
+        let extent = Extent::Timed { warmup_ms: 0, run_ms: CALIBRATION_MS };
+        let flood = self.try_flood(&self.generator(load, None, extent, &[port], None), extent)?;
+        if flood.elapsed_ns == 0 || flood.sent == 0 {
+            return Err(RunError::Failed("the generator sent nothing".into()));
+        }
+        Ok(flood.sent as f64 * 1e9 / flood.elapsed_ns as f64)
+    }
+
+    fn run(&mut self, run: &Run) -> Result<(ServerReport, FloodReport), RunError> {
+        Ok(self.try_run(run)?)
+    }
+}
+
+/// How long a run lasts if all goes well.
+fn duration(extent: Extent) -> Duration {
+    Duration::from_millis(match extent {
+        Extent::Timed { warmup_ms, run_ms } => warmup_ms + run_ms,
+        Extent::Checked { datagrams, .. } => datagrams * 1000 / CHECK_PER_SECOND,
+    })
+}
+
+/// Whose fault it was that the generator failed: the server's, if it has ended.
+fn blame(mut server: Child, generator: ChildError) -> ChildError {
+    if matches!(generator, ChildError::Interrupted) {
+        return generator;
+    }
+    match server.document::<serde_json::Value>("report", Instant::now() + BLAME_WITHIN) {
+        Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
+        _ => generator,
+    }
+}
+
+impl From<ChildError> for RunError {
+    fn from(error: ChildError) -> Self {
+        match error {
+            ChildError::Reported(failure) if failure.unavailable => {
+                Self::Unavailable(failure.message)
+            }
+            ChildError::Interrupted => Self::Interrupted,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+#[path = "processes_tests.rs"]
+mod tests;

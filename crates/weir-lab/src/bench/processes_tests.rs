@@ -1,0 +1,141 @@
+//! Runs whose two children are played by a script.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::plan::{Rate, Row};
+
+/// A script in place of the executable; removed when dropped.
+struct Script(PathBuf);
+
+impl Script {
+    /// `serve` and `flood` are what the script does when called so.
+    fn new(serve: &str, flood: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-lab-test-{}-{number}.sh", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let text = format!("#!/bin/sh\ncase $1 in\nserve) {serve} ;;\nflood) {flood} ;;\nesac\n");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+const READY: &str = r#"echo '{"ready":{"addresses":["127.0.0.1:9"],"control":"127.0.0.1:10","settings":{"threads":"1"}}}'"#;
+const SERVED: &str =
+    r#"echo '{"design":"epoll","threads_used":1,"window":{"elapsed_ns":1000,"datagrams":2}}'"#;
+const FLOODED: &str = r#"echo '{"offered":3,"sent":3,"elapsed_ns":1000000}'"#;
+
+fn bench(program: &Path) -> Processes {
+    Processes::new(program.to_owned(), vec![0], Some(1), Interrupt::new(), None)
+}
+
+fn run_with(serve: &str, flood: &str) -> Result<(ServerReport, FloodReport), RunError> {
+    let script = Script::new(serve, flood);
+    let row = Row::parse("epoll").unwrap();
+    let load = Load::saturation(64);
+    let extent = Extent::Timed { warmup_ms: 0, run_ms: 10 };
+    bench(&script.0).run(&Run { row: &row, load: &load, per_second: None, extent })
+}
+
+fn failure(serve: &str, flood: &str) -> String {
+    match run_with(serve, flood).unwrap_err() {
+        RunError::Failed(text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_reports_come_back() {
+    // The server ends when its input does, as the real one.
+    let (server, flood) = run_with(&format!("{READY}; {SERVED}; read line"), FLOODED).unwrap();
+    assert_eq!((server.window.datagrams, flood.sent), (2, 3));
+    assert_eq!(server.settings["threads"], "1");
+}
+
+#[test]
+fn a_server_that_cannot_run_here_makes_the_row_unavailable() {
+    let serve =
+        r#"echo '{"error":{"unavailable":true,"message":"io_uring_setup: EPERM"}}'; exit 5"#;
+    assert_eq!(
+        run_with(serve, FLOODED).unwrap_err(),
+        RunError::Unavailable("io_uring_setup: EPERM".into())
+    );
+}
+
+#[test]
+fn a_server_that_crashes_in_the_middle_is_blamed_for_what_the_generator_says() {
+    let flood = r#"echo '{"error":{"message":"the control connection is lost"}}'; exit 1"#;
+    let text = failure(&format!("{READY}; echo ouch >&2; exit 101"), flood);
+    assert!(text.contains("the server ended with exit status: 101"), "{text}");
+    assert!(text.contains("ouch"), "{text}");
+}
+
+#[test]
+fn a_generator_that_fails_alone_is_quoted() {
+    let flood = r#"echo '{"error":{"message":"the server is of another build"}}'; exit 1"#;
+    let text = failure(&format!("{READY}; exec sleep 1000"), flood);
+    assert_eq!(text, "the server is of another build");
+}
+
+#[test]
+fn a_report_of_a_flood_that_failed_is_no_result() {
+    let flood = r#"echo '{"sent":3,"failure":"the control connection was lost"}'"#;
+    let text = failure(&format!("{READY}; exec sleep 1000"), flood);
+    assert_eq!(text, "the control connection was lost");
+}
+
+#[test]
+fn garbage_from_either_is_no_result() {
+    let text = failure("echo Hello", FLOODED);
+    assert!(text.contains("the server gave something else than its ready line"), "{text}");
+    let text = failure(&format!("{READY}; exec sleep 1000"), "echo '{\"sent\":'");
+    assert!(text.contains("the generator gave something else than its report"), "{text}");
+}
+
+#[test]
+fn calibration_takes_the_rate_that_was_sent() {
+    let script = Script::new("exit 1", FLOODED);
+    assert_eq!(bench(&script.0).calibrate(&Load::saturation(64)), Ok(3000.0));
+    let nothing = Script::new("exit 1", r#"echo '{"sent":0,"elapsed_ns":5}'"#);
+    let error = bench(&nothing.0).calibrate(&Load::saturation(64)).unwrap_err();
+    assert_eq!(error.to_string(), "the generator sent nothing");
+}
+
+#[test]
+fn the_commands_can_be_repeated_by_hand() {
+    let bench = bench(Path::new("/bin/weir"));
+    let row = Row::parse("rio-hybrid --provider uring --threads 1").unwrap();
+    let load = Load { work: 500, ports: 2, ..Load::saturation(64) }.at(Rate::PerSecond(50_000));
+    let extent = Extent::Timed { warmup_ms: 150, run_ms: 600 };
+    let run = Run { row: &row, load: &load, per_second: Some(50_000), extent };
+    assert_eq!(
+        bench.server(&run).to_string(),
+        "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' \
+         --bind 127.0.0.1:0 --bind 127.0.0.1:0 --control 127.0.0.1:0 --cpu 0 \
+         --work 500 --once --end-with-input --json"
+    );
+    assert_eq!(
+        bench
+            .generator(&load, Some(50_000), extent, &[7, 8], "127.0.0.1:9".parse().ok())
+            .to_string(),
+        "/bin/weir flood 127.0.0.1 -p 7,8 --control 127.0.0.1:9 --cpu 1 -l 64 -P 1 \
+         --pps 50000 -t 600ms -O 150ms --json"
+    );
+    let check = Run { extent: Extent::Checked { datagrams: 1000, flows: 4 }, ..run };
+    assert!(bench.server(&check).to_string().contains("--verify-all"));
+    assert_eq!(
+        bench.generator(&load, None, check.extent, &[7], None).to_string(),
+        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -n 1000 --pps 10000 --json"
+    );
+}

@@ -1,0 +1,355 @@
+//! Child processes that are read with a deadline and never outlive their run.
+//!
+//! A child's standard output is read line by line in a thread of its own and comes out of a
+//! bounded channel; its standard error is read as well, so that it cannot fill up, and its
+//! end is kept for the message of a failure. A child that is dropped is ended by its
+//! process id and waited for. Its standard input is a pipe that nobody writes to: when this
+//! process dies in whatever way, the pipe closes, and a child that watches it ends too.
+
+mod command;
+mod interrupt;
+
+pub use command::CommandLine;
+pub use interrupt::Interrupt;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{ChildStdin, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use crate::wire::{Failure, FailureLine};
+
+/// Longest line that is taken from a child: a report with a distribution for each of many
+/// threads has some 100 KB.
+pub const LONGEST_LINE_BYTES: u64 = 8 << 20;
+/// Lines that may wait in the channel; then the child waits.
+const LINES_WAITING: usize = 64;
+/// Bytes kept of the end of a child's standard error.
+const STDERR_KEPT_BYTES: usize = 2048;
+/// Characters of a line that are quoted in a message.
+const QUOTED_CHARS: usize = 120;
+/// How long a child may take to end after its output ended.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long the last words of a child that has ended may take to arrive.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
+
+/// What comes out of a child's channel.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A line without its end.
+    Line(String),
+    /// A line longer than [`LONGEST_LINE_BYTES`], or one that is not text.
+    Unreadable,
+    /// Its output ended.
+    End,
+    /// The user wants to stop.
+    Interrupted,
+}
+
+/// Why nothing usable came from a child.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// It could not be started.
+    #[error("cannot start {name} ({command}): {source}")]
+    Spawn {
+        /// "the server" or "the generator".
+        name: &'static str,
+        /// The command.
+        command: String,
+        /// What the operating system answered.
+        source: std::io::Error,
+    },
+    /// It said nothing in time, and was ended.
+    #[error("{name} was ended: no {what} within {:.1} s{stderr}", waited.as_secs_f64())]
+    Deadline {
+        /// "the server" or "the generator".
+        name: &'static str,
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        waited: Duration,
+        /// The end of its standard error, for a message.
+        stderr: String,
+    },
+    /// It ended before it said what it had to say.
+    #[error("{name} ended with {status} before its {what}{stderr}")]
+    Ended {
+        /// "the server" or "the generator".
+        name: &'static str,
+        /// What was waited for.
+        what: &'static str,
+        /// Its exit code or signal.
+        status: String,
+        /// The end of its standard error, for a message.
+        stderr: String,
+    },
+    /// It said something else.
+    #[error("{name} gave something else than its {what}: {problem}")]
+    Garbage {
+        /// "the server" or "the generator".
+        name: &'static str,
+        /// What was waited for.
+        what: &'static str,
+        /// What is wrong, with the beginning of the line.
+        problem: String,
+    },
+    /// It said why it cannot go on.
+    #[error("{}", .0.message)]
+    Reported(Failure),
+    /// The user wants to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A running child.
+pub struct Child {
+    name: &'static str,
+    process: std::process::Child,
+    stdin: Option<ChildStdin>,
+    events: Receiver<Event>,
+    stderr: Arc<Mutex<VecDeque<u8>>>,
+    stderr_ended: Receiver<()>,
+    interrupt: Interrupt,
+    started: Instant,
+    output_ended: bool,
+}
+
+impl Child {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`ChildError::Spawn`]; [`ChildError::Interrupted`] if the interrupt was raised.
+    pub fn spawn(
+        name: &'static str,
+        command: &CommandLine,
+        interrupt: &Interrupt,
+    ) -> Result<Self, ChildError> {
+        if interrupt.is_raised() {
+            return Err(ChildError::Interrupted);
+        }
+        let mut process = command
+            .to_process()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| ChildError::Spawn { name, command: command.to_string(), source })?;
+        let (sender, events) = sync_channel(LINES_WAITING);
+        interrupt.listen(process.id(), sender.clone());
+        if let Some(stdout) = process.stdout.take() {
+            std::thread::spawn(move || read_lines(stdout, &sender));
+        }
+        let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        let (stderr_open, stderr_ended) = sync_channel(0);
+        if let Some(pipe) = process.stderr.take() {
+            let stderr = Arc::clone(&stderr);
+            std::thread::spawn(move || {
+                keep_end(pipe, &stderr);
+                drop(stderr_open);
+            });
+        }
+        let stdin = process.stdin.take();
+        let interrupt = interrupt.clone();
+        let started = Instant::now();
+        Ok(Self {
+            name,
+            process,
+            stdin,
+            events,
+            stderr,
+            stderr_ended,
+            interrupt,
+            started,
+            output_ended: false,
+        })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The next line, as a document. `what` names it in messages.
+    ///
+    /// # Errors
+    /// Any but [`ChildError::Spawn`].
+    pub fn document<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<T, ChildError> {
+        match self.next(what, deadline)? {
+            Some(line) => self.parse(what, &line),
+            None => Err(self.ended(what)),
+        }
+    }
+
+    /// Everything that it says until its output ends, as one document, which may go over
+    /// several lines.
+    ///
+    /// # Errors
+    /// Any but [`ChildError::Spawn`].
+    pub fn whole_document<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<T, ChildError> {
+        let mut text = String::new();
+        while let Some(line) = self.next(what, deadline)? {
+            if (text.len() + line.len()) as u64 > LONGEST_LINE_BYTES {
+                return Err(self.garbage(what, "it is too long"));
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+        if text.trim().is_empty() {
+            return Err(self.ended(what));
+        }
+        self.parse(what, &text)
+    }
+
+    /// Waits until it ended by itself; a child that does not is ended.
+    ///
+    /// # Errors
+    /// [`ChildError::Deadline`], [`ChildError::Interrupted`].
+    pub fn finish(mut self, deadline: Instant) -> Result<ExitStatus, ChildError> {
+        const WHAT: &str = "end";
+        // A child that watches its input ends now at the latest.
+        self.stdin = None;
+        while self.next(WHAT, deadline)?.is_some() {}
+        self.wait(deadline).ok_or_else(|| self.too_late(WHAT))
+    }
+
+    /// The next line; `None` at the end of its output.
+    fn next(
+        &mut self,
+        what: &'static str,
+        deadline: Instant,
+    ) -> Result<Option<String>, ChildError> {
+        if self.interrupt.is_raised() {
+            return Err(ChildError::Interrupted);
+        }
+        if self.output_ended {
+            return Ok(None);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.events.recv_timeout(left) {
+            Ok(Event::Line(line)) => Ok(Some(line)),
+            Ok(Event::Unreadable) => Err(self.garbage(what, "a line that is too long or no text")),
+            Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => {
+                self.output_ended = true;
+                Ok(None)
+            }
+            Ok(Event::Interrupted) => Err(ChildError::Interrupted),
+            Err(RecvTimeoutError::Timeout) => Err(self.too_late(what)),
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, what: &'static str, text: &str) -> Result<T, ChildError> {
+        if let Ok(failure) = serde_json::from_str::<FailureLine>(text) {
+            return Err(ChildError::Reported(failure.error));
+        }
+        serde_json::from_str(text)
+            .map_err(|error| self.garbage(what, &format!("{error} in {}", quoted(text))))
+    }
+
+    fn garbage(&self, what: &'static str, problem: &str) -> ChildError {
+        ChildError::Garbage { name: self.name, what, problem: problem.into() }
+    }
+
+    fn too_late(&self, what: &'static str) -> ChildError {
+        let (name, waited) = (self.name, self.started.elapsed());
+        ChildError::Deadline { name, what, waited, stderr: self.stderr_end() }
+    }
+
+    fn ended(&mut self, what: &'static str) -> ChildError {
+        let status = match self.wait(Instant::now() + END_WITHIN) {
+            Some(status) => {
+                // Its last words may still be on their way through the pipe.
+                let _ = self.stderr_ended.recv_timeout(LAST_WORDS_WITHIN);
+                status.to_string()
+            }
+            None => "its output closed, still running".into(),
+        };
+        ChildError::Ended { name: self.name, what, status, stderr: self.stderr_end() }
+    }
+
+    /// Waits for its end; `None` if it does not come in time.
+    ///
+    /// The standard library has no wait with a deadline. A child whose output has ended is
+    /// about to end, so looking at growing intervals costs next to nothing.
+    fn wait(&mut self, deadline: Instant) -> Option<ExitStatus> {
+        let mut pause = Duration::from_micros(100);
+        loop {
+            if let Ok(Some(status)) = self.process.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn stderr_end(&self) -> String {
+        let kept = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes: Vec<u8> = kept.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes).trim().replace('\n', " | ");
+        if text.is_empty() { text } else { format!("; it said: {text}") }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.interrupt.forget(self.process.id());
+    }
+}
+
+fn read_lines(pipe: impl Read, sender: &SyncSender<Event>) {
+    let mut reader = BufReader::new(pipe);
+    loop {
+        let mut line = vec![];
+        let read = reader.by_ref().take(LONGEST_LINE_BYTES).read_until(b'\n', &mut line);
+        let event = match read {
+            Ok(0) | Err(_) => Event::End,
+            Ok(n) if n as u64 == LONGEST_LINE_BYTES => Event::Unreadable,
+            Ok(_) => match String::from_utf8(line) {
+                Ok(text) => Event::Line(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Err(_) => Event::Unreadable,
+            },
+        };
+        let last = event != Event::End;
+        if sender.send(event).is_err() || !last {
+            return;
+        }
+    }
+}
+
+fn keep_end(mut pipe: impl Read, kept: &Mutex<VecDeque<u8>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(&buffer[..n]);
+        let surplus = kept.len().saturating_sub(STDERR_KEPT_BYTES);
+        kept.drain(..surplus);
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let start: String = text.chars().take(QUOTED_CHARS).collect();
+    let dots = if start.len() < text.len() { "…" } else { "" };
+    format!("{start:?}{dots}")
+}
+
+#[cfg(all(test, unix))]
+#[path = "tests.rs"]
+mod tests;

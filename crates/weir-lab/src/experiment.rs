@@ -1,0 +1,311 @@
+//! An experiment from its plan to its results.
+//!
+//! First the generator is calibrated and every row is checked; then each load is run in
+//! blocks until its rounds are through, its confidence is reached or its time is up. What
+//! fails is noted and the experiment goes on; an interrupt ends it with what there is.
+
+use crate::bench::{Bench, Extent, Run, RunError};
+use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
+use crate::random::Random;
+use crate::results::{Calibration, Conformance, Results, Status, unequal_settings};
+use crate::sample::{Circumstances, LATENCY_P99, RECEIVED, Sample};
+use crate::wire::{FloodReport, ServerReport};
+
+/// Datagrams of a check, and the flows they come from.
+const CHECK: Extent = Extent::Checked { datagrams: 1000, flows: 4 };
+/// What starting and ending a run costs until it has been measured, in milliseconds.
+const OVERHEAD_GUESS_MS: u64 = 300;
+/// A row whose first runs all failed, so many of them, is given up under that load.
+const GIVEN_UP_AFTER: u32 = 2;
+/// Fewest rounds before the confidence reached may end a load early.
+const ROUNDS_BEFORE_EARLY_END: u32 = 5;
+
+/// How an experiment is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// How much to measure.
+    pub depth: Depth,
+    /// Seconds it may take in all; `None` for the depth's own.
+    pub budget_s: Option<f64>,
+}
+
+/// What happened, for whoever watches.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress<'a> {
+    /// The generator was calibrated.
+    Calibrated(Calibration),
+    /// A row is checked.
+    Checking(&'a Row),
+    /// A row failed its check or cannot run.
+    Dropped(&'a Row, String),
+    /// A load begins, by this schedule.
+    Load(&'a Load, Schedule),
+    /// A run is made: which of how many of this load.
+    Run {
+        /// Its number, from 1.
+        number: usize,
+        /// Of so many.
+        of: usize,
+        /// Its row.
+        row: &'a Row,
+    },
+    /// It failed.
+    Failed(&'a Row, String),
+}
+
+/// Runs the experiment that `results` describes and fills it in.
+pub fn run(
+    bench: &mut dyn Bench,
+    results: &mut Results,
+    settings: &Settings,
+    tell: &mut dyn FnMut(Progress),
+) {
+    let budget_s = settings.budget_s.unwrap_or_else(|| settings.depth.budget_s());
+    let mut experiment = Experiment {
+        bench,
+        settings: *settings,
+        budget_s,
+        random: Random::seeded(results.seed),
+        tell,
+        overhead_ms: vec![],
+    };
+    let ended = experiment
+        .calibrate(results)
+        .and_then(|()| experiment.check(results))
+        .and_then(|()| experiment.measure(results));
+    if ended.is_err() {
+        results.interrupted = true;
+    }
+    results.count_only_alike();
+    let unequal = unequal_settings(results);
+    results.warnings.extend(unequal);
+}
+
+/// The user wants to stop.
+struct Interrupted;
+
+struct Experiment<'a> {
+    bench: &'a mut dyn Bench,
+    settings: Settings,
+    budget_s: f64,
+    random: Random,
+    tell: &'a mut dyn FnMut(Progress),
+    /// What starting and ending each checked row cost.
+    overhead_ms: Vec<f64>,
+}
+
+impl Experiment<'_> {
+    fn calibrate(&mut self, results: &mut Results) -> Result<(), Interrupted> {
+        let mut kinds: Vec<Load> = vec![];
+        for load in &results.loads {
+            if !kinds.iter().any(|known| known.receive_offload == load.receive_offload) {
+                kinds.push(load.at(plan::Rate::Saturation));
+            }
+        }
+        for load in kinds {
+            match self.bench.calibrate(&load) {
+                Ok(sent_per_s) => {
+                    let calibration =
+                        Calibration { receive_offload: load.receive_offload, sent_per_s };
+                    (self.tell)(Progress::Calibrated(calibration));
+                    results.calibrations.push(calibration);
+                }
+                Err(RunError::Interrupted) => return Err(Interrupted),
+                Err(error) => results.warnings.push(format!(
+                    "the generator could not be calibrated, so its limit is not known: {error}"
+                )),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks each row that can run. The second name of a row passes with its first.
+    fn check(&mut self, results: &mut Results) -> Result<(), Interrupted> {
+        let Some(load) = results.loads.first().copied() else { return Ok(()) };
+        for index in 0..results.rows.len() {
+            let row = results.rows[index].clone();
+            if let Role::Again(of) = row.role {
+                results.conformance[index] = results.conformance[of].clone();
+                results.rows[index].unavailable = results.rows[of].unavailable.clone();
+                continue;
+            }
+            if row.unavailable.is_some() {
+                continue;
+            }
+            (self.tell)(Progress::Checking(&row));
+            let before_s = self.bench.elapsed_s();
+            let load = load.at(plan::Rate::Saturation);
+            let run = Run { row: &row, load: &load, per_second: None, extent: CHECK };
+            results.conformance[index] = match self.bench.run(&run) {
+                Ok((server, flood)) => {
+                    let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
+                    self.overhead_ms.push(took_ms - flood.elapsed_ns as f64 / 1e6);
+                    conformance(&server, &flood)
+                }
+                Err(RunError::Interrupted) => return Err(Interrupted),
+                Err(RunError::Unavailable(reason)) => {
+                    results.rows[index].unavailable = Some(reason.clone());
+                    (self.tell)(Progress::Dropped(&row, reason));
+                    Conformance::NotChecked
+                }
+                Err(RunError::Failed(reason)) => Conformance::Failed(reason),
+            };
+            if let Conformance::Failed(reason) = &results.conformance[index] {
+                (self.tell)(Progress::Dropped(&row, reason.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs every load in its turn. Time that one did not use is left to the next.
+    fn measure(&mut self, results: &mut Results) -> Result<(), Interrupted> {
+        let rows: Vec<usize> = (0..results.rows.len())
+            .filter(|row| results.conformance[*row] == Conformance::Passed)
+            .collect();
+        if rows.is_empty() {
+            results.error = Some(
+                "none of the designs can be measured here; the reasons stand in their rows".into(),
+            );
+            return Ok(());
+        }
+        let overhead_ms = crate::stats::median(&self.overhead_ms)
+            .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
+        for index in 0..results.loads.len() {
+            let left_s = (self.budget_s - self.bench.elapsed_s()).max(0.0);
+            let share_s = plan::shares(&results.loads[index..], left_s)[0];
+            let schedule = budget::fit(self.settings.depth, share_s, rows.len(), overhead_ms);
+            results.schedules[index] = Some(schedule);
+            (self.tell)(Progress::Load(&results.loads[index], schedule));
+            self.measure_load(results, index, &rows, schedule)?;
+        }
+        let took_s = self.bench.elapsed_s();
+        if took_s > self.budget_s * 1.1 {
+            results.warnings.push(format!(
+                "it took {took_s:.0} s instead of {:.0}: fewer designs, or --full, would fit better",
+                self.budget_s
+            ));
+        }
+        Ok(())
+    }
+
+    fn measure_load(
+        &mut self,
+        results: &mut Results,
+        load: usize,
+        rows: &[usize],
+        schedule: Schedule,
+    ) -> Result<(), Interrupted> {
+        let of = schedule.rounds as usize * rows.len();
+        let mut number = 0;
+        for block in 0..schedule.rounds {
+            let enough = block >= budget::FEWEST_ROUNDS;
+            if enough && self.bench.elapsed_s() > self.budget_s {
+                results.warnings.push(format!(
+                    "{}: ended after {block} of {} rounds, because its time was up",
+                    results.loads[load], schedule.rounds
+                ));
+                break;
+            }
+            let metric = if results.loads[load].is_paced() { &LATENCY_P99 } else { &RECEIVED };
+            if block >= ROUNDS_BEFORE_EARLY_END && results.confidence(load, metric).reached() {
+                break;
+            }
+            for row in plan::block_order(rows, &mut self.random) {
+                number += 1;
+                let cell = &results.cells[load][row];
+                if cell.samples.is_empty() && cell.failed_runs >= GIVEN_UP_AFTER {
+                    continue;
+                }
+                (self.tell)(Progress::Run { number, of, row: &results.rows[row] });
+                self.measure_once(results, load, row, block, schedule)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure_once(
+        &mut self,
+        results: &mut Results,
+        load_index: usize,
+        row_index: usize,
+        block: u32,
+        schedule: Schedule,
+    ) -> Result<(), Interrupted> {
+        let row = results.rows[row_index].clone();
+        let load = results.loads[load_index];
+        let per_second = match load.per_second(results.maximum(row_index)) {
+            Ok(per_second) => per_second,
+            Err(unknown) => {
+                results.cells[load_index][row_index].failed(unknown.to_string());
+                return Ok(());
+            }
+        };
+        let extent = Extent::Timed { warmup_ms: schedule.warmup_ms, run_ms: schedule.run_ms };
+        let core_to_core_ns = self.bench.core_to_core_ns();
+        match self.bench.run(&Run { row: &row, load: &load, per_second, extent }) {
+            Ok((server, flood)) => {
+                let at = Circumstances {
+                    block,
+                    core_to_core_ns,
+                    paced: per_second.is_some(),
+                    calibrated_per_s: results.calibrated_per_s(load.receive_offload),
+                    server_cores: results.server_cores.len().max(1),
+                    generator_cores: results.generator_cores.len().max(1),
+                };
+                let sample = Sample::of(&at, &server, &flood);
+                results.cells[load_index][row_index].samples.push(sample);
+            }
+            Err(RunError::Interrupted) => return Err(Interrupted),
+            Err(error) => {
+                (self.tell)(Progress::Failed(&row, error.to_string()));
+                results.cells[load_index][row_index].failed(error.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether every datagram of a check arrived once and whole, or is accounted for as dropped
+/// by the kernel before the design could see it.
+fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
+    let sample = Sample::of(&Circumstances::default(), server, flood);
+    let unexplained = sample.ledger.unexplained();
+    let failed = |reason: String| Conformance::Failed(reason);
+    if flood.sent == 0 {
+        failed("the generator sent nothing".into())
+    } else if server.audit.received == 0 {
+        failed(format!("none of {} datagrams reached the handler", flood.sent))
+    } else if let Some(error) = sample.data_error() {
+        failed(error)
+    } else if unexplained != 0 {
+        failed(format!(
+            "sent {}, received {}, dropped {}: {unexplained} unexplained",
+            flood.sent,
+            server.audit.received,
+            sample.ledger.dropped()
+        ))
+    } else if !server.end_signalled {
+        failed("the server did not see the end of the run".into())
+    } else {
+        Conformance::Passed
+    }
+}
+
+/// The exit code that tells the truth about an experiment: 0 success, 1 the run failed,
+/// 3 completed with data errors or an invalid run, 5 nothing could run here.
+pub fn exit_code(results: &Results) -> u8 {
+    let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
+    if !results.rows.is_empty() && (0..results.rows.len()).all(unavailable) {
+        5
+    } else if !results.has_figures() {
+        1
+    } else if results.has_invalid_runs() {
+        3
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+#[path = "experiment_tests.rs"]
+mod tests;

@@ -1,0 +1,194 @@
+use super::*;
+use crate::machine::Machine;
+use crate::plan::Rate;
+use crate::sample::tests::{flood, server};
+
+/// A bench on a simulated clock. What a design does is told by its name.
+#[derive(Default)]
+struct Simulated {
+    clock_s: f64,
+    runs: Vec<(String, Option<u64>)>,
+    interrupt_after: Option<usize>,
+    unbalanced: bool,
+}
+
+impl Bench for Simulated {
+    fn elapsed_s(&self) -> f64 {
+        self.clock_s
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        Some(27.0)
+    }
+
+    fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
+        self.clock_s += 0.5;
+        Ok(2e6)
+    }
+
+    fn run(&mut self, run: &Run) -> Result<(ServerReport, FloodReport), RunError> {
+        if self.interrupt_after == Some(self.runs.len()) {
+            return Err(RunError::Interrupted);
+        }
+        self.runs.push((run.row.design.clone(), run.per_second));
+        let run_s = match run.extent {
+            Extent::Timed { warmup_ms, run_ms } => (warmup_ms + run_ms) as f64 / 1000.0,
+            Extent::Checked { .. } => 0.1,
+        };
+        self.clock_s += run_s + 0.2;
+        let checked = matches!(run.extent, Extent::Checked { .. });
+        match run.row.design.as_str() {
+            "unavailable" => return Err(RunError::Unavailable("not permitted".into())),
+            "crashes" if !checked => return Err(RunError::Failed("exit code 101".into())),
+            "hangs" => {
+                self.clock_s += 10.0;
+                return Err(RunError::Failed("no report within 10 s".into()));
+            }
+            _ => {}
+        }
+        let (mut server, mut flood) = (server(), flood());
+        if checked {
+            flood.elapsed_ns = 100_000_000;
+        }
+        if run.row.design == "corrupts" {
+            server.audit.corrupt = 1;
+        }
+        if run.row.design == "loses" || self.unbalanced {
+            server.audit.received -= 1000;
+        }
+        Ok((server, flood))
+    }
+}
+
+fn experiment(designs: &[&str], loads: Vec<Load>, depth: Depth) -> (Results, Simulated) {
+    experiment_on(Simulated::default(), designs, loads, depth)
+}
+
+fn experiment_on(
+    mut bench: Simulated,
+    designs: &[&str],
+    loads: Vec<Load>,
+    depth: Depth,
+) -> (Results, Simulated) {
+    let mut rows: Vec<Row> = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
+    plan::add_again(&mut rows, None);
+    let mut results = Results::new(vec![], Machine::default(), rows, loads);
+    results.seed = 7;
+    run(&mut bench, &mut results, &Settings { depth, budget_s: None }, &mut |_| {});
+    (results, bench)
+}
+
+#[test]
+fn a_standard_experiment_keeps_to_its_budget_and_fills_every_cell() {
+    let designs = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10", "d11", "d12"];
+    let loads = plan::loads(Depth::Standard, Load::saturation(64));
+    let (results, bench) = experiment(&designs, loads, Depth::Standard);
+    assert!(bench.clock_s <= Depth::Standard.budget_s() * 1.05, "{} s", bench.clock_s);
+    for cell in results.cells.iter().flatten() {
+        assert!(cell.samples.len() >= 3, "{}", cell.samples.len());
+    }
+    assert_eq!(results.calibrated_per_s(false), Some(2e6));
+    assert_eq!(exit_code(&results), 0);
+    assert!(!results.interrupted && results.warnings.is_empty(), "{:?}", results.warnings);
+}
+
+#[test]
+fn every_block_runs_every_row_once_in_an_order_of_its_own() {
+    let (_, bench) = experiment(&["a", "b", "c"], vec![Load::saturation(64)], Depth::Quick);
+    // Three checks, then blocks of four: the first row runs twice in each.
+    let blocks: Vec<Vec<&str>> = bench.runs[3..]
+        .chunks(4)
+        .map(|block| block.iter().map(|(design, _)| design.as_str()).collect())
+        .collect();
+    assert!(blocks.len() >= 3);
+    for block in &blocks {
+        let mut sorted = block.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, ["a", "a", "b", "c"]);
+    }
+    assert!(blocks.iter().any(|block| *block != blocks[0]), "{blocks:?}");
+}
+
+#[test]
+fn what_cannot_run_or_fails_its_check_is_not_timed() {
+    let designs = ["good", "unavailable", "corrupts", "loses", "hangs"];
+    let (results, bench) = experiment(&designs, vec![Load::saturation(64)], Depth::Quick);
+    let timed = |name: &str| bench.runs.iter().filter(|(design, _)| design == name).count();
+    for name in &designs[1..] {
+        assert_eq!(timed(name), 1, "{name} runs for its check only");
+    }
+    assert_eq!(results.status(0, 1), Status::Unavailable);
+    let why = |row: usize| results.unranked(0, row).unwrap();
+    assert!(why(1).contains("not permitted"));
+    assert!(why(2).contains("1 damaged"), "{}", why(2));
+    assert!(why(3).contains("1000 unexplained"), "{}", why(3));
+    assert!(why(4).contains("no report within 10 s"));
+    assert_eq!(exit_code(&results), 3);
+}
+
+#[test]
+fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
+    let (results, bench) =
+        experiment(&["good", "crashes"], vec![Load::saturation(64)], Depth::Quick);
+    let crashes = bench.runs.iter().filter(|(design, _)| design == "crashes").count();
+    assert_eq!(crashes, 1 + GIVEN_UP_AFTER as usize);
+    assert_eq!(results.unranked(0, 1).unwrap(), "exit code 101");
+    assert!(results.cells[0][0].samples.len() >= 3);
+}
+
+#[test]
+fn shares_of_the_maximum_follow_from_the_runs_at_saturation() {
+    let base = Load::saturation(64);
+    let loads = vec![base, base.at(Rate::OfMaximum(0.75))];
+    let (results, bench) = experiment(&["a"], loads, Depth::Quick);
+    // The simulated server receives 800,000 a second.
+    assert!(bench.runs.iter().any(|(_, rate)| *rate == Some(600_000)), "{:?}", bench.runs);
+    assert!(!results.cells[1][0].samples.is_empty());
+
+    let (results, _) = experiment(&["crashes", "a"], results.loads, Depth::Quick);
+    let why = results.unranked(1, 0).unwrap();
+    assert!(why.contains("its maximum is not known"), "{why}");
+}
+
+#[test]
+fn an_interrupt_leaves_what_there_is() {
+    let bench = Simulated { interrupt_after: Some(7), ..Simulated::default() };
+    let (results, _) = experiment_on(bench, &["a", "b"], vec![Load::saturation(64)], Depth::Quick);
+    assert!(results.interrupted && results.has_figures());
+    let bench = Simulated { interrupt_after: Some(0), ..Simulated::default() };
+    let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);
+    assert!(results.interrupted && !results.has_figures());
+    assert_eq!(exit_code(&results), 1);
+}
+
+#[test]
+fn nothing_that_can_run_is_an_answer_of_its_own() {
+    let (results, _) = experiment(&["unavailable"], vec![Load::saturation(64)], Depth::Quick);
+    assert!(results.error.as_ref().unwrap().contains("none of the designs"));
+    assert_eq!(exit_code(&results), 5);
+}
+
+#[test]
+fn the_confidence_asked_for_ends_a_load_early() {
+    // The simulated runs are all alike, so five rounds are enough where 11 were planned.
+    let (results, _) = experiment(&["a"], vec![Load::saturation(64)], Depth::Full);
+    assert_eq!(results.cells[0][0].samples.len(), ROUNDS_BEFORE_EARLY_END as usize);
+}
+
+#[test]
+fn more_rows_than_the_budget_holds_still_get_three_rounds_and_a_word() {
+    let designs: Vec<String> = (0..60).map(|n| format!("d{n}")).collect();
+    let designs: Vec<&str> = designs.iter().map(String::as_str).collect();
+    let (results, _) = experiment(&designs, vec![Load::saturation(64)], Depth::Quick);
+    assert!(results.cells[0].iter().all(|cell| cell.samples.len() == 3));
+    assert!(results.warnings.iter().any(|w| w.starts_with("it took")), "{:?}", results.warnings);
+}
+
+#[test]
+fn an_unbalanced_check_says_what_is_missing() {
+    let bench = Simulated { unbalanced: true, ..Simulated::default() };
+    let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);
+    let Conformance::Failed(reason) = &results.conformance[0] else { panic!("it must fail") };
+    assert_eq!(reason, "sent 600000, received 479000, dropped 120000: 1000 unexplained");
+    assert_eq!(exit_code(&results), 1);
+}

@@ -1,0 +1,202 @@
+//! Where every datagram went.
+//!
+//! ```text
+//! offered = sent + refused
+//! sent    = received + dropped at the device + at the CPU's queue + at the socket + unexplained
+//! ```
+//!
+//! Datagrams of strangers are counted apart: they are no part of either line.
+
+use serde::{Deserialize, Serialize};
+
+/// Largest share of the datagrams sent that may stay unexplained.
+pub const TOLERANCE: f64 = 0.001;
+
+/// The counts of one run, warm-up included. A place that cannot be seen on this machine is
+/// `None`, not 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Datagrams the generator wanted to send.
+    pub offered: u64,
+    /// Those the operating system took from it.
+    pub sent: u64,
+    /// Those it refused.
+    pub refused: u64,
+    /// Datagrams of this run that reached the server's handler, duplicates included.
+    pub received: u64,
+    /// Dropped by the network device.
+    pub dropped_device: Option<u64>,
+    /// Dropped at the queue between device and protocol of a CPU (softnet).
+    pub dropped_cpu_queue: Option<u64>,
+    /// Dropped because a socket's receive buffer was full.
+    pub dropped_socket: Option<u64>,
+    /// Datagrams that belong to no run or to another, counted apart.
+    pub strangers: u64,
+}
+
+/// Whether a ledger balances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Balance {
+    /// Both lines hold within [`TOLERANCE`].
+    Balanced,
+    /// One does not, and this sentence says which and by how much.
+    Unbalanced(String),
+}
+
+impl Ledger {
+    /// Datagrams dropped at all the places that can be seen.
+    pub fn dropped(&self) -> u64 {
+        [self.dropped_device, self.dropped_cpu_queue, self.dropped_socket].iter().flatten().sum()
+    }
+
+    /// Datagrams sent that neither arrived nor are known to be dropped. Below 0, more
+    /// arrived than were sent.
+    pub fn unexplained(&self) -> i64 {
+        let accounted = i128::from(self.received) + i128::from(self.dropped());
+        let rest = i128::from(self.sent) - accounted;
+        rest.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+
+    /// Received as percent of sent; `None` if nothing was sent.
+    pub fn received_percent(&self) -> Option<f64> {
+        (self.sent > 0).then(|| self.received as f64 / self.sent as f64 * 100.0)
+    }
+
+    /// The places that cannot be seen on this machine.
+    pub fn unseen(&self) -> Vec<&'static str> {
+        let places = [
+            (self.dropped_device, "the device"),
+            (self.dropped_cpu_queue, "the queue of the CPU"),
+            (self.dropped_socket, "the socket"),
+        ];
+        places.into_iter().filter(|(count, _)| count.is_none()).map(|(_, name)| name).collect()
+    }
+
+    /// Checks both lines.
+    pub fn balance(&self) -> Balance {
+        let accounted = self.sent.saturating_add(self.refused);
+        if self.offered != accounted {
+            return Balance::Unbalanced(format!(
+                "offered {} is not sent {} + refused {}: the generator's counts are wrong",
+                self.offered, self.sent, self.refused
+            ));
+        }
+        let unexplained = self.unexplained();
+        if unexplained.unsigned_abs() as f64 <= self.sent as f64 * TOLERANCE {
+            return Balance::Balanced;
+        }
+        if unexplained < 0 {
+            return Balance::Unbalanced(format!(
+                "{} more datagrams were received and dropped than the {} that were sent: \
+                 another sender used the port, or datagrams were duplicated",
+                -unexplained, self.sent
+            ));
+        }
+        let unseen = self.unseen();
+        let hint = if unseen.is_empty() {
+            "no counter of the system tells where".into()
+        } else {
+            format!("drops at {} cannot be seen here", unseen.join(" and "))
+        };
+        Balance::Unbalanced(format!(
+            "{unexplained} of {} datagrams sent ({:.2} %) neither arrived nor are counted as \
+             dropped: {hint}",
+            self.sent,
+            unexplained as f64 / self.sent as f64 * 100.0
+        ))
+    }
+
+    /// Adds another run's counts. A place stays known only if both know it.
+    pub fn add(&mut self, other: &Self) {
+        let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+        self.offered += other.offered;
+        self.sent += other.sent;
+        self.refused += other.refused;
+        self.received += other.received;
+        self.dropped_device = both(self.dropped_device, other.dropped_device);
+        self.dropped_cpu_queue = both(self.dropped_cpu_queue, other.dropped_cpu_queue);
+        self.dropped_socket = both(self.dropped_socket, other.dropped_socket);
+        self.strangers += other.strangers;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn balanced() -> Ledger {
+        Ledger {
+            offered: 1_010_000,
+            sent: 1_000_000,
+            refused: 10_000,
+            received: 900_000,
+            dropped_device: Some(0),
+            dropped_cpu_queue: Some(20_000),
+            dropped_socket: Some(79_500),
+            strangers: 3,
+        }
+    }
+
+    #[test]
+    fn a_tenth_of_a_percent_may_be_unexplained() {
+        let ledger = balanced();
+        assert_eq!((ledger.unexplained(), ledger.balance()), (500, Balance::Balanced));
+        assert_eq!(ledger.received_percent(), Some(90.0));
+        let edge = Ledger { received: 899_500, ..balanced() };
+        assert_eq!((edge.unexplained(), edge.balance()), (1000, Balance::Balanced));
+    }
+
+    fn sentence(ledger: &Ledger) -> String {
+        match ledger.balance() {
+            Balance::Unbalanced(sentence) => sentence,
+            Balance::Balanced => panic!("{ledger:?} should not balance"),
+        }
+    }
+
+    #[test]
+    fn more_than_that_is_said() {
+        let text = sentence(&Ledger { received: 899_499, ..balanced() });
+        assert!(text.contains("1001 of 1000000") && text.contains("no counter"), "{text}");
+        let text = sentence(&Ledger { received: 800_000, dropped_socket: None, ..balanced() });
+        assert!(text.contains("drops at the socket cannot be seen here"), "{text}");
+        let text = sentence(&Ledger { received: 1_000_000, ..balanced() });
+        assert!(text.contains("99500 more datagrams"), "{text}");
+        let text = sentence(&Ledger { offered: 1, ..balanced() });
+        assert!(text.contains("the generator's counts are wrong"), "{text}");
+    }
+
+    #[test]
+    fn nothing_sent_balances_only_with_nothing() {
+        assert_eq!(Ledger::default().balance(), Balance::Balanced);
+        assert_eq!(Ledger::default().received_percent(), None);
+        assert!(matches!(
+            Ledger { received: 1, ..Ledger::default() }.balance(),
+            Balance::Unbalanced(_)
+        ));
+    }
+
+    #[test]
+    fn a_sum_knows_only_what_both_know() {
+        let mut sum = balanced();
+        sum.add(&Ledger { dropped_device: None, ..balanced() });
+        assert_eq!(
+            (sum.sent, sum.dropped_device, sum.dropped_socket),
+            (2_000_000, None, Some(159_000))
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_counts_are_judged_without_overflow(
+            offered: u64, sent: u64, refused: u64, received in 0..u64::MAX / 4,
+            drops in proptest::option::of(0..u64::MAX / 4),
+        ) {
+            let ledger = Ledger {
+                offered, sent, refused, received, dropped_socket: drops, ..Ledger::default()
+            };
+            if let Balance::Unbalanced(sentence) = ledger.balance() {
+                proptest::prop_assert!(!sentence.is_empty());
+            }
+        }
+    }
+}

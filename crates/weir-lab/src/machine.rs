@@ -1,0 +1,108 @@
+//! The machine an experiment ran on, as the reports show it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use weir::machine::{Limit, LoadMeter};
+
+/// What is known of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// Its properties by name, with units in the names; unknown ones are null.
+    #[serde(flatten)]
+    pub properties: Map<String, Value>,
+    /// What makes its figures doubtful: other load, a governor that saves power.
+    pub warnings: Vec<String>,
+}
+
+/// How long the load of other programs is watched: the ticks of 10 ms show below it.
+const WATCHED: Duration = Duration::from_millis(200);
+
+impl Machine {
+    /// Describes this machine and watches it for a moment. To be called before anything is
+    /// pinned or started.
+    pub fn watch() -> Self {
+        let mut meter = LoadMeter::start();
+        std::thread::sleep(WATCHED);
+        let load = meter.read(0);
+        let machine = weir::machine::Machine::describe();
+        let warnings = weir::machine::warnings(&machine, load);
+        let mut properties = properties(&machine);
+        properties.insert("load_of_others_percent".into(), json!(load.others.map(|s| s * 100.0)));
+        properties.insert("stolen_percent".into(), json!(load.stolen.map(|s| s * 100.0)));
+        Self { properties, warnings: warnings.iter().map(ToString::to_string).collect() }
+    }
+
+    /// A property as text, or `None` where it is unknown.
+    pub fn text(&self, name: &str) -> Option<String> {
+        match self.properties.get(name)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        }
+    }
+}
+
+fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
+    let limit = |limit: Option<Limit>| match limit {
+        Some(Limit::AtMost(most)) => json!(most),
+        Some(Limit::Unlimited) => json!("unlimited"),
+        None => Value::Null,
+    };
+    let mitigations = machine.mitigations.iter().map(|m| (m.weakness.clone(), json!(m.state)));
+    let all = json!({
+        "cpu_model": machine.cpu_model,
+        "cores": machine.cores.len(),
+        "core_numbers": machine.cores.iter().map(|core| core.number).collect::<Vec<_>>(),
+        "numa_nodes": machine.cores.iter().map(|core| core.numa_node).collect::<Vec<_>>(),
+        "online_cores": machine.online_cores,
+        "os": machine.os,
+        "architecture": machine.architecture,
+        "kernel": machine.kernel,
+        "memory_bytes": machine.memory_bytes,
+        "available_bytes": machine.available_bytes,
+        "swap_bytes": machine.swap_bytes,
+        "virtualised": machine.virtualised,
+        "hypervisor": machine.hypervisor,
+        "governors": machine.governors,
+        "mitigations": Map::from_iter(mitigations),
+        "rmem_max_bytes": machine.rmem_max_bytes,
+        "wmem_max_bytes": machine.wmem_max_bytes,
+        "memlock_bytes": limit(machine.memlock),
+        "open_files": limit(machine.open_files),
+        "clocksource": machine.clocksource,
+        "io_uring_disabled": machine.io_uring_disabled,
+        "huge_pages": machine.huge_pages,
+    });
+    match all {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_is_not_text() {
+        let properties = Map::from_iter([
+            ("cpu_model".to_owned(), Value::from("A CPU")),
+            ("cores".to_owned(), Value::from(2)),
+            ("governor".to_owned(), Value::Null),
+        ]);
+        let machine = Machine { properties, warnings: vec![] };
+        assert_eq!(machine.text("cpu_model").as_deref(), Some("A CPU"));
+        assert_eq!(machine.text("cores").as_deref(), Some("2"));
+        assert_eq!((machine.text("governor"), machine.text("none")), (None, None));
+    }
+
+    #[test]
+    fn this_machine_has_the_properties_that_reports_show() {
+        let machine = Machine::watch();
+        for name in ["cpu_model", "cores", "kernel"] {
+            assert!(machine.text(name).is_some(), "{name} of {machine:?}");
+        }
+    }
+}

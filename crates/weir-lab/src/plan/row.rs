@@ -1,0 +1,167 @@
+//! A row of the comparison: one design with its provider and options.
+
+use std::fmt;
+
+/// The option that names the provider in a row's text.
+const PROVIDER: &str = "provider";
+
+/// What a row is for, beside being measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing else.
+    Plain,
+    /// The traditional design, to which the others' ratios are taken: a completion port in
+    /// the shape of the originals.
+    Traditional,
+    /// The row of that index under a second name: the spread between the two is the noise.
+    Again(usize),
+}
+
+/// One design, its provider and its options, as they are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The design's name.
+    pub design: String,
+    /// The provider's name, where the design runs on several.
+    pub provider: Option<String>,
+    /// The other options in their order: name without dashes, and value if it takes one.
+    pub options: Vec<(String, Option<String>)>,
+    /// What the row is for.
+    pub role: Role,
+    /// Why it cannot run here; `None` if it can. It stays a row either way.
+    pub unavailable: Option<String>,
+}
+
+/// What is wrong with the text of a row.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("cannot read the design {text:?}: {problem}; write it as \"rio-hybrid --threads 2\"")]
+pub struct RowError {
+    text: String,
+    problem: String,
+}
+
+impl Row {
+    /// Reads `NAME [--option VALUE | --option=VALUE | --flag]...`. Whether the design and
+    /// its options exist is for the library to say.
+    pub fn parse(text: &str) -> Result<Self, RowError> {
+        let wrong = |problem: String| RowError { text: text.into(), problem };
+        let mut words = text.split_whitespace().peekable();
+        let design = words
+            .next()
+            .filter(|word| !word.starts_with('-'))
+            .ok_or_else(|| wrong("it does not begin with the name of a design".into()))?
+            .to_owned();
+        let mut row =
+            Self { design, provider: None, options: vec![], role: Role::Plain, unavailable: None };
+        while let Some(word) = words.next() {
+            let name = word
+                .strip_prefix("--")
+                .filter(|name| !name.is_empty())
+                .ok_or_else(|| wrong(format!("{word:?} is not an option")))?;
+            let (name, value) = match name.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (name, words.next_if(|next| !next.starts_with("--"))),
+            };
+            let value = value.map(str::to_owned);
+            if name != PROVIDER {
+                row.options.push((name.to_owned(), value));
+            } else if value.is_some() && row.provider.is_none() {
+                row.provider = value;
+            } else {
+                return Err(wrong("--provider takes one name, once".into()));
+            }
+        }
+        Ok(row)
+    }
+
+    /// The same row for another purpose.
+    pub fn with_role(mut self, role: Role) -> Self {
+        self.role = role;
+        self
+    }
+
+    /// The text that [`Row::parse`] reads: what is given to the server.
+    pub fn spec(&self) -> String {
+        let mut text = self.design.clone();
+        if let Some(provider) = &self.provider {
+            text.push_str(" --provider ");
+            text.push_str(provider);
+        }
+        for (name, value) in &self.options {
+            text.push_str(" --");
+            text.push_str(name);
+            if let Some(value) = value {
+                text.push(' ');
+                text.push_str(value);
+            }
+        }
+        text
+    }
+
+    /// Design and options as shown in a table, where the provider has a column of its own.
+    pub fn title(&self) -> String {
+        let row = Self { provider: None, ..self.clone() };
+        let again = if matches!(self.role, Role::Again(_)) { " (again)" } else { "" };
+        format!("{}{again}", row.spec())
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.title())?;
+        match &self.provider {
+            Some(provider) => write!(f, " on {provider}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        let row = Row::parse(" rio-hybrid  --provider uring --threads=2 --polling deferred --huge")
+            .unwrap();
+        assert_eq!((row.design.as_str(), row.provider.as_deref()), ("rio-hybrid", Some("uring")));
+        let option = |n: &str, v: Option<&str>| (n.to_owned(), v.map(str::to_owned));
+        assert_eq!(
+            row.options,
+            vec![
+                option("threads", Some("2")),
+                option("polling", Some("deferred")),
+                option("huge", None)
+            ]
+        );
+        assert_eq!(row.title(), "rio-hybrid --threads 2 --polling deferred --huge");
+        assert_eq!(
+            row.with_role(Role::Again(3)).to_string(),
+            "rio-hybrid --threads 2 --polling deferred --huge (again) on uring"
+        );
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, word) in [
+            ("", "name of a design"),
+            ("--threads 2", "name of a design"),
+            ("port threads", "\"threads\" is not an option"),
+            ("port --", "\"--\" is not an option"),
+            ("rio-event --provider", "--provider takes one name"),
+            ("rio-event --provider a --provider b", "--provider takes one name"),
+        ] {
+            let error = Row::parse(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text:?}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in ".{0,80}") {
+            if let Ok(row) = Row::parse(&text) {
+                proptest::prop_assert_eq!(Row::parse(&row.spec()), Ok(row));
+            }
+        }
+    }
+}

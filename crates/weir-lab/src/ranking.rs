@@ -1,0 +1,211 @@
+//! Who wins under a load, who is tied, and how far from the traditional design each lies.
+
+use crate::results::{CONFIDENCE, Results};
+use crate::sample::Metric;
+use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
+
+/// Which end of a metric is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// More is better: datagrams per second.
+    Higher,
+    /// Less is better: latency.
+    Lower,
+}
+
+/// One ranked row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place {
+    /// Index of the row.
+    pub row: usize,
+    /// Its median.
+    pub median: f64,
+    /// The winner's figure to its own: how many times better the winner is in a metric
+    /// where more is better. `None` for the winner.
+    pub winner_to_it: Option<Difference>,
+    /// Its figure to that of the traditional design; `None` for that design itself and where
+    /// it was not measured.
+    pub to_traditional: Option<Difference>,
+}
+
+impl Place {
+    /// Whether it was found to be as good as the winner.
+    pub fn ties_with_winner(&self) -> bool {
+        matches!(self.winner_to_it, Some(Difference::Tie(_)))
+    }
+
+    /// Whether there are too few pairs to say how it stands to the winner.
+    pub fn is_unclear(&self) -> bool {
+        matches!(self.winner_to_it, Some(Difference::TooFew(_)))
+    }
+}
+
+/// The ranked rows of one load by one metric, best first. The second name of a row has no
+/// place of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranking {
+    /// Best first.
+    pub places: Vec<Place>,
+    /// Differences below this share are noise; `None` if it is not known.
+    pub noise_floor: Option<f64>,
+    /// Pairs left out because the machine changed between their runs.
+    pub unlike_pairs: usize,
+}
+
+impl Ranking {
+    /// Ranks the rows that passed.
+    pub fn of(results: &Results, load: usize, metric: &Metric, better: Better) -> Self {
+        let cells = &results.cells[load];
+        let seed = results.seed;
+        let mut unlike_pairs = 0;
+        let mut pairs = |first: usize, second: usize| -> Pairs {
+            let found = pair(&cells[first].readings(metric), &cells[second].readings(metric));
+            unlike_pairs += found.unlike;
+            found
+        };
+        let again = results.again();
+        let noise_floor = again
+            .map(|(of, second)| pairs(of, second))
+            .and_then(|pairs| noise_floor(&pairs, CONFIDENCE, seed));
+
+        let mut order: Vec<(usize, f64)> = (0..results.rows.len())
+            .filter(|row| results.unranked(load, *row).is_none())
+            .filter(|row| again.is_none_or(|(_, second)| second != *row))
+            .filter_map(|row| Some((row, cells[row].estimate(metric, seed)?.median)))
+            .collect();
+        order.sort_by(|(_, a), (_, b)| match better {
+            Better::Higher => b.total_cmp(a),
+            Better::Lower => a.total_cmp(b),
+        });
+        let winner = order.first().map(|(row, _)| *row);
+        let traditional =
+            results.traditional().filter(|row| results.unranked(load, *row).is_none());
+        let mut compare = |first: Option<usize>, second: usize| {
+            let first = first.filter(|first| *first != second)?;
+            Some(judge(&pairs(first, second), noise_floor, CONFIDENCE, seed))
+        };
+        let mut places = vec![];
+        for (row, median) in order {
+            let winner_to_it = compare(winner, row);
+            let to_traditional = match traditional {
+                Some(traditional) => compare(Some(row), traditional),
+                None => None,
+            };
+            places.push(Place { row, median, winner_to_it, to_traditional });
+        }
+        Self { places, noise_floor, unlike_pairs }
+    }
+
+    /// The best row.
+    pub fn winner(&self) -> Option<&Place> {
+        self.places.first()
+    }
+
+    /// A row's place, from 1; rows tied with the winner share the first.
+    pub fn rank(&self, row: usize) -> Option<usize> {
+        let index = self.places.iter().position(|place| place.row == row)?;
+        Some(if self.places[index].ties_with_winner() { 1 } else { index + 1 })
+    }
+
+    /// The ranked place of a row.
+    pub fn place(&self, row: usize) -> Option<&Place> {
+        self.places.iter().find(|place| place.row == row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::plan::{Load, Role, Row};
+    use crate::results::Conformance;
+    use crate::sample::tests::{flood, server};
+    use crate::sample::{Circumstances, RECEIVED, Sample};
+
+    /// A row whose figure is `speed` times a block's common speed.
+    fn results(speeds: &[(&str, Role, f64)]) -> Results {
+        let rows: Vec<Row> = speeds
+            .iter()
+            .map(|(design, role, _)| Row::parse(design).unwrap().with_role(*role))
+            .collect();
+        let mut results =
+            Results::new(vec![], Machine::default(), rows, vec![Load::saturation(64)]);
+        for (row, (_, _, speed)) in speeds.iter().enumerate() {
+            results.conformance[row] = Conformance::Passed;
+            for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7].iter().enumerate() {
+                let at = Circumstances { block: block as u32, ..Circumstances::default() };
+                let mut sample = Sample::of(&at, &server(), &flood());
+                // The second name wavers by 1 % against the first.
+                let waver = 1.0 + if block % 2 == 0 { 0.01 } else { -0.01 };
+                let own = if matches!(speeds[row].1, Role::Again(_)) { waver } else { 1.0 };
+                sample.received_per_s = Some(1e6 * speed * common * own);
+                results.cells[0][row].samples.push(sample);
+            }
+        }
+        results
+    }
+
+    fn four() -> Results {
+        results(&[
+            ("port", Role::Traditional, 1.0),
+            ("rio-event", Role::Plain, 1.995),
+            ("rio-hybrid", Role::Plain, 2.0),
+            ("epoll", Role::Plain, 1.2),
+            ("rio-hybrid", Role::Again(2), 2.0),
+        ])
+    }
+
+    #[test]
+    fn the_winner_its_tie_and_the_ratios() {
+        let ranking = Ranking::of(&four(), 0, &RECEIVED, Better::Higher);
+        let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
+        assert_eq!(order, [2, 1, 3, 0], "the second name has no place");
+        assert_eq!(
+            (ranking.rank(2), ranking.rank(1), ranking.rank(3)),
+            (Some(1), Some(1), Some(3))
+        );
+        assert_eq!(ranking.rank(4), None);
+        let floor = ranking.noise_floor.unwrap();
+        assert!((0.009..0.012).contains(&floor), "{floor}");
+        let ratio = ranking.place(2).unwrap().to_traditional.unwrap();
+        assert!(matches!(ratio, Difference::Real(r) if (r.median - 2.0).abs() < 1e-9), "{ratio:?}");
+        assert_eq!(ranking.place(0).unwrap().to_traditional, None);
+    }
+
+    #[test]
+    fn less_can_be_better() {
+        let ranking = Ranking::of(&four(), 0, &RECEIVED, Better::Lower);
+        assert_eq!(ranking.winner().unwrap().row, 0);
+    }
+
+    #[test]
+    fn a_row_that_failed_its_check_has_no_place_and_is_no_measure() {
+        let mut results = four();
+        results.conformance[0] = Conformance::Failed("lost datagrams".into());
+        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        assert_eq!(ranking.rank(0), None);
+        assert!(ranking.places.iter().all(|place| place.to_traditional.is_none()));
+    }
+
+    #[test]
+    fn without_a_second_name_nothing_is_claimed() {
+        let mut results = four();
+        results.rows[4].role = Role::Plain;
+        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        assert_eq!(ranking.noise_floor, None);
+        assert!(ranking.places[1..].iter().all(Place::is_unclear));
+        assert_eq!(ranking.rank(1), Some(2));
+    }
+
+    #[test]
+    fn nothing_measured_ranks_nothing() {
+        let results = Results::new(
+            vec![],
+            Machine::default(),
+            vec![Row::parse("epoll").unwrap()],
+            vec![Load::saturation(64)],
+        );
+        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        assert_eq!((ranking.winner(), ranking.noise_floor), (None, None));
+    }
+}

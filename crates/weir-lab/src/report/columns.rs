@@ -1,0 +1,195 @@
+//! The columns of the tables: what each shows of a row under a load.
+
+use crate::ledger::Ledger;
+use crate::plan::Row;
+use crate::ranking::Ranking;
+use crate::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, percent, si};
+use crate::results::{Cell, Results, Status};
+use crate::sample::{
+    BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_MAX,
+    LATENCY_P50, LATENCY_P99, LATENCY_P999, MEMORY, Metric, OFFERED, PACE, PERCENT_OF_SENT,
+    RECEIVED, SERVER_CPU, THREADS_STARTED, THREADS_USED,
+};
+use crate::stats::compare::Difference;
+
+/// What a cell of a table is made from.
+pub struct At<'a> {
+    /// All results.
+    pub results: &'a Results,
+    /// The ranking of this load.
+    pub ranking: &'a Ranking,
+    /// Index of the load.
+    pub load: usize,
+    /// Index of the load whose latency a table of saturation borrows.
+    pub latency_load: Option<usize>,
+    /// Index of the row.
+    pub row: usize,
+}
+
+impl At<'_> {
+    fn row(&self) -> &Row {
+        &self.results.rows[self.row]
+    }
+
+    fn cell(&self) -> &Cell {
+        &self.results.cells[self.load][self.row]
+    }
+
+    fn median(&self, metric: &Metric) -> Option<f64> {
+        median(self.cell(), metric, self.results.seed)
+    }
+
+    fn median_text(&self, metric: &Metric, text: impl Fn(f64) -> String) -> String {
+        or_unknown(self.median(metric), text)
+    }
+}
+
+fn median(cell: &Cell, metric: &Metric, seed: u64) -> Option<f64> {
+    Some(cell.estimate(metric, seed)?.median)
+}
+
+/// One column.
+pub struct Column {
+    /// Its heading; the second line says the unit or the parts.
+    pub heading: &'static str,
+    /// True for figures, which stand to the right.
+    pub figure: bool,
+    /// The text for a row.
+    pub text: fn(&At) -> String,
+}
+
+const fn words(heading: &'static str, text: fn(&At) -> String) -> Column {
+    Column { heading, figure: false, text }
+}
+
+const fn figure(heading: &'static str, text: fn(&At) -> String) -> Column {
+    Column { heading, figure: true, text }
+}
+
+/// The columns that name a row: they stand in every part of a table.
+pub const NAMES: &[Column] = &[
+    words("design", |at| at.row().title()),
+    words("provider", |at| at.row().provider.clone().unwrap_or_else(|| UNKNOWN.into())),
+];
+
+/// What a load of saturation shows: the result first, then why.
+pub const THROUGHPUT: &[Column] = &[
+    figure("threads\nused/all", threads),
+    figure("received/s\n", received),
+    figure("±\n", |at| spread(at, &RECEIVED)),
+    figure("of\nsent", |at| at.median_text(&PERCENT_OF_SENT, percent_of_100)),
+    figure("× trad.\n", to_traditional),
+    figure("CPU\nns/dgram", |at| at.median_text(&CPU, |v| format!("{v:.0}"))),
+    figure("latency µs\np50/p99", borrowed_latency),
+    words("limited\nby", limited_by),
+    figure("batch\np10/p50/p90", batches),
+    figure("entries\n/1000", |at| at.median_text(&KERNEL_ENTRIES, per_1000)),
+    figure("switches\n/1000", |at| at.median_text(&CONTEXT_SWITCHES, per_1000)),
+    figure("memory\n", |at| at.median_text(&MEMORY, bytes)),
+    figure("drops\ndev/cpu/sock", drops),
+];
+
+/// What a paced load shows.
+pub const LATENCY: &[Column] = &[
+    figure("threads\nused/all", threads),
+    figure("offered/s\n", |at| at.median_text(&OFFERED, si)),
+    figure("of\nsent", |at| at.median_text(&PERCENT_OF_SENT, percent_of_100)),
+    figure("p50\nµs", |at| at.median_text(&LATENCY_P50, microseconds)),
+    figure("p99\nµs", |at| at.median_text(&LATENCY_P99, microseconds)),
+    figure("±\n", |at| spread(at, &LATENCY_P99)),
+    figure("p99.9\nµs", |at| at.median_text(&LATENCY_P999, microseconds)),
+    figure("max\nµs", |at| at.median_text(&LATENCY_MAX, microseconds)),
+    figure("CPU\nof core", |at| at.median_text(&SERVER_CPU, |v| percent(v / 100.0))),
+    figure("CPU\nns/dgram", |at| at.median_text(&CPU, |v| format!("{v:.0}"))),
+    words("limited\nby", limited_by),
+    figure("pace\nkept", |at| at.median_text(&PACE, percent_of_100)),
+    figure("entries\n/1000", |at| at.median_text(&KERNEL_ENTRIES, per_1000)),
+    figure("switches\n/1000", |at| at.median_text(&CONTEXT_SWITCHES, per_1000)),
+    figure("drops\ndev/cpu/sock", drops),
+];
+
+fn threads(at: &At) -> String {
+    let count = |metric| at.median_text(metric, |v| format!("{v:.0}"));
+    format!("{}/{}", count(&THREADS_USED), count(&THREADS_STARTED))
+}
+
+fn received(at: &At) -> String {
+    let at_least = at.cell().verdict().is_some_and(|verdict| verdict.lower_bound);
+    let sign = if at_least { "≥" } else { "" };
+    at.median_text(&RECEIVED, |rate| format!("{sign}{}", si(rate)))
+}
+
+fn spread(at: &At, metric: &Metric) -> String {
+    let estimate = at.cell().estimate(metric, at.results.seed);
+    or_unknown(estimate.and_then(|e| e.relative_half_width()), percent)
+}
+
+/// Percent that are near 100 keep a decimal, so that a small loss is seen.
+fn percent_of_100(value: f64) -> String {
+    match value {
+        v if (99.995..=100.005).contains(&v) => "100 %".into(),
+        v if v > 90.0 => format!("{v:.2} %"),
+        v => percent(v / 100.0),
+    }
+}
+
+fn to_traditional(at: &At) -> String {
+    if at.results.traditional() == Some(at.row) {
+        return "1".into();
+    }
+    let difference = at.ranking.place(at.row).and_then(|place| place.to_traditional);
+    match difference {
+        Some(Difference::Real(ratio)) => format!("{:.2}", ratio.median),
+        Some(Difference::Tie(ratio)) => format!("~{:.2}", ratio.median),
+        Some(Difference::TooFew(Some(ratio))) => format!("?{:.2}", ratio.median),
+        Some(Difference::TooFew(None)) | None => UNKNOWN.into(),
+    }
+}
+
+fn borrowed_latency(at: &At) -> String {
+    let Some(load) = at.latency_load else { return UNKNOWN.into() };
+    let cell = &at.results.cells[load][at.row];
+    let of = |metric| median(cell, metric, at.results.seed).map(microseconds);
+    match (of(&LATENCY_P50), of(&LATENCY_P99)) {
+        (Some(p50), Some(p99)) => format!("{p50}/{p99}"),
+        _ => UNKNOWN.into(),
+    }
+}
+
+fn limited_by(at: &At) -> String {
+    match at.results.status(at.load, at.row) {
+        Status::Unavailable => "unavailable".into(),
+        Status::Failed => "failed".into(),
+        Status::Ok if at.results.unranked(at.load, at.row).is_some() => "INVALID".into(),
+        Status::Ok => {
+            at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| v.limited_by.word().into())
+        }
+    }
+}
+
+fn batches(at: &At) -> String {
+    let of = |metric| at.median_text(metric, |v| format!("{v:.0}"));
+    let parts = [of(&BATCH_P10), of(&BATCH_P50), of(&BATCH_P90)];
+    if parts.iter().all(|part| part == UNKNOWN) { UNKNOWN.into() } else { parts.join("/") }
+}
+
+/// Drops at each place as percent of what was sent; `?` where a place cannot be seen.
+fn drops(at: &At) -> String {
+    let Some(ledger) = at.cell().ledger() else { return UNKNOWN.into() };
+    let Ledger { sent, dropped_device, dropped_cpu_queue, dropped_socket, .. } = ledger;
+    let share = |count: Option<u64>| match count {
+        None => "?".into(),
+        Some(0) => "0".into(),
+        Some(count) => {
+            let percent = count as f64 / (sent as f64).max(1.0) * 100.0;
+            if percent < 0.1 { "<0.1".into() } else { one_decimal_if_small(percent) }
+        }
+    };
+    let parts: [String; 3] =
+        [share(dropped_device), share(dropped_cpu_queue), share(dropped_socket)];
+    format!("{} %", parts.join("/"))
+}
+
+fn one_decimal_if_small(percent: f64) -> String {
+    if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+}

@@ -1,0 +1,164 @@
+//! A fixed experiment for the tests of the reports: no clock, no chance.
+
+use serde_json::{Map, Value};
+
+use crate::machine::Machine;
+use crate::plan::{Load, Rate, Role, Row, Schedule};
+use crate::results::{Calibration, Conformance, Results};
+use crate::sample::{Circumstances, Sample};
+use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport, SystemReport, Window};
+
+/// What one simulated row does.
+struct Shape {
+    spec: &'static str,
+    role: Role,
+    received_per_s: f64,
+    entries_per_1000: u64,
+    batch: u64,
+    latency_p50_ns: u64,
+}
+
+const SHAPES: [Shape; 5] = [
+    shape(
+        "port --provider uring --armed 5000 --take 1",
+        Role::Traditional,
+        0.77e6,
+        1000,
+        1,
+        98_600_000,
+    ),
+    shape("blocking", Role::Plain, 1.32e6, 1000, 1, 17_000),
+    shape("rio-event --provider uring", Role::Plain, 2.04e6, 16, 64, 18_000),
+    shape("rio-hybrid --provider uring --threads 1", Role::Plain, 2.05e6, 46, 58, 4_700),
+    shape("rio-hybrid --provider uring --threads 1", Role::Again(3), 2.05e6, 46, 58, 4_700),
+];
+
+const fn shape(
+    spec: &'static str,
+    role: Role,
+    received_per_s: f64,
+    entries_per_1000: u64,
+    batch: u64,
+    latency_p50_ns: u64,
+) -> Shape {
+    Shape { spec, role, received_per_s, entries_per_1000, batch, latency_p50_ns }
+}
+
+/// Common speed of each block: in the fourth the machine is slow.
+const BLOCKS: [f64; 5] = [1.0, 0.99, 1.01, 0.62, 1.0];
+
+fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
+    let second_name = matches!(shape.role, Role::Again(_));
+    let waver = if second_name && block.is_multiple_of(2) { 1.012 } else { 1.0 };
+    let rate = match paced {
+        true => 50_000.0,
+        false => shape.received_per_s * BLOCKS[block] * waver,
+    };
+    let sent = if paced { 30_000 } else { 1_400_000 };
+    let received = if paced { sent } else { (rate * 0.6) as u64 };
+    let latency = Latency {
+        n: received,
+        min: shape.latency_p50_ns / 2,
+        p50: shape.latency_p50_ns,
+        p90: shape.latency_p50_ns * 5 / 4,
+        p99: shape.latency_p50_ns * 3 / 2,
+        p999: shape.latency_p50_ns * 2,
+        max: shape.latency_p50_ns * 3,
+    };
+    let at = Circumstances {
+        block: block as u32,
+        core_to_core_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
+        paced,
+        calibrated_per_s: Some(2.4e6),
+        server_cores: 1,
+        generator_cores: 1,
+    };
+    let server = ServerReport {
+        design: shape.spec.split(' ').next().unwrap_or_default().into(),
+        settings: [("rcvbuf_bytes".to_owned(), "212992".to_owned())].into(),
+        end_signalled: true,
+        threads_started: 1,
+        threads_used: 1,
+        window: Window {
+            elapsed_ns: 500_000_000,
+            datagrams: (rate / 2.0) as u64,
+            cpu_ns: Some(if paced { 125_000_000 } else { 495_000_000 }),
+        },
+        counters: [
+            ("datagrams".to_owned(), received),
+            ("kernel_entries".to_owned(), received * shape.entries_per_1000 / 1000),
+        ]
+        .into(),
+        batches: Batches {
+            min: Some(1),
+            p10: Some(1),
+            p50: Some(shape.batch),
+            p90: Some(shape.batch * 2),
+            max: Some(shape.batch * 3),
+            mean: Some(shape.batch as f64),
+        },
+        audit: Audit { received, latency_ns: paced.then_some(latency), ..Audit::default() },
+        system: SystemReport {
+            context_switches: Some(received / 2000),
+            dropped_device: None,
+            dropped_cpu_queue: Some(0),
+            dropped_socket: Some(sent - received),
+            resident_bytes: Some(6 << 20),
+            ..SystemReport::default()
+        },
+        ..ServerReport::default()
+    };
+    let flood = FloodReport {
+        offered: sent,
+        sent,
+        elapsed_ns: 600_000_000,
+        cpu_ns: Some(598_000_000),
+        windows: paced.then_some(60),
+        windows_within: paced.then_some(60),
+        engine: Some("gso".into()),
+        ..FloodReport::default()
+    };
+    Sample::of(&at, &server, &flood)
+}
+
+/// The experiment.
+pub fn results() -> Results {
+    let parse = |shape: &Shape| {
+        Row::parse(shape.spec).expect("the fixture's rows are right").with_role(shape.role)
+    };
+    let mut rows: Vec<Row> = SHAPES.iter().map(parse).collect();
+    let mut unavailable = Row::parse("rio-event --provider xdp").expect("a row");
+    unavailable.unavailable =
+        Some("provider xdp cannot be used here: socket(AF_XDP): Operation not permitted (os error 1); run as root".into());
+    rows.push(unavailable);
+    rows.push(Row::parse("epoll").expect("a row"));
+    let base = Load::saturation(64);
+    let machine = Machine {
+        properties: Map::from_iter([
+            ("cpu_model".to_owned(), Value::from("Example CPU at 2.8 GHz")),
+            ("cores".to_owned(), Value::from(2)),
+            ("kernel".to_owned(), Value::from("Linux 6.18.0")),
+        ]),
+        warnings: vec!["the machine is virtual: its speed may change by itself".into()],
+    };
+    let command = ["weir", "compare", "udp"].map(str::to_owned).to_vec();
+    let loads = vec![base, base.at(Rate::PerSecond(50_000))];
+    let mut results = Results::new(command, machine, rows, loads);
+    results.seed = 42;
+    results.server_cores = vec![0];
+    results.generator_cores = vec![1];
+    results.calibrations = vec![Calibration { receive_offload: false, sent_per_s: 2.4e6 }];
+    results.schedules = vec![
+        Some(Schedule { rounds: 5, run_ms: 600, warmup_ms: 150 }),
+        Some(Schedule { rounds: 3, run_ms: 400, warmup_ms: 150 }),
+    ];
+    for (row, shape) in SHAPES.iter().enumerate() {
+        results.conformance[row] = Conformance::Passed;
+        results.cells[0][row].samples = (0..5).map(|block| sample(shape, block, false)).collect();
+        results.cells[1][row].samples = (0..3).map(|block| sample(shape, block, true)).collect();
+    }
+    results.cells[0][6]
+        .failed("the server ended with exit code 101 before it was ready: \"panicked\"".into());
+    results.count_only_alike();
+    results
+}

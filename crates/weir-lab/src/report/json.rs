@@ -1,0 +1,220 @@
+//! The report for a program: one valid document, whatever happened.
+//!
+//! There is no NaN in it: what is not known is null. All samples are kept.
+
+use serde_json::{Map, Value, json};
+
+use crate::plan::{Load, Rate, Role, Row};
+use crate::ranking::{Better, Ranking};
+use crate::report::published::PUBLISHED;
+use crate::report::sentences;
+use crate::results::{CONFIDENCE, Cell, Conformance, Results, Status};
+use crate::sample::{LATENCY_P99, METRICS, RECEIVED};
+use crate::stats::Estimate;
+use crate::stats::compare::Difference;
+
+/// Version of the document: it changes when a field changes its meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The whole document.
+pub fn document(results: &Results) -> Value {
+    let mut rows = vec![];
+    let mut loads = vec![];
+    for (index, load) in results.loads.iter().enumerate() {
+        let (metric, better) = match load.is_paced() {
+            true => (&LATENCY_P99, Better::Lower),
+            false => (&RECEIVED, Better::Higher),
+        };
+        let ranking = Ranking::of(results, index, metric, better);
+        let confidence = results.confidence(index, metric);
+        let said = match load.is_paced() {
+            true => sentences::of_latency(results, index, &ranking),
+            false => sentences::of_throughput(results, index, &ranking),
+        };
+        loads.push(json!({
+            "load": load_value(load),
+            "ranked_by": metric.name,
+            "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
+            "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
+            "unlike_pairs": ranking.unlike_pairs,
+            "confidence": {
+                "asked_half_width_percent": confidence.asked * 100.0,
+                "widest_half_width_percent": confidence.widest.map(|widest| widest * 100.0),
+                "reached": confidence.reached(),
+            },
+            "rounds": results.schedules[index].map(|schedule| schedule.rounds),
+            "run_ms": results.schedules[index].map(|schedule| schedule.run_ms),
+            "warmup_ms": results.schedules[index].map(|schedule| schedule.warmup_ms),
+            "summary": said,
+            "published": if load.is_paced() { Value::Null } else { published(results, &ranking) },
+        }));
+        for row in 0..results.rows.len() {
+            rows.push(row_value(results, index, row, &ranking));
+        }
+    }
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "command": results.command,
+        "machine": results.machine,
+        "seed": results.seed,
+        "confidence_percent": CONFIDENCE * 100.0,
+        "server_cores": results.server_cores,
+        "generator_cores": results.generator_cores,
+        "calibration": results.calibrations.iter().map(|c| json!({
+            "receive_offload": c.receive_offload,
+            "sent_per_s": c.sent_per_s,
+        })).collect::<Vec<_>>(),
+        "loads": loads,
+        "results": rows,
+        "warnings": results.warnings,
+        "interrupted": results.interrupted,
+        "error": results.error,
+    })
+}
+
+/// The document of a command that failed before there were results.
+pub fn failure(command: &[String], error: &str) -> Value {
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "machine": {},
+        "results": [],
+        "error": error,
+    })
+}
+
+fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) -> Value {
+    let row = &results.rows[index];
+    let cell = &results.cells[load][index];
+    let place = ranking.place(index);
+    let status = match results.status(load, index) {
+        Status::Ok => "ok",
+        Status::Unavailable => "unavailable",
+        Status::Failed => "failed",
+    };
+    json!({
+        "design": row.design,
+        "provider": row.provider,
+        "options": options(row),
+        "spec": row.spec(),
+        "role": match row.role {
+            Role::Plain => "plain",
+            Role::Traditional => "traditional",
+            Role::Again(_) => "again",
+        },
+        "load": load_value(&results.loads[load]),
+        "status": status,
+        "reason": results.unranked(load, index),
+        "conformance": match &results.conformance[index] {
+            Conformance::NotChecked => "not_checked",
+            Conformance::Passed => "passed",
+            Conformance::Failed(_) => "failed",
+        },
+        "rank": ranking.rank(index),
+        "tied_with_winner": place.map(|place| place.ties_with_winner()),
+        "ratio_to_traditional": place.and_then(|place| place.to_traditional).map(difference),
+        "limited_by": cell.verdict().map(|verdict| verdict.limited_by),
+        "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
+        "limit_reason": cell.verdict().map(|verdict| verdict.reason),
+        "ledger": cell.ledger().map(|ledger| {
+            let unexplained = ledger.unexplained();
+            json!({ "counts": ledger, "unexplained": unexplained })
+        }),
+        "settings": cell.samples.last().map(|sample| &sample.settings),
+        "metrics": metrics(cell, results.seed),
+        "runs": cell.samples,
+        "failed_runs": cell.failed_runs,
+        "failures": cell.failures,
+    })
+}
+
+fn options(row: &Row) -> Value {
+    let pairs = row.options.iter().map(|(name, value)| (name.clone(), json!(value)));
+    Value::Object(Map::from_iter(pairs))
+}
+
+fn load_value(load: &Load) -> Value {
+    json!({
+        "kind": if load.is_paced() { "paced" } else { "saturation" },
+        "offered_per_s": match load.rate {
+            Rate::PerSecond(rate) => Some(rate),
+            Rate::Saturation | Rate::OfMaximum(_) => None,
+        },
+        "share_of_maximum": match load.rate {
+            Rate::OfMaximum(share) => Some(share),
+            Rate::Saturation | Rate::PerSecond(_) => None,
+        },
+        "size_bytes": load.size_bytes,
+        "work": load.work,
+        "ports": load.ports,
+        "flows": load.flows,
+        "receive_offload": load.receive_offload,
+        "send_offload": load.send_offload,
+        "rcvbuf_bytes": load.rcvbuf_bytes,
+    })
+}
+
+/// Every metric with its samples; a dot in a metric's name makes an object.
+fn metrics(cell: &Cell, seed: u64) -> Value {
+    let mut all = Map::new();
+    for metric in METRICS {
+        let samples: Vec<Option<f64>> =
+            cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
+        let mut value = estimate(cell.estimate(metric, seed));
+        value.insert("samples".into(), json!(samples));
+        value.insert("unit".into(), json!(metric.unit));
+        match metric.name.split_once('.') {
+            Some((group, name)) => {
+                let group = all.entry(group).or_insert_with(|| json!({}));
+                if let Some(group) = group.as_object_mut() {
+                    group.insert(name.into(), Value::Object(value));
+                }
+            }
+            None => {
+                all.insert(metric.name.into(), Value::Object(value));
+            }
+        }
+    }
+    Value::Object(all)
+}
+
+fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
+    let interval = estimate.and_then(|estimate| estimate.interval);
+    Map::from_iter([
+        ("median".to_owned(), json!(estimate.map(|estimate| estimate.median))),
+        ("low".to_owned(), json!(interval.map(|interval| interval.low))),
+        ("high".to_owned(), json!(interval.map(|interval| interval.high))),
+    ])
+}
+
+fn difference(difference: Difference) -> Value {
+    let mut value = estimate(difference.ratio());
+    let verdict = match difference {
+        Difference::Real(_) => "real",
+        Difference::Tie(_) => "tie",
+        Difference::TooFew(_) => "too_few_pairs",
+    };
+    value.insert("verdict".into(), json!(verdict));
+    value.insert("pairs".into(), json!(difference.ratio().map(|ratio| ratio.samples)));
+    Value::Object(value)
+}
+
+fn published(results: &Results, ranking: &Ranking) -> Value {
+    let figures = PUBLISHED.iter().map(|figure| {
+        let measured = figure.measured(results, ranking);
+        json!({
+            "test": figure.test,
+            "received_per_s": figure.received_per_s,
+            "link_percent": figure.link_percent,
+            "ratio_to_traditional": figure.ratio(),
+            "measured_row": measured.map(|(row, _)| results.rows[row].spec()),
+            "measured_ratio_to_traditional":
+                measured.and_then(|(_, ratio)| ratio).map(|ratio| ratio.median),
+        })
+    });
+    Value::Array(figures.collect())
+}
+
+#[cfg(test)]
+#[path = "json_tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+use super::*;
+use crate::report::fixture;
+
+fn walk(value: &Value, path: &str, seen: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                walk(value, &format!("{path}.{key}"), seen);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| walk(item, path, seen)),
+        _ => seen.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn the_document_has_what_the_schema_says() {
+    let document = document(&fixture::results());
+    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["command"], json!(["weir", "compare", "udp"]));
+    let rows = document["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 14, "seven rows under two loads");
+    let hybrid = &rows[3];
+    assert_eq!((&hybrid["design"], &hybrid["provider"]), (&json!("rio-hybrid"), &json!("uring")));
+    assert_eq!(hybrid["options"], json!({"threads": "1"}));
+    assert_eq!(
+        hybrid["load"],
+        json!({
+            "kind": "saturation", "offered_per_s": null, "share_of_maximum": null, "size_bytes": 64,
+            "work": 0, "ports": 1, "flows": 1, "receive_offload": false, "send_offload": true,
+            "rcvbuf_bytes": null,
+        })
+    );
+    assert_eq!((&hybrid["status"], &hybrid["reason"]), (&json!("ok"), &Value::Null));
+    let received = &hybrid["metrics"]["received_per_s"];
+    assert_eq!(received["median"], 2.05e6);
+    assert_eq!(received["samples"].as_array().unwrap().len(), 5);
+    assert_eq!(received["unit"], "datagrams/s");
+    let paced = &rows[10];
+    assert_eq!(paced["metrics"]["latency_ns"]["p50"]["median"], 4700.0);
+    assert_eq!(paced["metrics"]["latency_ns"]["p99"]["unit"], "ns");
+    assert_eq!(paced["load"]["offered_per_s"], 50_000);
+}
+
+#[test]
+fn rows_that_did_not_run_say_why() {
+    let document = document(&fixture::results());
+    let rows = document["results"].as_array().unwrap();
+    assert_eq!(rows[5]["status"], "unavailable");
+    assert!(rows[5]["reason"].as_str().unwrap().contains("Operation not permitted"));
+    assert_eq!(rows[6]["status"], "failed");
+    assert!(rows[6]["reason"].as_str().unwrap().contains("exit code 101"));
+    assert_eq!(rows[6]["metrics"]["received_per_s"]["median"], Value::Null);
+    assert_eq!(rows[6]["rank"], Value::Null);
+}
+
+#[test]
+fn what_is_not_a_number_becomes_null_and_the_document_stays_valid() {
+    let mut results = fixture::results();
+    results.cells[0][3].samples[0].received_per_s = Some(f64::NAN);
+    results.cells[0][3].samples[1].cpu_ns_per_datagram = Some(f64::INFINITY);
+    let text = serde_json::to_string(&document(&results)).unwrap();
+    assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    let again: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(again["results"][3]["metrics"]["received_per_s"]["samples"][0], Value::Null);
+    assert_eq!(again["results"][3]["runs"][0]["received_per_s"], Value::Null);
+}
+
+#[test]
+fn a_failure_is_a_document_too() {
+    let document = failure(&["weir".into()], "nothing can run here");
+    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["results"], json!([]));
+    assert_eq!(document["error"], "nothing can run here");
+}
+
+#[test]
+fn the_fields_are_those_that_readers_rely_on() {
+    let mut seen = vec![];
+    walk(&document(&fixture::results()), "", &mut seen);
+    seen.sort();
+    seen.dedup();
+    for name in [
+        ".machine.cpu_model",
+        ".seed",
+        ".calibration.sent_per_s",
+        ".loads.noise_floor_percent",
+        ".loads.confidence.reached",
+        ".loads.published.measured_ratio_to_traditional",
+        ".results.ratio_to_traditional.verdict",
+        ".results.ledger.unexplained",
+        ".results.ledger.counts.dropped_socket",
+        ".results.metrics.batch_datagrams.p50.median",
+        ".results.runs.core_to_core_ns",
+        ".results.settings.rcvbuf_bytes",
+    ] {
+        assert!(seen.iter().any(|path| path == name), "{name} is missing of {seen:?}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Who wins, by how much, why, and whether the difference is real: in a few sentences.
+
+use crate::ranking::{Place, Ranking};
+use crate::report::number::{microseconds, per_1000, percent, si};
+use crate::results::Results;
+use crate::sample::{
+    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Metric,
+};
+use crate::stats::Estimate;
+use crate::stats::compare::Difference;
+use crate::verdict::Limit;
+
+/// A change of a figure by less than this factor explains nothing.
+const EXPLAINS: f64 = 1.15;
+
+/// Most tied rows that are named; further ones are counted.
+const MOST_NAMED: usize = 4;
+
+/// The sentences for a load whose figure is datagrams per second.
+pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
+    let Some(winner) = ranking.winner() else {
+        return vec!["No design delivered a figure that can be ranked.".into()];
+    };
+    let name = &results.rows[winner.row];
+    let traditional = results.traditional();
+    let mut said = vec![];
+    let rate = si(winner.median);
+    said.push(match (traditional, winner.to_traditional) {
+        (Some(t), _) if t == winner.row => {
+            format!("{name}, the traditional design, is the fastest with {rate} datagrams/s.")
+        }
+        (Some(t), Some(difference)) => format!(
+            "{name} is the fastest with {rate} datagrams/s: {}.",
+            against(&difference, &results.rows[t].to_string(), ranking.noise_floor)
+        ),
+        _ => format!("{name} is the fastest with {rate} datagrams/s."),
+    });
+    said.extend(why(results, load, winner.row, traditional));
+    said.extend(neighbours(results, ranking));
+    let verdict = results.cells[load][winner.row].verdict();
+    if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound) {
+        let what = match verdict.limited_by {
+            Limit::Generator => "the generator was the limit",
+            Limit::Link => "the link was the limit",
+            Limit::Memory => "memory was the limit",
+            _ => "nothing that can be seen was the limit",
+        };
+        said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
+    }
+    said
+}
+
+/// The sentences for a paced load, whose figure is the latency.
+pub fn of_latency(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
+    let Some(winner) = ranking.winner() else {
+        return vec!["No design delivered a latency that can be ranked.".into()];
+    };
+    let median = |metric: &Metric| {
+        let estimate = results.cells[load][winner.row].estimate(metric, results.seed);
+        estimate.map_or_else(|| "?".into(), |e| microseconds(e.median))
+    };
+    let mut said = vec![format!(
+        "{} has the lowest latency: p50 {} µs, p99 {} µs.",
+        results.rows[winner.row],
+        median(&LATENCY_P50),
+        median(&LATENCY_P99)
+    )];
+    said.extend(neighbours(results, ranking));
+    said
+}
+
+/// "1.62 times (1.55 to 1.70) X, a real difference (noise floor 2.1 %)".
+fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
+    let floor = floor.map_or_else(
+        || "an unknown noise floor".into(),
+        |floor| format!("a noise floor of {}", percent(floor)),
+    );
+    match difference {
+        Difference::Real(ratio) => format!(
+            "{} the traditional design ({other}), a real difference above {floor}",
+            times(ratio)
+        ),
+        Difference::Tie(ratio) => format!(
+            "{} the traditional design ({other}), which is a tie within {floor}",
+            times(ratio)
+        ),
+        Difference::TooFew(Some(ratio)) => format!(
+            "{} the traditional design ({other}), from too few rounds to call it real",
+            times(ratio)
+        ),
+        Difference::TooFew(None) => {
+            format!(
+                "not comparable with the traditional design ({other}), which no round measured beside it"
+            )
+        }
+    }
+}
+
+fn times(ratio: &Estimate) -> String {
+    let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
+    format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
+}
+
+/// What explains the winner's lead over the traditional design: the figures that differ.
+fn why(
+    results: &Results,
+    load: usize,
+    winner: usize,
+    traditional: Option<usize>,
+) -> Option<String> {
+    let traditional = traditional.filter(|t| *t != winner)?;
+    let both = |metric: &Metric| {
+        let of = |row: usize| results.cells[load][row].estimate(metric, results.seed);
+        Some((of(winner)?.median, of(traditional)?.median))
+    };
+    let differs = |(a, b): &(f64, f64)| {
+        let (low, high) = (a.min(*b), a.max(*b));
+        high > 0.0 && high >= low * EXPLAINS
+    };
+    let mut causes = vec![];
+    if let Some((ours, theirs)) = both(&CPU).filter(differs) {
+        causes.push(format!("{ours:.0} ns of CPU time per datagram instead of {theirs:.0}"));
+    }
+    if let Some((ours, theirs)) = both(&KERNEL_ENTRIES).filter(differs) {
+        causes.push(format!(
+            "{} kernel entries per 1000 datagrams instead of {}",
+            per_1000(ours),
+            per_1000(theirs)
+        ));
+    }
+    if let Some((ours, theirs)) = both(&CONTEXT_SWITCHES).filter(differs) {
+        causes.push(format!(
+            "{} context switches per 1000 datagrams instead of {}",
+            per_1000(ours),
+            per_1000(theirs)
+        ));
+    }
+    if let Some((ours, theirs)) = both(&BATCH_P50).filter(differs) {
+        causes.push(format!("{ours:.0} datagrams at a time (median) instead of {theirs:.0}"));
+    }
+    (!causes.is_empty()).then(|| format!("Why: it takes {}.", list(&causes)))
+}
+
+/// Which rows are tied with the winner, and which cannot be told for want of rounds.
+fn neighbours(results: &Results, ranking: &Ranking) -> Vec<String> {
+    let names = |of: fn(&Place) -> bool| -> Vec<String> {
+        ranking
+            .places
+            .iter()
+            .filter(|place| of(place))
+            .map(|place| results.rows[place.row].to_string())
+            .collect()
+    };
+    let mut said = vec![];
+    let tied = names(Place::ties_with_winner);
+    if !tied.is_empty() {
+        said.push(format!("Tied with it, within the noise: {}.", list(&shortened(tied))));
+    }
+    let unclear = names(Place::is_unclear);
+    if !unclear.is_empty() {
+        said.push(format!(
+            "Too few comparable rounds to say how it stands to: {}.",
+            list(&shortened(unclear))
+        ));
+    }
+    said
+}
+
+fn shortened(mut names: Vec<String>) -> Vec<String> {
+    let more = names.len().saturating_sub(MOST_NAMED);
+    if more > 0 {
+        names.truncate(MOST_NAMED);
+        names.push(format!("{more} more"));
+    }
+    names
+}
+
+/// "a", "a and b", "a, b and c".
+fn list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn lists_read_as_people_write_them() {
+        assert_eq!(list(&strings(&["a"])), "a");
+        assert_eq!(list(&strings(&["a", "b", "c"])), "a, b and c");
+        let many = shortened(strings(&["a", "b", "c", "d", "e", "f"]));
+        assert_eq!(list(&many), "a, b, c, d and 2 more");
+    }
+
+    #[test]
+    fn a_ratio_says_what_it_is_worth() {
+        let interval = Some(crate::stats::Interval { low: 1.5, high: 1.7 });
+        let ratio = Estimate { median: 1.6, interval, samples: 5 };
+        let text = against(&Difference::Real(ratio), "port", Some(0.021));
+        assert_eq!(
+            text,
+            "1.60 times (1.50 to 1.70) the traditional design (port), a real difference above a noise floor of 2.1 %"
+        );
+        assert!(against(&Difference::Tie(ratio), "port", Some(0.9)).contains("tie within"));
+        assert!(against(&Difference::TooFew(Some(ratio)), "port", None).contains("too few"));
+        assert!(against(&Difference::TooFew(None), "port", None).contains("not comparable"));
+    }
+}

@@ -1,0 +1,371 @@
+//! The report for a person: settings, one table a load, the sentences, the published
+//! figures and a legend, cut to the width of the terminal.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
+
+use crate::plan::Load;
+use crate::ranking::{Better, Ranking};
+use crate::report::columns::{At, Column, LATENCY, NAMES, THROUGHPUT};
+use crate::report::number::{or_unknown, percent, si};
+use crate::report::published::PUBLISHED;
+use crate::report::sentences;
+use crate::results::{Cell, Results, Status};
+use crate::sample::{LATENCY_P99, RECEIVED, Sample};
+use crate::stats::quantile;
+
+/// Narrower terminals are treated as this wide.
+const NARROWEST: usize = 60;
+
+/// The whole report, at most `width` characters wide where the figures allow it.
+pub fn report(results: &Results, width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = settings(results, width);
+    let mut said_of_rows = vec![];
+    let first_paced = results.loads.iter().position(Load::is_paced);
+    for (index, load) in results.loads.iter().enumerate() {
+        let untouched = |cell: &Cell| cell.samples.is_empty() && cell.failed_runs == 0;
+        if index > 0 && results.cells[index].iter().all(untouched) {
+            continue;
+        }
+        let (metric, better, columns) = match load.is_paced() {
+            true => (&LATENCY_P99, Better::Lower, LATENCY),
+            false => (&RECEIVED, Better::Higher, THROUGHPUT),
+        };
+        let ranking = Ranking::of(results, index, metric, better);
+        let _ = writeln!(text, "\n{load}{}\n", rounds(results, index));
+        let order = order(results, index, &ranking);
+        let at =
+            |row| At { results, ranking: &ranking, load: index, latency_load: first_paced, row };
+        for part in parts(columns, &order, &at, width) {
+            let _ = writeln!(text, "{}\n", part.trim_fmt());
+        }
+        let said = match load.is_paced() {
+            true => sentences::of_latency(results, index, &ranking),
+            false => sentences::of_throughput(results, index, &ranking),
+        };
+        paragraph(&mut text, &said.join(" "), width);
+        paragraph(&mut text, &noise(results, index, &ranking), width);
+        for sentence in left_out(results, index) {
+            if !said_of_rows.contains(&sentence) {
+                paragraph(&mut text, &sentence, width);
+                said_of_rows.push(sentence);
+            }
+        }
+        if !load.is_paced() {
+            text.push_str(&published(results, &ranking, width));
+        }
+    }
+    warnings(&mut text, results, width);
+    legend(&mut text, width);
+    text
+}
+
+/// What the experiment ran on and with.
+fn settings(results: &Results, width: usize) -> String {
+    let mut text = String::new();
+    let machine = &results.machine;
+    let property = |name| machine.text(name);
+    let known: Vec<String> = [
+        property("cpu_model"),
+        property("cores").map(|cores| format!("{cores} cores")),
+        property("kernel"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !known.is_empty() {
+        paragraph(&mut text, &format!("machine: {}", known.join(", ")), width);
+    }
+    let core_to_core: Vec<f64> = results
+        .cells
+        .iter()
+        .flatten()
+        .flat_map(|cell| &cell.samples)
+        .filter_map(|sample| sample.core_to_core_ns)
+        .collect();
+    if let (Some(low), Some(middle), Some(high)) =
+        (quantile(&core_to_core, 0.0), quantile(&core_to_core, 0.5), quantile(&core_to_core, 1.0))
+    {
+        let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
+        paragraph(&mut text, &line, width);
+    }
+    let cores = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    if !results.server_cores.is_empty() {
+        let line = format!(
+            "server on core {}, generator on core {}",
+            cores(&results.server_cores),
+            cores(&results.generator_cores)
+        );
+        paragraph(&mut text, &line, width);
+    }
+    if results.server_cores.len() == 1 {
+        paragraph(&mut text, "one core: the rows claim nothing about scaling", width);
+    }
+    for calibration in &results.calibrations {
+        let kind = if calibration.receive_offload { " with receive offload" } else { "" };
+        let line = format!(
+            "generator: at most {} datagrams/s into a socket that nobody reads{kind}",
+            si(calibration.sent_per_s)
+        );
+        paragraph(&mut text, &line, width);
+    }
+    let _ = writeln!(text, "seed: {}", results.seed);
+    text
+}
+
+fn rounds(results: &Results, load: usize) -> String {
+    match results.schedules[load] {
+        Some(schedule) => format!(
+            ": {} rounds of {} ms after {} ms of warm-up",
+            schedule.rounds, schedule.run_ms, schedule.warmup_ms
+        ),
+        None => String::new(),
+    }
+}
+
+/// Ranked rows first, best first, each followed by its second name; then the others.
+fn order(results: &Results, load: usize, ranking: &Ranking) -> Vec<usize> {
+    let mut order: Vec<usize> = vec![];
+    let again = results.again();
+    for place in &ranking.places {
+        order.push(place.row);
+        if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
+            order.push(second);
+        }
+    }
+    let mut rest: Vec<usize> = (0..results.rows.len()).filter(|row| !order.contains(row)).collect();
+    rest.sort_by_key(|row| results.status(load, *row) != Status::Ok);
+    order.extend(rest);
+    order
+}
+
+/// The table, in as many parts as the width asks for. Each part begins with the names.
+fn parts<'a>(
+    columns: &[Column],
+    order: &[usize],
+    at: &impl Fn(usize) -> At<'a>,
+    width: usize,
+) -> Vec<Table> {
+    let names = names_used(order, at);
+    let cost = |column: &Column| {
+        let widest = order.iter().map(|row| chars((column.text)(&at(*row)).as_str())).max();
+        let heading = column.heading.lines().map(chars).max();
+        widest.max(heading).unwrap_or(0) + 2
+    };
+    let names_width: usize = names.iter().map(|column| cost(column)).sum();
+    let mut groups: Vec<Vec<&Column>> = vec![vec![]];
+    let mut used = names_width;
+    for column in columns {
+        let needs = cost(column);
+        if used + needs > width && groups.last().is_some_and(|group| !group.is_empty()) {
+            groups.push(vec![]);
+            used = names_width;
+        }
+        used += needs;
+        if let Some(group) = groups.last_mut() {
+            group.push(column);
+        }
+    }
+    groups.iter().map(|group| part(&names, group, order, at, width)).collect()
+}
+
+/// A column of names that is empty for all rows is left out.
+fn names_used<'a>(order: &[usize], at: &impl Fn(usize) -> At<'a>) -> Vec<&'static Column> {
+    let any = |column: &&Column| order.iter().any(|row| (column.text)(&at(*row)) != "-");
+    NAMES.iter().filter(any).collect()
+}
+
+fn part<'a>(
+    names: &[&Column],
+    group: &[&Column],
+    order: &[usize],
+    at: &impl Fn(usize) -> At<'a>,
+    width: usize,
+) -> Table {
+    let columns: Vec<&&Column> = names.iter().chain(group).collect();
+    let field = |column: &Column, text: String| {
+        let alignment = if column.figure { CellAlignment::Right } else { CellAlignment::Left };
+        Field::new(text).set_alignment(alignment)
+    };
+    let mut table = table_of_width(width);
+    table.set_header(columns.iter().map(|column| field(column, column.heading.into())));
+    for row in order {
+        table.add_row(columns.iter().map(|column| field(column, (column.text)(&at(*row)))));
+    }
+    narrow(&mut table);
+    table
+}
+
+/// An empty table, at most that wide, with a line under its headings.
+fn table_of_width(width: usize) -> Table {
+    use comfy_table::TableComponent::*;
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width.min(usize::from(u16::MAX)) as u16);
+    // Between columns spaces are enough; one line parts the headings from the figures.
+    for component in [
+        VerticalLines,
+        HorizontalLines,
+        MiddleIntersections,
+        TopBorder,
+        TopBorderIntersections,
+        BottomBorder,
+        BottomBorderIntersections,
+    ] {
+        table.remove_style(component);
+    }
+    table.set_style(HeaderLines, '─').set_style(MiddleHeaderIntersections, '─');
+    table
+}
+
+/// Takes the space before each column away; the place of the line between two is enough.
+fn narrow(table: &mut Table) {
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 1));
+    });
+}
+
+fn chars(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn noise(results: &Results, load: usize, ranking: &Ranking) -> String {
+    let metric = if results.loads[load].is_paced() { &LATENCY_P99 } else { &RECEIVED };
+    let confidence = results.confidence(load, metric);
+    let mut text = match (ranking.noise_floor, results.again()) {
+        (Some(floor), Some((of, _))) => {
+            format!("Noise floor {} ({} under two names).", percent(floor), results.rows[of])
+        }
+        _ => "The noise floor is not known, so no difference is called real.".into(),
+    };
+    let _ = match confidence.widest {
+        Some(widest) if confidence.reached() => {
+            write!(text, " Every figure is known within ±{} (95 %).", percent(widest))
+        }
+        Some(widest) => write!(
+            text,
+            " The confidence asked for (±{}) was not reached: the widest is ±{}; --full or fewer \
+             designs give more rounds.",
+            percent(confidence.asked),
+            percent(widest)
+        ),
+        None => write!(text, " Too few rounds for intervals."),
+    };
+    let runs: Vec<&Sample> = results.cells[load].iter().flat_map(|cell| &cell.samples).collect();
+    let unlike = runs.iter().filter(|sample| !sample.counted).count();
+    if unlike > 0 {
+        let _ = write!(
+            text,
+            " {unlike} of {} runs fell into a time when the machine was another (core to core) and \
+             do not count.",
+            runs.len()
+        );
+    }
+    if ranking.unlike_pairs > 0 {
+        let _ = write!(
+            text,
+            " {} pairs were left out because the machine changed between their runs.",
+            ranking.unlike_pairs
+        );
+    }
+    text
+}
+
+fn left_out(results: &Results, load: usize) -> Vec<String> {
+    (0..results.rows.len())
+        .filter_map(|row| {
+            let reason = results.unranked(load, row)?;
+            Some(format!("Not ranked: {}: {reason}", results.rows[row]))
+        })
+        .collect()
+}
+
+fn published(results: &Results, ranking: &Ranking, width: usize) -> String {
+    if results.traditional().is_none() {
+        return String::new();
+    }
+    let mut table = table_of_width(width);
+    table.set_header([
+        "published (Holgate, 10 GbE, Windows)",
+        "datagrams/s",
+        "ratio",
+        "ratio here",
+        "of",
+    ]);
+    for figure in PUBLISHED {
+        let measured = figure.measured(results, ranking);
+        let ratio = measured.and_then(|(_, ratio)| ratio);
+        table.add_row([
+            figure.test.to_owned(),
+            si(figure.received_per_s),
+            format!("{:.2}", figure.ratio()),
+            or_unknown(ratio.map(|ratio| ratio.median), |ratio| format!("{ratio:.2}")),
+            measured
+                .map_or_else(|| "not measured".into(), |(row, _)| results.rows[row].to_string()),
+        ]);
+    }
+    for column in 1..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    narrow(&mut table);
+    format!("\n{}\n", table.trim_fmt())
+}
+
+fn warnings(text: &mut String, results: &Results, width: usize) {
+    let all = results.machine.warnings.iter().chain(&results.warnings);
+    for warning in all {
+        paragraph(text, &format!("warning: {warning}"), width);
+    }
+    if results.interrupted {
+        paragraph(text, "warning: ended before its plan was through; this is what there is", width);
+    }
+    if let Some(error) = &results.error {
+        paragraph(text, &format!("error: {error}"), width);
+    }
+}
+
+fn legend(text: &mut String, width: usize) {
+    text.push('\n');
+    for line in [
+        "received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \
+         its 95 % interval. of sent: over the whole run.",
+        "× trad.: pairs of one round against the traditional design; ~ a tie; ? too few pairs.",
+        "latency: one way, from the stamp in the datagram, evenly paced. batch: datagrams per \
+         dequeue. entries, switches: kernel entries and context switches per 1000 datagrams.",
+        "drops: percent of sent, at the device, at the queue of the CPU, at the socket; ? cannot \
+         be seen. INVALID: its data or its ledger is wrong, see below the table.",
+    ] {
+        paragraph(text, line, width);
+    }
+}
+
+/// Adds a paragraph, broken between words at the width.
+fn paragraph(text: &mut String, words: &str, width: usize) {
+    let mut used = 0;
+    for word in words.split_whitespace() {
+        let needs = chars(word);
+        if used > 0 && used + 1 + needs > width {
+            text.push('\n');
+            used = 0;
+        }
+        if used > 0 {
+            text.push(' ');
+            used += 1;
+        }
+        text.push_str(word);
+        used += needs;
+    }
+    if used > 0 {
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,0 +1,397 @@
+//! What an experiment found: every row under every load, with its samples.
+
+use crate::ledger::{Balance, Ledger};
+use crate::machine::Machine;
+use crate::plan::{Load, Role, Row, Schedule};
+use crate::sample::{Metric, RECEIVED, Sample};
+use crate::stats::compare::{Confidence, Reading, alike};
+use crate::stats::{Estimate, bootstrap, median};
+use crate::verdict::{Verdict, of_runs};
+
+/// Confidence of all intervals, as a share.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Whether a row did what every design must do, before it was timed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conformance {
+    /// Not looked at: the row cannot run here, or the experiment ended before.
+    NotChecked,
+    /// Every datagram arrived once and whole.
+    Passed,
+    /// It did not, and why.
+    Failed(String),
+}
+
+/// One row under one load.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cell {
+    /// Its successful runs, in the order of time.
+    pub samples: Vec<Sample>,
+    /// Why its other runs failed, each once.
+    pub failures: Vec<String>,
+    /// How many runs failed.
+    pub failed_runs: u32,
+}
+
+/// Most different reasons of failure that a cell keeps; further ones are only counted.
+const MOST_FAILURES_KEPT: usize = 8;
+
+impl Cell {
+    /// Notes a run that failed.
+    pub fn failed(&mut self, reason: String) {
+        self.failed_runs += 1;
+        if !self.failures.contains(&reason) && self.failures.len() < MOST_FAILURES_KEPT {
+            self.failures.push(reason);
+        }
+    }
+
+    /// The values of a metric, where known, of the samples that count.
+    pub fn values(&self, metric: &Metric) -> Vec<f64> {
+        let counted = self.samples.iter().filter(|sample| sample.counted);
+        counted.filter_map(|sample| (metric.of)(sample)).collect()
+    }
+
+    /// The values of a metric with their blocks.
+    pub fn readings(&self, metric: &Metric) -> Vec<Reading> {
+        self.samples.iter().filter_map(|sample| sample.reading(metric)).collect()
+    }
+
+    /// Median and interval of a metric.
+    pub fn estimate(&self, metric: &Metric, seed: u64) -> Option<Estimate> {
+        bootstrap::estimate(&self.values(metric), CONFIDENCE, seed)
+    }
+
+    /// All runs' counts added up.
+    pub fn ledger(&self) -> Option<Ledger> {
+        let (first, rest) = self.samples.split_first()?;
+        let mut sum = first.ledger.clone();
+        rest.iter().for_each(|sample| sum.add(&sample.ledger));
+        Some(sum)
+    }
+
+    /// What limited most of the runs.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let verdicts: Vec<Verdict> = self.samples.iter().map(|s| s.verdict.clone()).collect();
+        of_runs(&verdicts)
+    }
+}
+
+/// How a row under a load ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// At least one run succeeded.
+    Ok,
+    /// It cannot run on this machine.
+    Unavailable,
+    /// No run succeeded.
+    Failed,
+}
+
+/// What the generator can do at most: into sockets that nobody reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Calibration {
+    /// Whether the sink asked for receive offload, which changes the sender's work.
+    pub receive_offload: bool,
+    /// Datagrams per second sent.
+    pub sent_per_s: f64,
+}
+
+/// An experiment and what came out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Results {
+    /// The command as typed.
+    pub command: Vec<String>,
+    /// The machine it ran on.
+    pub machine: Machine,
+    /// Gives the same order and the same intervals again.
+    pub seed: u64,
+    /// Half-width of the intervals that was asked for, as a share of the median.
+    pub asked_half_width: f64,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// What is known of each row's conformance.
+    pub conformance: Vec<Conformance>,
+    /// The loads.
+    pub loads: Vec<Load>,
+    /// How often and how long each load was planned to run, once that is known.
+    pub schedules: Vec<Option<Schedule>>,
+    /// By load, then by row.
+    pub cells: Vec<Vec<Cell>>,
+    /// The cores of the server.
+    pub server_cores: Vec<usize>,
+    /// The cores of the generator.
+    pub generator_cores: Vec<usize>,
+    /// What the generator can do at most.
+    pub calibrations: Vec<Calibration>,
+    /// What a reader must know before trusting a figure.
+    pub warnings: Vec<String>,
+    /// True if it was ended before its plan was through.
+    pub interrupted: bool,
+    /// Why nothing more could be done, if so.
+    pub error: Option<String>,
+}
+
+impl Results {
+    /// Results without any run yet.
+    pub fn new(command: Vec<String>, machine: Machine, rows: Vec<Row>, loads: Vec<Load>) -> Self {
+        Self {
+            command,
+            machine,
+            seed: 0,
+            asked_half_width: 0.05,
+            conformance: vec![Conformance::NotChecked; rows.len()],
+            cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
+            schedules: vec![None; loads.len()],
+            rows,
+            loads,
+            server_cores: vec![],
+            generator_cores: vec![],
+            calibrations: vec![],
+            warnings: vec![],
+            interrupted: false,
+            error: None,
+        }
+    }
+
+    /// Takes out of the medians what was measured while the machine was another one: a
+    /// virtual machine may change its speed from one minute to the next, and its time from
+    /// core to core with it. What most runs of a load had is the measure. A row that would
+    /// keep too few samples for an interval keeps all.
+    pub fn count_only_alike(&mut self) {
+        for cells in &mut self.cells {
+            let times: Vec<f64> = cells
+                .iter()
+                .flat_map(|cell| &cell.samples)
+                .filter_map(|sample| sample.core_to_core_ns)
+                .collect();
+            let usual = median(&times);
+            for cell in cells {
+                let like = |sample: &Sample| alike(sample.core_to_core_ns, usual);
+                let enough =
+                    cell.samples.iter().filter(|s| like(s)).count() >= bootstrap::FEWEST_SAMPLES;
+                cell.samples.iter_mut().for_each(|s| s.counted = !enough || like(s));
+            }
+        }
+    }
+
+    /// How a row under a load ended.
+    pub fn status(&self, load: usize, row: usize) -> Status {
+        if self.rows[row].unavailable.is_some() {
+            Status::Unavailable
+        } else if self.cells[load][row].samples.is_empty() {
+            Status::Failed
+        } else {
+            Status::Ok
+        }
+    }
+
+    /// Why a row under a load has no rank; `None` if it has one.
+    pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
+        if let Some(reason) = &self.rows[row].unavailable {
+            return Some(reason.clone());
+        }
+        if let Conformance::Failed(reason) = &self.conformance[row] {
+            return Some(format!("failed the check before timing: {reason}"));
+        }
+        let cell = &self.cells[load][row];
+        if cell.samples.is_empty() {
+            return Some(match cell.failures.first() {
+                Some(reason) => reason.clone(),
+                None => "the experiment ended before its first run".into(),
+            });
+        }
+        if let Some(error) = cell.samples.iter().find_map(Sample::data_error) {
+            return Some(error);
+        }
+        match cell.ledger()?.balance() {
+            Balance::Balanced => None,
+            Balance::Unbalanced(sentence) => {
+                Some(format!("its ledger does not balance: {sentence}"))
+            }
+        }
+    }
+
+    /// The row that others are compared with, if it is among them.
+    pub fn traditional(&self) -> Option<usize> {
+        self.rows.iter().position(|row| row.role == Role::Traditional)
+    }
+
+    /// The row that runs under two names, and its second name.
+    pub fn again(&self) -> Option<(usize, usize)> {
+        self.rows.iter().enumerate().find_map(|(index, row)| match row.role {
+            Role::Again(of) => Some((of, index)),
+            _ => None,
+        })
+    }
+
+    /// What a row received per second at most: its median under the first load that
+    /// saturates.
+    pub fn maximum(&self, row: usize) -> Option<f64> {
+        let load = self.loads.iter().position(|load| !load.is_paced())?;
+        Some(self.cells[load][row].estimate(&RECEIVED, self.seed)?.median)
+    }
+
+    /// What the generator can do at most against a receiver of that kind.
+    pub fn calibrated_per_s(&self, receive_offload: bool) -> Option<f64> {
+        let of_that_kind = |c: &&Calibration| c.receive_offload == receive_offload;
+        self.calibrations.iter().find(of_that_kind).map(|c| c.sent_per_s)
+    }
+
+    /// How sure the figures of a load are, over all ranked rows.
+    pub fn confidence(&self, load: usize, metric: &Metric) -> Confidence {
+        let estimates: Vec<Estimate> = (0..self.rows.len())
+            .filter(|row| self.unranked(load, *row).is_none())
+            .filter_map(|row| self.cells[load][row].estimate(metric, self.seed))
+            .collect();
+        Confidence::of(&estimates, self.asked_half_width)
+    }
+
+    /// True if any run's data or ledger was wrong, which makes the experiment invalid in part.
+    pub fn has_invalid_runs(&self) -> bool {
+        let conformance_failed = |c: &Conformance| matches!(c, Conformance::Failed(_));
+        self.conformance.iter().any(conformance_failed)
+            || self.cells.iter().flatten().flat_map(|cell| &cell.samples).any(|sample| {
+                sample.data_error().is_some() || sample.ledger.balance() != Balance::Balanced
+            })
+    }
+
+    /// True if at least one run succeeded.
+    pub fn has_figures(&self) -> bool {
+        self.cells.iter().flatten().any(|cell| !cell.samples.is_empty())
+    }
+}
+
+/// Warns of settings that must be equal for figures to be compared, and are not.
+pub fn unequal_settings(results: &Results) -> Vec<String> {
+    const MUST_BE_EQUAL: [&str; 3] = ["rcvbuf_bytes", "receive_offload", "size_bytes"];
+    let mut warnings = vec![];
+    for name in MUST_BE_EQUAL {
+        let mut values: Vec<(&str, &Row)> = vec![];
+        for (row, cell) in results.rows.iter().zip(results.cells.iter().flatten()) {
+            let value = cell.samples.first().and_then(|sample| sample.settings.get(name));
+            if let Some(value) = value
+                && !values.iter().any(|(known, _)| known == value)
+            {
+                values.push((value, row));
+            }
+        }
+        if values.len() > 1 {
+            let list: Vec<String> =
+                values.iter().map(|(value, row)| format!("{value} ({row})")).collect();
+            warnings.push(format!("rows were made under different {name}: {}", list.join(", ")));
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::tests::{flood, server};
+    use crate::sample::{Circumstances, THREADS_USED};
+
+    fn results(designs: &[&str]) -> Results {
+        let rows = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
+        Results::new(vec![], Machine::default(), rows, vec![Load::saturation(64)])
+    }
+
+    fn sample(block: u32) -> Sample {
+        let at = Circumstances {
+            block,
+            server_cores: 1,
+            generator_cores: 1,
+            ..Circumstances::default()
+        };
+        Sample::of(&at, &server(), &flood())
+    }
+
+    #[test]
+    fn a_row_without_figures_says_why() {
+        let mut results = results(&["epoll", "port"]);
+        assert_eq!(results.status(0, 0), Status::Failed);
+        assert!(results.unranked(0, 0).unwrap().contains("before its first run"));
+        results.cells[0][0].failed("the server crashed".into());
+        assert_eq!(results.unranked(0, 0).unwrap(), "the server crashed");
+        results.rows[1].unavailable = Some("io_uring is forbidden".into());
+        assert_eq!(results.status(0, 1), Status::Unavailable);
+        assert_eq!(results.unranked(0, 1).unwrap(), "io_uring is forbidden");
+        assert!(!results.has_figures());
+    }
+
+    #[test]
+    fn only_whole_and_balanced_rows_are_ranked() {
+        let mut results = results(&["epoll"]);
+        results.cells[0][0].samples = vec![sample(0), sample(1)];
+        assert_eq!((results.unranked(0, 0), results.status(0, 0)), (None, Status::Ok));
+        assert!(!results.has_invalid_runs());
+
+        results.cells[0][0].samples[1].ledger.sent += 5000;
+        assert!(results.unranked(0, 0).unwrap().contains("ledger"));
+        assert!(results.has_invalid_runs());
+
+        results.cells[0][0].samples[1] = sample(1);
+        results.cells[0][0].samples[1].audit.corrupt = 1;
+        assert!(results.unranked(0, 0).unwrap().contains("1 damaged"));
+
+        results.cells[0][0].samples.truncate(1);
+        results.conformance[0] = Conformance::Failed("lost 3".into());
+        assert!(results.unranked(0, 0).unwrap().contains("lost 3"));
+        assert_eq!(results.status(0, 0), Status::Ok);
+    }
+
+    #[test]
+    fn reasons_of_failure_are_kept_once_and_bounded() {
+        let mut cell = Cell::default();
+        for n in 0..20 {
+            cell.failed(format!("reason {n}"));
+            cell.failed(format!("reason {n}"));
+        }
+        assert_eq!((cell.failures.len(), cell.failed_runs), (MOST_FAILURES_KEPT, 40));
+    }
+
+    #[test]
+    fn figures_of_a_cell() {
+        let mut cell = Cell::default();
+        assert_eq!((cell.ledger(), cell.verdict()), (None, None));
+        cell.samples = vec![sample(0), sample(1), sample(2)];
+        assert_eq!(cell.ledger().unwrap().sent, 1_800_000);
+        assert_eq!(cell.estimate(&THREADS_USED, 1).unwrap().median, 2.0);
+        assert_eq!(cell.readings(&RECEIVED)[2].block, 2);
+    }
+
+    #[test]
+    fn a_time_when_the_machine_was_another_does_not_count() {
+        let mut results = results(&["epoll", "port"]);
+        for (row, times) in [(0, [27.0, 28.0, 170.0, 30.0]), (1, [27.0, 170.0, 170.0, 29.0])] {
+            for (block, time) in times.into_iter().enumerate() {
+                let mut sample = sample(block as u32);
+                sample.core_to_core_ns = Some(time);
+                results.cells[0][row].samples.push(sample);
+            }
+        }
+        results.count_only_alike();
+        let counted = |row: usize| {
+            results.cells[0][row].samples.iter().map(|s| s.counted).collect::<Vec<_>>()
+        };
+        assert_eq!(counted(0), [true, true, false, true]);
+        assert_eq!(counted(1), [true; 4], "two samples would be too few");
+        assert_eq!(results.cells[0][0].values(&RECEIVED).len(), 3);
+    }
+
+    #[test]
+    fn different_buffers_are_warned_of() {
+        let mut results = results(&["epoll", "port"]);
+        for (row, bytes) in ["212992", "425984"].iter().enumerate() {
+            let mut sample = sample(0);
+            sample.settings.insert("rcvbuf_bytes".into(), (*bytes).into());
+            results.cells[0][row].samples.push(sample);
+        }
+        let warnings = unequal_settings(&results);
+        assert_eq!(
+            warnings,
+            ["rows were made under different rcvbuf_bytes: 212992 (epoll), 425984 (port)"]
+        );
+        results.cells[0].pop();
+        assert!(unequal_settings(&results).is_empty());
+    }
+}

@@ -1,0 +1,235 @@
+//! What limited a run, and what that makes of its figure.
+
+use serde::{Deserialize, Serialize};
+
+/// A share of a core, or of the generator's maximum, from which it counts as used up.
+pub const USED_UP: f64 = 0.95;
+
+/// A share of the datagrams sent that may be lost before the server counts as overwhelmed.
+const NO_LOSS: f64 = 0.001;
+
+/// A share of the datagrams offered that the system may refuse before memory counts as the
+/// limit.
+const REFUSED: f64 = 0.01;
+
+/// What limited a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The server could not take more.
+    Server,
+    /// The generator could not send more.
+    Generator,
+    /// The link was full.
+    Link,
+    /// The system had no memory or queue left for what was offered.
+    Memory,
+    /// Nothing: the paced load was offered and taken.
+    Load,
+    /// Nothing that can be seen: neither side was busy, and still no more came through.
+    Unknown,
+}
+
+impl Limit {
+    /// One word for a table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Generator => "generator",
+            Self::Link => "link",
+            Self::Memory => "memory",
+            Self::Load => "load",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What is known of a run when its verdict is given. Unknown values are `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Evidence {
+    /// True if the generator kept to a rate.
+    pub paced: bool,
+    /// Datagrams the generator wanted to send.
+    pub offered: u64,
+    /// Datagrams the system refused.
+    pub refused: u64,
+    /// Datagrams the generator skipped because their time had passed.
+    pub late_skipped: u64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams that reached the handler.
+    pub received: u64,
+    /// Share of its cores' time that the server used.
+    pub server_cpu: Option<f64>,
+    /// Share of its core's time that the generator used.
+    pub generator_cpu: Option<f64>,
+    /// Rate sent as a share of what the generator sends into a sink that drops.
+    pub of_calibrated_maximum: Option<f64>,
+    /// Wire bytes sent as a share of the link's speed, where there is a link.
+    pub link: Option<f64>,
+}
+
+/// What limited a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What it was.
+    pub limited_by: Limit,
+    /// True if the server could have taken more than was offered: its figure is "at least".
+    pub lower_bound: bool,
+    /// What the verdict rests on, in words.
+    pub reason: String,
+}
+
+/// Gives the verdict.
+///
+/// Loss decides first, because it needs no threshold of CPU time and holds for designs that
+/// poll: a server that lost datagrams was offered more than it took. Then what stopped the
+/// sender: memory, link, the generator itself.
+pub fn judge(evidence: &Evidence) -> Verdict {
+    let e = evidence;
+    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let lost = share(e.sent.saturating_sub(e.received), e.sent);
+    let used_up = |value: Option<f64>| value.filter(|value| *value >= USED_UP);
+    let verdict = |limited_by, lower_bound, reason| Verdict { limited_by, lower_bound, reason };
+
+    if e.sent == 0 {
+        return verdict(Limit::Unknown, true, "nothing was sent".into());
+    }
+    let refused = share(e.refused, e.offered);
+    if lost > NO_LOSS {
+        let reason = match used_up(e.server_cpu) {
+            Some(cpu) => {
+                format!("{:.1} % lost, server's cores {} busy", lost * 100.0, percent(cpu))
+            }
+            None => format!("{:.1} % lost", lost * 100.0),
+        };
+        return verdict(Limit::Server, false, reason);
+    }
+    if refused > REFUSED {
+        let reason = format!("the system refused {} of what was offered", percent(refused));
+        return verdict(Limit::Memory, true, reason);
+    }
+    if let Some(link) = used_up(e.link) {
+        return verdict(
+            Limit::Link,
+            true,
+            format!("the link carried {} of its speed", percent(link)),
+        );
+    }
+    if e.paced {
+        let late = share(e.late_skipped, e.offered + e.late_skipped);
+        return if late > REFUSED {
+            let reason = format!("the generator skipped {} as too late", percent(late));
+            verdict(Limit::Generator, true, reason)
+        } else {
+            verdict(Limit::Load, true, "all that was offered was taken".into())
+        };
+    }
+    if let Some(cpu) = used_up(e.server_cpu).filter(|_| used_up(e.generator_cpu).is_none()) {
+        return verdict(Limit::Server, false, format!("server's cores {} busy", percent(cpu)));
+    }
+    if let Some(of_maximum) = used_up(e.of_calibrated_maximum) {
+        let reason =
+            format!("the generator sent {} of its calibrated maximum", percent(of_maximum));
+        return verdict(Limit::Generator, true, reason);
+    }
+    if let Some(cpu) = used_up(e.generator_cpu) {
+        return verdict(Limit::Generator, true, format!("generator's core {} busy", percent(cpu)));
+    }
+    verdict(Limit::Unknown, true, "nothing was lost and neither side was busy".into())
+}
+
+/// The verdict of several runs: the one that most of them have, the first of them on a
+/// draw. `None` without runs. The figure is a lower bound if any of those says so.
+pub fn of_runs(verdicts: &[Verdict]) -> Option<Verdict> {
+    let count = |limit: Limit| verdicts.iter().filter(|v| v.limited_by == limit).count();
+    let most = verdicts.iter().map(|v| count(v.limited_by)).max()?;
+    let first = verdicts.iter().find(|v| count(v.limited_by) == most)?;
+    let lower_bound = verdicts.iter().any(|v| v.limited_by == first.limited_by && v.lower_bound);
+    Some(Verdict { lower_bound, ..first.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saturated() -> Evidence {
+        Evidence {
+            offered: 1_000_000,
+            sent: 1_000_000,
+            received: 1_000_000,
+            server_cpu: Some(0.5),
+            generator_cpu: Some(0.99),
+            of_calibrated_maximum: Some(0.8),
+            ..Evidence::default()
+        }
+    }
+
+    fn limit(evidence: &Evidence) -> (Limit, bool) {
+        let verdict = judge(evidence);
+        assert!(!verdict.reason.is_empty());
+        (verdict.limited_by, verdict.lower_bound)
+    }
+
+    #[test]
+    fn a_server_that_loses_was_overwhelmed_whatever_its_cpu_time() {
+        let lossy = Evidence { received: 900_000, ..saturated() };
+        assert_eq!(limit(&lossy), (Limit::Server, false));
+        assert_eq!(judge(&lossy).reason, "10.0 % lost");
+        let polling = Evidence { server_cpu: Some(1.0), ..lossy };
+        assert_eq!(judge(&polling).reason, "10.0 % lost, server's cores 100 % busy");
+    }
+
+    #[test]
+    fn a_server_that_polls_and_loses_nothing_is_not_the_limit() {
+        let polling = Evidence { server_cpu: Some(1.0), ..saturated() };
+        assert_eq!(limit(&polling), (Limit::Generator, true));
+    }
+
+    #[test]
+    fn a_busy_server_before_an_idle_generator_is_the_limit() {
+        let busy = Evidence { server_cpu: Some(0.97), generator_cpu: Some(0.6), ..saturated() };
+        assert_eq!(limit(&busy), (Limit::Server, false));
+    }
+
+    #[test]
+    fn a_generator_at_its_maximum_makes_a_lower_bound() {
+        assert_eq!(limit(&saturated()), (Limit::Generator, true));
+        let at_maximum =
+            Evidence { generator_cpu: None, of_calibrated_maximum: Some(0.98), ..saturated() };
+        assert_eq!(limit(&at_maximum), (Limit::Generator, true));
+    }
+
+    #[test]
+    fn memory_and_link_stop_the_sender() {
+        let refused = Evidence { offered: 1_100_000, refused: 100_000, ..saturated() };
+        assert_eq!(limit(&refused), (Limit::Memory, true));
+        let link = Evidence { link: Some(0.96), ..saturated() };
+        assert_eq!(limit(&link), (Limit::Link, true));
+    }
+
+    #[test]
+    fn a_paced_load_that_was_taken_limits_nothing() {
+        let paced = Evidence { paced: true, generator_cpu: Some(1.0), ..saturated() };
+        assert_eq!(limit(&paced), (Limit::Load, true));
+        assert_eq!(limit(&Evidence { late_skipped: 50_000, ..paced }), (Limit::Generator, true));
+        assert_eq!(limit(&Evidence { received: 500_000, ..paced }), (Limit::Server, false));
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_guessed() {
+        let idle =
+            Evidence { generator_cpu: Some(0.3), of_calibrated_maximum: None, ..saturated() };
+        assert_eq!(limit(&idle), (Limit::Unknown, true));
+        assert_eq!(limit(&Evidence::default()), (Limit::Unknown, true));
+    }
+
+    #[test]
+    fn the_verdict_of_most_runs_counts() {
+        let of = |limited_by, lower_bound| Verdict { limited_by, lower_bound, reason: "r".into() };
+        let runs = [of(Limit::Load, true), of(Limit::Server, false), of(Limit::Server, false)];
+        assert_eq!(of_runs(&runs), Some(of(Limit::Server, false)));
+        assert_eq!(of_runs(&[]), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! What the laboratory and its two children say to each other: JSON documents, one a line.
+//!
+//! `weir serve udp --json` prints a [`Ready`] line, and a [`ServerReport`] at its end;
+//! `weir flood --json` prints one [`FloodReport`]. A child that fails prints a [`Failure`]
+//! instead. Unknown fields are ignored and missing ones are unknown, so that a document
+//! written by hand or by another build is still read as far as it goes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// First line of a server: it listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyLine {
+    /// Where and how.
+    pub ready: Ready,
+}
+
+/// Where a server listens and with which settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Its UDP addresses; never empty.
+    pub addresses: Vec<SocketAddr>,
+    /// Its control channel, if it has one.
+    #[serde(default)]
+    pub control: Option<SocketAddr>,
+    /// The settings obtained, by name.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+}
+
+/// The line of a child that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureLine {
+    /// What happened.
+    pub error: Failure,
+}
+
+/// Why a child failed: an object, or the message alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "FailureText")]
+pub struct Failure {
+    /// True if this machine cannot run what was asked for, whoever asks.
+    pub unavailable: bool,
+    /// What to tell the user.
+    pub message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FailureText {
+    Message(String),
+    Detailed {
+        #[serde(default)]
+        unavailable: bool,
+        message: String,
+    },
+}
+
+impl From<FailureText> for Failure {
+    fn from(text: FailureText) -> Self {
+        match text {
+            FailureText::Message(message) => Self { unavailable: false, message },
+            FailureText::Detailed { unavailable, message } => Self { unavailable, message },
+        }
+    }
+}
+
+/// Last line of a server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerReport {
+    /// The design's name.
+    pub design: String,
+    /// The settings obtained, by name.
+    pub settings: BTreeMap<String, String>,
+    /// Whether the generator signalled the end of the run; if not, quiet ended it.
+    pub end_signalled: bool,
+    /// Threads started.
+    pub threads_started: u32,
+    /// Threads that handled any datagram.
+    pub threads_used: u32,
+    /// The part of the run that is measured.
+    pub window: Window,
+    /// The counters of all threads over the whole run, by name.
+    pub counters: BTreeMap<String, u64>,
+    /// The batches of all threads over the whole run.
+    pub batches: Batches,
+    /// Thread by thread.
+    pub threads: Vec<ThreadReport>,
+    /// What the receiver found in the datagrams.
+    pub audit: Audit,
+    /// What the operating system counted over the whole run.
+    pub system: SystemReport,
+}
+
+/// The measured part of a run: after the warm-up, while datagrams still came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Window {
+    /// Its length in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Datagrams handed to the handler in it.
+    pub datagrams: u64,
+    /// CPU time of the server's process in it in nanoseconds, if known.
+    pub cpu_ns: Option<u64>,
+}
+
+/// Datagrams per dequeue that was not empty.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Batches {
+    /// The smallest; `None` if there was none.
+    pub min: Option<u64>,
+    /// A tenth were at most this.
+    pub p10: Option<u64>,
+    /// Half were at most this.
+    pub p50: Option<u64>,
+    /// Nine tenths were at most this.
+    pub p90: Option<u64>,
+    /// The largest.
+    pub max: Option<u64>,
+    /// Their mean.
+    pub mean: Option<f64>,
+}
+
+/// What one thread did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadReport {
+    /// Calls that asked for received datagrams.
+    pub dequeues: u64,
+    /// Notifications asked for.
+    pub notifies: u64,
+    /// Datagrams handled.
+    pub datagrams: u64,
+    /// Datagrams per dequeue that was not empty.
+    pub batches: Batches,
+}
+
+/// What a receiver found in the datagrams of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Audit {
+    /// Datagrams of this run, whatever their state.
+    pub received: u64,
+    /// Datagrams that belong to no run or to another.
+    pub strangers: u64,
+    /// Datagrams whose header or body was damaged.
+    pub corrupt: u64,
+    /// Datagrams of another size than the run's.
+    pub wrong_size: u64,
+    /// Datagrams that arrived more than once.
+    pub duplicates: u64,
+    /// Datagrams that arrived after a later one.
+    pub reordered: u64,
+    /// One-way latency, if the two ends share a clock and any was taken.
+    pub latency_ns: Option<Latency>,
+}
+
+/// One-way latency in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// Datagrams it was taken of.
+    pub n: u64,
+    /// The smallest.
+    pub min: u64,
+    /// Half were at most this.
+    pub p50: u64,
+    /// 90 % were at most this.
+    pub p90: u64,
+    /// 99 % were at most this.
+    pub p99: u64,
+    /// 99.9 % were at most this.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+}
+
+/// What the operating system counted. Unknown values are `None`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SystemReport {
+    /// Context switches of the process.
+    pub context_switches: Option<u64>,
+    /// Interrupts of all cores.
+    pub interrupts: Option<u64>,
+    /// Datagrams dropped by the network device.
+    pub dropped_device: Option<u64>,
+    /// Datagrams dropped at the queue of a CPU.
+    pub dropped_cpu_queue: Option<u64>,
+    /// Datagrams dropped at the server's sockets.
+    pub dropped_socket: Option<u64>,
+    /// Memory of the process in bytes, at its largest.
+    pub resident_bytes: Option<u64>,
+    /// Memory of the kernel for sockets in bytes.
+    pub kernel_bytes: Option<u64>,
+    /// Cores the process may run on.
+    pub cores: Vec<usize>,
+}
+
+/// The document of a generator.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FloodReport {
+    /// Datagrams it wanted to send.
+    pub offered: u64,
+    /// Datagrams the system took.
+    pub sent: u64,
+    /// Datagrams the system refused.
+    pub refused: u64,
+    /// Datagrams skipped because their time had passed.
+    pub late_skipped: u64,
+    /// From the first to the last in nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time of the generator in nanoseconds, if known.
+    pub cpu_ns: Option<u64>,
+    /// Datagrams of one call.
+    pub quantum: Option<u64>,
+    /// Windows of 10 ms of a paced run.
+    pub windows: Option<u64>,
+    /// Those in which the pace was kept.
+    pub windows_within: Option<u64>,
+    /// The engine used.
+    pub engine: Option<String>,
+    /// What went wrong, if anything did; the counts are right all the same.
+    pub failure: Option<String>,
+    /// The receiver's report, if the control channel delivered one.
+    pub report: Option<serde_json::Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_may_be_an_object_or_a_text() {
+        let read = |text: &str| serde_json::from_str::<FailureLine>(text).map(|line| line.error);
+        let text = read(r#"{"error":"no"}"#).unwrap();
+        assert_eq!(text, Failure { unavailable: false, message: "no".into() });
+        let object = read(r#"{"error":{"message":"no","unavailable":true}}"#).unwrap();
+        assert!(object.unavailable);
+        assert!(read(r#"{"error":null,"sent":1}"#).is_err(), "null is no failure");
+        assert!(read(r#"{"sent":1}"#).is_err());
+    }
+}
