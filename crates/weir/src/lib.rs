@@ -8,11 +8,6 @@ pub mod machine;
 pub mod memory;
 pub mod options;
 pub mod port;
-pub mod readiness;
-pub mod rio;
-pub mod socket;
-mod sync;
-pub mod udp;
-pub mod wake;
-
-pub use error::{Error, Unavailable};
+#[cfg(target_os = "linux")]
+#[allow(dead_code, unused_imports)] // until both providers that share it are there
+mod ring;
