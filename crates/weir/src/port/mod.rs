@@ -46,6 +46,8 @@
 //! [`rio::turn`](crate::rio::turn), which wakes one thread where a port over a queue wakes two.
 
 pub mod limit;
+#[cfg(target_os = "linux")]
+pub mod uring;
 
 use crate::{
     Error, Unavailable,

@@ -18,7 +18,7 @@ mod setup;
 mod token;
 
 pub(crate) use alarm::Alarm;
-pub(crate) use halves::{Attention, Completions, Submissions};
+pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
 pub(crate) use setup::{Use, Wanted, set_up};
 pub(crate) use token::{Slots, Token};
 

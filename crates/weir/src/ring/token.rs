@@ -103,6 +103,13 @@ impl<V> Slots<V> {
         if slot.generation == token.generation() { slot.value.as_ref() } else { None }
     }
 
+    /// The request of a token, to be changed, unless it is over.
+    #[inline]
+    pub fn get_mut(&mut self, token: Token) -> Option<&mut V> {
+        self.get(token)?;
+        self.slots[token.slot()].value.as_mut()
+    }
+
     /// Ends a request. From now on its token is stale.
     #[inline]
     pub fn remove(&mut self, token: Token) -> Option<V> {
