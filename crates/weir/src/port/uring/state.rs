@@ -280,7 +280,7 @@ impl State {
                     let Some(send) = self.sends.remove(token) else { continue };
                     let outcome = if send.stage == Stage::Started {
                         self.started -= 1;
-                        outcome_of(result, |len| Outcome::Sent(len))
+                        outcome_of(result, Outcome::Sent)
                     } else {
                         Outcome::Returned
                     };
