@@ -13,7 +13,7 @@
 //! same, so it is also the one that arms.
 //!
 //! How it fails: every receive that is armed on a socket is woken by every datagram, and all but
-//! one arm themselves again. So only a few are armed ([`Uring::armed`]) and the others wait in a
+//! one arm themselves again. So only a few are armed ([`Shape::armed`]) and the others wait in a
 //! list; thousands armed, as Windows likes them, cost most when little arrives. Receives armed by
 //! a thread that exits come back as returned when the next datagram comes: threads park until the
 //! port is closed.
@@ -32,8 +32,8 @@ mod state;
 mod tests;
 
 use super::{
-    Cancelled, Completion, Key, Needs, Packet, Port, Provider, Refused, SocketId, Stopped, Taken,
-    Token, Worker,
+    Cancelled, Completion, Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped,
+    Taken, Token, Worker,
     limit::{Lead, Limit, Seat},
 };
 use crate::{
@@ -43,6 +43,7 @@ use crate::{
     ring::{self, Entered, Ring, Wanted},
     rio::Peer,
     socket::DatagramSocket,
+    wake::Waker,
 };
 use state::{Filled, State};
 use std::{
@@ -53,30 +54,15 @@ use std::{
 };
 
 /// The provider, with what can be chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Uring {
-    /// Most receives armed on one socket; the others wait in a list.
-    pub armed: u32,
-    /// A take that finds completions ready enters the kernel only when so many operations wait
-    /// to be submitted. With 1 every operation is submitted by an entry of its own.
-    pub submit_after: u32,
-}
-
-impl Default for Uring {
-    fn default() -> Self {
-        Self { armed: 64, submit_after: 16 }
-    }
+    /// How much the kernel is given at a time.
+    pub shape: Shape,
 }
 
 impl Uring {
-    /// The shape of the original: so many receives armed as are posted, and one entry into the
-    /// kernel for each that is posted again.
-    pub fn original(armed: u32) -> Self {
-        Self { armed, submit_after: 1 }
-    }
-
     fn wanted(&self, needs: &Needs) -> Wanted {
-        let armed = self.armed.min(needs.receives).saturating_mul(needs.sockets);
+        let armed = self.shape.armed.min(needs.receives).saturating_mul(needs.sockets);
         let outstanding =
             armed.saturating_add(needs.sends).saturating_add(needs.packets).saturating_add(1);
         Wanted {
@@ -105,7 +91,7 @@ impl Provider for Uring {
             name: name.into(),
             problem: problem.into(),
         };
-        if self.armed == 0 || self.submit_after == 0 {
+        if self.shape.armed == 0 || self.shape.submit_after == 0 {
             return Err(option("armed", "0 is not allowed; at least one receive must be armed"));
         }
         if needs.threads == 0 {
@@ -114,32 +100,51 @@ impl Provider for Uring {
         let (io, flags) = ring::set_up(NAME, &self.wanted(needs))?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
-        let concurrency = super::concurrency(needs.concurrency);
-        Ok(UringPort {
-            state: Mutex::new(Some(State::new(submissions, completions, needs, self.armed))),
+        let concurrency = concurrency(needs.concurrency);
+        let inner = Arc::new(Inner {
+            state: Mutex::new(Some(State::new(submissions, completions, needs, self.shape.armed))),
             limit: Limit::new(concurrency, needs.threads as usize),
-            concurrency,
             ring,
-            provider: *self,
+            submit_after: self.shape.submit_after,
+        });
+        Ok(UringPort {
+            inner,
+            concurrency,
+            armed: self.shape.armed.min(needs.receives),
             needs: *needs,
         })
     }
 }
 
+/// How many threads may run at a time: what was asked for, or the cores this process may use, as
+/// on Windows.
+fn concurrency(asked: u32) -> u32 {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        some => some,
+    }
+}
+
 /// A completion port on a ring that all threads share.
 pub struct UringPort {
+    /// Shared with those who may close the port.
+    inner: Arc<Inner>,
+    concurrency: u32,
+    armed: u32,
+    needs: Needs,
+}
+
+struct Inner {
     ring: Arc<Ring>,
     /// There until the port goes.
     state: Mutex<Option<State>>,
     limit: Limit,
-    concurrency: u32,
-    provider: Uring,
-    needs: Needs,
+    submit_after: u32,
 }
 
 /// A thread's place at a [`UringPort`].
 pub struct UringWorker<'a> {
-    port: &'a UringPort,
+    port: &'a Inner,
     seat: Seat<'a>,
     /// It stays on its thread: there it runs or not.
     stays: PhantomData<*const ()>,
@@ -149,7 +154,7 @@ impl Port for UringPort {
     type Worker<'a> = UringWorker<'a>;
 
     fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error> {
-        self.with(|state| {
+        self.inner.with(|state| {
             if state.sockets.len() == self.needs.sockets as usize {
                 let problem =
                     format!("the port was opened for {}; open it for more", self.needs.sockets);
@@ -160,58 +165,59 @@ impl Port for UringPort {
     }
 
     fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)> {
-        self.with(|state| {
+        let pending = self.inner.with(|state| {
             if state.closed {
                 return Err((packet, Refused::Closed));
             }
-            state.post(packet, counters).map_err(|packet| (packet, Refused::Full))
+            state.post(packet, counters).map_err(|packet| (packet, Refused::Full))?;
+            Ok(state.submissions.pending())
         })?;
         // The packet lies in the submission queue; should this entry fail, the next submits it,
         // or fails as well and says so.
-        let pending = self.with(|state| state.submissions.pending());
-        if pending > 0 {
-            counters.kernel_entries.one();
-            let _ = self.ring.enter(pending, 0, None, false);
-        }
+        counters.kernel_entries.one();
+        let _ = self.inner.ring.enter(pending, 0, None, false);
         Ok(())
     }
 
     fn worker(&self) -> Result<UringWorker<'_>, Error> {
-        let seat = self.limit.join().ok_or_else(|| Error::Option {
+        let seat = self.inner.limit.join().ok_or_else(|| Error::Option {
             name: "threads".into(),
             problem: format!("the port was opened for {}; open it for more", self.needs.threads),
         })?;
-        Ok(UringWorker { port: self, seat, stays: PhantomData })
+        Ok(UringWorker { port: &self.inner, seat, stays: PhantomData })
     }
 
     fn close(&self) {
-        self.with(|state| state.closed = true);
-        self.limit.close();
-        self.with(|state| state.wake(&Counters::default()));
+        self.inner.close();
+    }
+
+    fn closer(&self) -> Waker {
+        let inner = Arc::clone(&self.inner);
+        Waker::new(move || inner.close())
     }
 
     fn stop(self, by: Instant) -> Stopped {
-        self.close();
-        let drained = self.drain(by);
-        let state = self.lock().take().expect("taken only here and in drop");
+        self.inner.close();
+        let drained = self.inner.drain(by);
+        let state = self.inner.lock().take().expect("taken only here and in drop");
         let (returned, missing) = state.give_up();
         Stopped { returned: drained + returned, missing }
     }
 
     fn granted(&self) -> Vec<(&'static str, String)> {
-        let (submissions, completions) = self.ring.sizes();
+        let (submissions, completions) = self.inner.ring.sizes();
         vec![
-            ("ring-flags", self.ring.flags()),
+            ("ring-flags", self.inner.ring.flags()),
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
-            ("armed", self.provider.armed.min(self.needs.receives).to_string()),
-            ("submit-after", self.provider.submit_after.to_string()),
+            ("armed", self.armed.to_string()),
+            ("submit-after", self.inner.submit_after.to_string()),
             ("concurrency", self.concurrency.to_string()),
         ]
     }
 }
 
-impl UringPort {
+impl Inner {
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
         // A panic under the lock is a broken invariant of this file; what the kernel holds is
         // still accounted for, so it must be reached.
@@ -221,6 +227,17 @@ impl UringPort {
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         f(self.lock().as_mut().expect("there until the port goes"))
+    }
+
+    /// Also after the port has gone: then it is closed already.
+    fn close(&self) {
+        if let Some(state) = self.lock().as_mut() {
+            state.closed = true;
+        }
+        self.limit.close();
+        if let Some(state) = self.lock().as_mut() {
+            state.wake(&Counters::default());
+        }
     }
 
     /// What the leader does: fills, enters, takes. `None`: closed.
@@ -239,7 +256,7 @@ impl UringPort {
                 let filled = state.fill();
                 let pending = state.submissions.pending();
                 // What lies ready needs no entry, unless a batch waits to be submitted.
-                if pending < self.provider.submit_after {
+                if pending < self.submit_after {
                     let taken = state.reap(out);
                     if taken > 0 {
                         return Next::Taken(taken);
@@ -343,7 +360,7 @@ enum Next {
 impl Drop for UringPort {
     fn drop(&mut self) {
         // Without a stop: what the kernel holds is leaked and counted.
-        if let Some(state) = self.lock().take() {
+        if let Some(state) = self.inner.lock().take() {
             state.give_up();
         }
     }

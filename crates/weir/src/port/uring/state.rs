@@ -280,7 +280,7 @@ impl State {
                     let Some(send) = self.sends.remove(token) else { continue };
                     let outcome = if send.stage == Stage::Started {
                         self.started -= 1;
-                        outcome_of(result, Outcome::Sent)
+                        outcome_of(result, Outcome::Sent, Outcome::NotSent)
                     } else {
                         Outcome::Returned
                     };
@@ -402,7 +402,7 @@ fn operation(
 
 #[inline]
 fn received(headers: &Headers, token: ring::Token, result: i32) -> Outcome {
-    outcome_of(result, |len| {
+    let done = |len| {
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
         match unsafe { headers.arrival(token.slot(), len) } {
             Some(arrival) => Outcome::Received(arrival),
@@ -411,16 +411,21 @@ fn received(headers: &Headers, token: ring::Token, result: i32) -> Outcome {
                 "receiving was ended on this socket",
             )),
         }
-    })
+    };
+    outcome_of(result, done, Outcome::Failed)
 }
 
 /// What a completion's result means.
 #[inline]
-fn outcome_of(result: i32, done: impl FnOnce(usize) -> Outcome) -> Outcome {
+fn outcome_of(
+    result: i32,
+    done: impl FnOnce(usize) -> Outcome,
+    failed: impl FnOnce(io::Error) -> Outcome,
+) -> Outcome {
     match -result {
         ..=0 => done(result as usize),
         // Also what the kernel answers for operations of a thread that has exited.
         libc::ECANCELED | libc::EINTR | libc::EAGAIN => Outcome::Returned,
-        errno => Outcome::Failed(io::Error::from_raw_os_error(errno)),
+        errno => failed(io::Error::from_raw_os_error(errno)),
     }
 }

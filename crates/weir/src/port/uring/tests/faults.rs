@@ -18,7 +18,7 @@ const NOTHING: ring::Token = ring::Token::bare(9);
 #[test]
 fn a_cancelled_receive_comes_back_once() {
     // The first is armed; the others wait in the list.
-    let bench = bench(Uring { armed: 1, submit_after: 1 }, needs());
+    let bench = bench(uring(1, 1), needs());
     let counters = Counters::default();
     let mut worker = bench.port.worker().unwrap();
     let tokens = bench.post(&mut worker, 3);
@@ -85,14 +85,14 @@ fn a_token_out_of_date_names_nothing() {
 #[test]
 fn a_cancel_is_not_lost_in_a_full_submission_queue() {
     let needs = Needs { receives: 4000, packets: 1, ..needs() };
-    let bench = bench(Uring { armed: 3000, submit_after: 1 }, needs);
+    let bench = bench(uring(3000, 1), needs);
     let counters = Counters::default();
     let mut worker = bench.port.worker().unwrap();
     let tokens = bench.post(&mut worker, 1);
     worker.commit(&counters).unwrap();
     bench.post(&mut worker, 3999);
     // Fill the queue without submitting: what else is to start finds it full.
-    bench.port.with(|state| {
+    bench.port.inner.with(|state| {
         while state.push_no_op(NOTHING).is_ok() {}
         assert_eq!(state.fill(), Filled::Crowded);
     });
@@ -149,7 +149,7 @@ fn closing_refuses_and_wakes_everybody() {
 
 #[test]
 fn stopping_under_load_gives_every_slice_back() {
-    for provider in [Uring::default(), Uring::original(128)] {
+    for provider in [Uring::default(), uring(128, 1)] {
         let bench = bench(provider, needs());
         let taken = AtomicUsize::new(0);
         let flood = sender();
@@ -187,7 +187,7 @@ fn stopping_under_load_gives_every_slice_back() {
 
 #[test]
 fn receives_of_a_thread_that_exited_come_back_and_no_datagram_is_lost() {
-    let bench = bench(Uring { armed: 4, submit_after: 1 }, needs());
+    let bench = bench(uring(4, 1), needs());
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut worker = bench.port.worker().unwrap();
@@ -213,7 +213,7 @@ fn receives_of_a_thread_that_exited_come_back_and_no_datagram_is_lost() {
 
 #[test]
 fn memory_that_the_kernel_may_write_to_is_leaked_rather_than_freed() {
-    let bench = bench(Uring { armed: 4, submit_after: 1 }, needs());
+    let bench = bench(uring(4, 1), needs());
     let mut worker = bench.port.worker().unwrap();
     bench.post(&mut worker, 10);
     worker.commit(&Counters::default()).unwrap();
@@ -229,7 +229,7 @@ fn memory_that_the_kernel_may_write_to_is_leaked_rather_than_freed() {
 
 #[test]
 fn a_stop_accounts_for_every_slice_also_when_it_has_no_time() {
-    let bench = bench(Uring { armed: 4, submit_after: 1 }, needs());
+    let bench = bench(uring(4, 1), needs());
     let mut worker = bench.port.worker().unwrap();
     bench.post(&mut worker, 10);
     worker.commit(&Counters::default()).unwrap();

@@ -8,7 +8,7 @@ use super::{Uring, UringPort};
 use crate::{
     counters::Counters,
     memory::{Region, RegionOptions, Slice},
-    port::{Completion, Key, Needs, Port, Provider, SocketId, Taken, Token, Worker},
+    port::{Completion, Key, Needs, Port, Provider, Shape, SocketId, Taken, Token, Worker},
     rio::Outcome,
     socket::{Arrival, DatagramSocket, Endpoint, SocketOptions},
 };
@@ -33,6 +33,10 @@ fn needs() -> Needs {
         threads: 4,
         concurrency: 2,
     }
+}
+
+fn uring(armed: u32, submit_after: u32) -> Uring {
+    Uring { shape: Shape { armed, submit_after } }
 }
 
 /// A port with a socket, and a region with a slice for each receive and send.

@@ -24,7 +24,7 @@ fn take_packet(worker: &mut impl Worker) -> u64 {
 
 /// Returns once so many threads are parked.
 fn until_parked(bench: &Bench, parked: usize) {
-    while bench.port.limit.parked() != parked {
+    while bench.port.inner.limit.parked() != parked {
         thread::yield_now();
     }
 }
@@ -73,7 +73,7 @@ fn a_take_ends_when_its_time_is_over() {
         let time = Duration::from_millis(5);
         assert_eq!(worker.take(&mut Taken::new(1), Some(time), &counters).unwrap(), Some(0));
         assert!(began.elapsed() >= time);
-        assert_eq!(bench.port.limit.running(), 1, "it runs");
+        assert_eq!(bench.port.inner.limit.running(), 1, "it runs");
     }
     thread::scope(|scope| {
         // A thread that parks comes back as well, and only when it may run.
@@ -196,7 +196,7 @@ fn with_a_limit_of_one_the_same_thread_takes_all() {
         for value in 1..50 {
             bench.port.post(packet(value), &Counters::default()).unwrap();
             assert_eq!(take_packet(&mut first), value);
-            assert_eq!(bench.port.limit.parked(), 1, "the other sleeps on");
+            assert_eq!(bench.port.inner.limit.parked(), 1, "the other sleeps on");
         }
         bench.port.close();
         assert_eq!(other.join().unwrap(), None);
@@ -215,7 +215,7 @@ fn a_thread_that_blocks_lets_another_in() {
         until_parked(&bench, 1);
         let value = first.blocking(&Counters::default(), || other.join().unwrap()).unwrap();
         assert_eq!(value, 1);
-        assert_eq!(bench.port.limit.running(), 1, "it runs again");
+        assert_eq!(bench.port.inner.limit.running(), 1, "it runs again");
     });
     bench.stop();
 }

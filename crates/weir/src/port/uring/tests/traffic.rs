@@ -187,13 +187,13 @@ fn every_datagram_once_with_many_threads() {
 
 #[test]
 fn every_datagram_once_with_one_receive_armed() {
-    every_datagram_once(Uring { armed: 1, submit_after: 1 }, needs(), 8, 2000);
+    every_datagram_once(uring(1, 1), needs(), 8, 2000);
 }
 
 #[test]
 fn every_datagram_once_in_the_original_shape() {
     let needs = Needs { receives: 5000, threads: 8, ..needs() };
-    every_datagram_once(Uring::original(5000), needs, 1, 3000);
+    every_datagram_once(uring(5000, 1), needs, 1, 3000);
 }
 
 #[test]
