@@ -3,8 +3,8 @@
 //! Windows has this in its kernel. Where the kernel has not, it is made here, of a lock and a
 //! condition variable for each thread, and knows neither sockets nor rings:
 //!
-//! - One thread at a time *leads*: it waits in the queue itself. When something has come, it
-//!   [`run`](Seat::run)s with it.
+//! - One thread at a time *leads*: it waits in the queue itself and takes from it. When it has
+//!   taken something, it [`run`](Seat::run)s with it.
 //! - The others *park* on a stack. When the leader runs and one more thread may run, the one that
 //!   parked last leads from now on. With a limit of 1, or one thread, nobody is ever woken: the
 //!   thread that ran leads again.
@@ -16,9 +16,9 @@
 //! parked last leads first; while fewer run than may and somebody is parked, somebody leads;
 //! closing wakes everybody.
 //!
-//! The leader holds no permit while it waits. If all permits are gone when it wants to run, it
-//! parks, and the next thread that ends its running leads and finds what has come. So a thread
-//! that comes back from blocking never waits for the arrival of something.
+//! The leader holds no permit while it waits, so a thread that comes back from blocking never
+//! waits for the arrival of something. If all permits are gone when the leader wants to run, it
+//! waits to enter.
 //!
 //! Cost: two short critical sections a take. A thread is woken only to lead or to enter.
 
@@ -193,6 +193,25 @@ impl State {
 }
 
 impl Seat<'_> {
+    /// Ends this thread's running and leads, if nobody else does and one more may run.
+    /// `false`: nothing has changed.
+    pub fn try_lead(&mut self) -> bool {
+        let mut state = self.limit.lock();
+        let others = state.running - u32::from(self.role == Role::Running);
+        // Whoever waits to enter goes first.
+        let permits = state.limit - others;
+        if state.led || state.closed || permits as usize <= state.entering.len() {
+            return false;
+        }
+        self.stop_running(&mut state);
+        let wake = state.admit();
+        state.led = true;
+        self.role = Role::Leading;
+        drop(state);
+        self.limit.wake(wake);
+        true
+    }
+
     /// Ends this thread's running and waits for the lead, until a moment or for ever.
     pub fn lead(&mut self, until: Option<Instant>) -> Lead {
         let limit = self.limit;
@@ -243,20 +262,15 @@ impl Seat<'_> {
         }
     }
 
-    /// The leader runs, and another leads if one more may run. `false`: it may not run now, or
-    /// the limit was closed; it does not lead any more and must [`lead`](Seat::lead) again.
-    pub fn run(&mut self) -> bool {
+    /// The leader gives up the lead and runs, as soon as it may; another leads if one more may
+    /// run.
+    pub fn run(&mut self) {
         let mut state = self.limit.lock();
         self.stop_leading(&mut state);
-        let may = state.running < state.limit && !state.closed;
-        if may {
-            state.running += 1;
-            self.role = Role::Running;
-        }
-        let wake = if may { state.settle() } else { Wake::default() };
+        let mut state = self.admitted(state);
+        let wake = state.settle();
         drop(state);
         self.limit.wake(wake);
-        may
     }
 
     /// Gives up running or leading.
@@ -275,7 +289,14 @@ impl Seat<'_> {
     /// Waits until this thread may run, also after closing.
     pub fn enter(&mut self) {
         assert_eq!(self.role, Role::Outside, "who runs or leads must leave first");
-        let mut state = self.limit.lock();
+        let state = self.limit.lock();
+        drop(self.admitted(state));
+    }
+
+    fn admitted<'l>(&mut self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State>
+    where
+        Self: 'l,
+    {
         if state.running < state.limit {
             debug_assert!(state.entering.is_empty(), "a permit lay idle");
             state.running += 1;
@@ -288,6 +309,7 @@ impl Seat<'_> {
             }
         }
         self.role = Role::Running;
+        state
     }
 
     /// Its number: 0 to one less than the number of threads.

@@ -46,12 +46,24 @@
 //! [`rio::turn`](crate::rio::turn), which wakes one thread where a port over a queue wakes two.
 
 pub mod limit;
+mod shape;
+#[cfg(target_os = "linux")]
+pub mod uring;
+
+// This system's provider.
+#[cfg(not(target_os = "linux"))]
+mod missing;
+#[cfg(not(target_os = "linux"))]
+pub use missing::Missing as Native;
+#[cfg(target_os = "linux")]
+pub use uring::Uring as Native;
 
 use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Slice},
     socket::DatagramSocket,
+    wake::Waker,
 };
 use std::{
     fmt, io,
@@ -59,6 +71,7 @@ use std::{
 };
 
 pub use crate::rio::{Outcome, Peer, Stopped};
+pub use shape::Shape;
 
 /// What is asked of a port: its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +141,9 @@ pub trait Port: Sized + Send + Sync + 'static {
     /// later. What has not been taken comes back by [`stop`](Port::stop).
     fn close(&self);
 
+    /// Something that closes the port, now or later, from any thread, also after it has gone.
+    fn closer(&self) -> Waker;
+
     /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
     /// left when this is called: a worker borrows its port.
     fn stop(self, by: Instant) -> Stopped;
@@ -161,10 +177,11 @@ pub trait Worker {
     fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
 
     /// Starts a send of the first `len` bytes of a slice. It comes back as [`Outcome::Sent`],
-    /// [`Outcome::Failed`] or [`Outcome::Returned`].
+    /// [`Outcome::NotSent`] or [`Outcome::Returned`].
     ///
     /// # Errors
-    /// Gives the slice back when [`Needs::sends`] are outstanding, or the port is closed.
+    /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or `len` is
+    /// more than the slice's payload.
     fn send(
         &mut self,
         socket: SocketId,
@@ -310,15 +327,5 @@ impl fmt::Display for Refused {
             Refused::Closed => "the port is closed",
             Refused::TooLong => "more bytes are to be sent than the slice holds",
         })
-    }
-}
-
-/// How many threads may run at a time: what was asked for, or the cores this process may use.
-/// Windows counts the cores, too.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-pub(crate) fn concurrency(asked: u32) -> u32 {
-    match asked {
-        0 => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        some => some,
     }
 }

@@ -10,10 +10,10 @@
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]
-mod native;
+pub(crate) mod native;
 #[cfg(windows)]
 #[path = "windows.rs"]
-mod native;
+pub(crate) mod native;
 
 use crate::{Error, counters::Counters};
 use std::{

@@ -27,6 +27,7 @@
 
 mod handler;
 mod job;
+mod port_frame;
 mod rio_frame;
 mod running;
 mod server;
@@ -157,6 +158,8 @@ designs! {
     blocking::Blocking,
     blocking_batch::BlockingBatch,
     epoll::Epoll,
+    port::Port,
+    port_batch::PortBatch,
     rio_polled::RioPolled,
     rio_event::RioEvent,
     rio_hybrid::RioHybrid,

@@ -63,18 +63,20 @@ impl World {
     /// What a provider's take does. `false`: closed.
     fn take(&self, seat: &mut Seat<'_>) -> bool {
         loop {
-            match seat.lead(None) {
-                Lead::Yours => {}
-                Lead::Closed => return false,
-                Lead::TimedOut => unreachable!("no timeout was given"),
+            if !seat.try_lead() {
+                match seat.lead(None) {
+                    Lead::Yours => {}
+                    Lead::Closed => return false,
+                    Lead::TimedOut => unreachable!("no timeout was given"),
+                }
             }
             self.queue.wait();
-            if seat.run() {
-                if self.queue.take() {
-                    return true;
-                }
-                // Somebody else had it: as after a wait that was a false alarm.
+            if self.queue.take() {
+                seat.run();
+                return true;
             }
+            // The wait was ended by closing.
+            seat.leave();
         }
     }
 
@@ -263,5 +265,37 @@ fn closing_wakes_all() {
             taker.join().unwrap();
         }
         assert_eq!((world.limit.running(), world.limit.parked()), (0, 0));
+    });
+}
+
+/// Two threads come back from blocking again and again while a third leads and runs.
+#[test]
+fn who_comes_back_never_exceeds_the_limit() {
+    explore(2, || {
+        let world = World::new(1, 3);
+        world.queue.put(1);
+        let back: Vec<_> = (0..2)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    let mut seat = world.limit.join().unwrap();
+                    for _ in 0..2 {
+                        seat.enter();
+                        world.runs(1);
+                        world.runs_no_more();
+                        seat.leave();
+                    }
+                })
+            })
+            .collect();
+        let mut seat = world.limit.join().unwrap();
+        assert!(world.take(&mut seat));
+        world.runs(1);
+        world.runs_no_more();
+        drop(seat);
+        for thread in back {
+            thread.join().unwrap();
+        }
+        assert_eq!(world.limit.running(), 0);
     });
 }

@@ -14,6 +14,13 @@ fn until_parked(limit: &Limit, parked: usize) {
     }
 }
 
+/// Returns once somebody waits to enter.
+fn until_entering(limit: &Limit) {
+    while limit.lock().entering.is_empty() {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn one_thread_leads_runs_and_leads_again() {
     let limit = Limit::new(1, 1);
@@ -22,7 +29,7 @@ fn one_thread_leads_runs_and_leads_again() {
     for _ in 0..3 {
         assert_eq!(seat.lead(None), Lead::Yours);
         assert_eq!(limit.running(), 0, "who waits does not run");
-        assert!(seat.run());
+        seat.run();
         assert_eq!(limit.running(), 1);
     }
     drop(seat);
@@ -37,13 +44,13 @@ fn the_thread_that_parked_last_leads_first() {
     thread::scope(|scope| {
         let mut first = limit.join().unwrap();
         assert_eq!(first.lead(None), Lead::Yours);
-        assert!(first.run());
+        first.run();
         for number in 1..5 {
             let (limit, order, led) = (&limit, &order, led.0.clone());
             scope.spawn(move || {
                 let mut seat = limit.join().unwrap();
                 assert_eq!(seat.lead(None), Lead::Yours);
-                assert!(seat.run());
+                seat.run();
                 order.lock().unwrap().push(number);
                 led.send(()).unwrap();
             });
@@ -64,13 +71,14 @@ fn with_a_limit_of_one_nobody_is_woken() {
         let other = scope.spawn(|| limit.join().unwrap().lead(None));
         until_parked(&limit, 1);
         for _ in 0..100 {
-            assert!(first.run());
+            first.run();
             assert_eq!(limit.parked(), 1, "the other sleeps on");
-            assert_eq!(first.lead(None), Lead::Yours);
+            assert!(first.try_lead());
         }
         limit.close();
         assert_eq!(other.join().unwrap(), Lead::Closed);
-        assert!(!first.run(), "closed");
+        first.run();
+        assert_eq!(first.lead(None), Lead::Closed, "what was taken is handled first");
     });
 }
 
@@ -83,18 +91,27 @@ fn time_runs_out_for_a_parked_thread_and_only_for_it() {
     assert_eq!(hasty.lead(Some(started + Duration::from_millis(5))), Lead::TimedOut);
     assert!(started.elapsed() >= Duration::from_millis(5));
     assert_eq!(limit.parked(), 0);
-    assert!(leader.run(), "the leader was not disturbed");
+    assert!(!hasty.try_lead(), "another leads");
+    leader.run();
+    assert_eq!(limit.running(), 1);
 }
 
 #[test]
-fn a_leader_without_a_permit_makes_way() {
+fn a_leader_without_a_permit_waits_for_one() {
     let limit = Limit::new(1, 2);
-    let (mut leader, mut back) = (limit.join().unwrap(), limit.join().unwrap());
-    assert_eq!(leader.lead(None), Lead::Yours);
-    back.enter();
-    assert!(!leader.run(), "the only permit is taken");
-    assert_eq!(back.lead(None), Lead::Yours, "who ends its running finds what has come");
-    assert!(back.run());
+    thread::scope(|scope| {
+        let (mut leader, mut back) = (limit.join().unwrap(), limit.join().unwrap());
+        assert_eq!(leader.lead(None), Lead::Yours);
+        back.enter();
+        let leading = scope.spawn(move || {
+            leader.run();
+            leader.lead(None)
+        });
+        until_entering(&limit);
+        assert_eq!(limit.running(), 1, "the only permit is taken");
+        back.leave();
+        assert_eq!(leading.join().unwrap(), Lead::Yours);
+    });
 }
 
 #[test]
@@ -112,9 +129,7 @@ fn who_waits_to_enter_goes_before_who_waits_to_lead() {
             entered.send(limit.parked()).unwrap();
             drop(entered);
         });
-        while limit.lock().entering.is_empty() {
-            thread::yield_now();
-        }
+        until_entering(&limit);
         first.leave();
         assert_eq!(has_entered.recv().unwrap(), 1, "the other is still parked");
         assert_eq!(leader.join().unwrap(), Lead::Yours);

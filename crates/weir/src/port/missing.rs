@@ -1,0 +1,114 @@
+//! The completion port where no provider is built yet: it says so.
+
+use super::{
+    Cancelled, Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped, Taken, Token,
+    Worker,
+};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    memory::{Layout, Slice},
+    rio::Peer,
+    socket::DatagramSocket,
+    wake::Waker,
+};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+/// A provider that is never available.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// How much the kernel would be given at a time.
+    pub shape: Shape,
+}
+
+/// A port that nobody has: there is no value of this type.
+#[derive(Debug, Clone, Copy)]
+pub enum Never {}
+
+fn unavailable() -> Unavailable {
+    Unavailable::new("the completion port", "it is not built for this system yet")
+}
+
+impl Provider for Missing {
+    type Port = Never;
+
+    fn layout(&self, _: &Needs) -> Result<Layout, Unavailable> {
+        Err(unavailable())
+    }
+
+    fn open(&self, _: &Needs) -> Result<Never, Error> {
+        Err(unavailable().into())
+    }
+}
+
+impl Port for Never {
+    type Worker<'a> = Never;
+
+    fn associate(&self, _: DatagramSocket, _: Key) -> Result<SocketId, Error> {
+        match *self {}
+    }
+
+    fn post(&self, _: Packet, _: &Counters) -> Result<(), (Packet, Refused)> {
+        match *self {}
+    }
+
+    fn worker(&self) -> Result<Never, Error> {
+        match *self {}
+    }
+
+    fn close(&self) {
+        match *self {}
+    }
+
+    fn closer(&self) -> Waker {
+        match *self {}
+    }
+
+    fn stop(self, _: Instant) -> Stopped {
+        match self {}
+    }
+
+    fn granted(&self) -> Vec<(&'static str, String)> {
+        match *self {}
+    }
+}
+
+impl Worker for Never {
+    fn take(
+        &mut self,
+        _: &mut Taken,
+        _: Option<Duration>,
+        _: &Counters,
+    ) -> io::Result<Option<usize>> {
+        match *self {}
+    }
+
+    fn receive(&mut self, _: SocketId, _: Slice) -> Result<Token, (Slice, Refused)> {
+        match *self {}
+    }
+
+    fn send(
+        &mut self,
+        _: SocketId,
+        _: Slice,
+        _: usize,
+        _: &Peer,
+    ) -> Result<Token, (Slice, Refused)> {
+        match *self {}
+    }
+
+    fn commit(&mut self, _: &Counters) -> io::Result<()> {
+        match *self {}
+    }
+
+    fn cancel(&mut self, _: Token, _: &Counters) -> Cancelled {
+        match *self {}
+    }
+
+    fn blocking<R>(&mut self, _: &Counters, _: impl FnOnce() -> R) -> io::Result<R> {
+        match *self {}
+    }
+}

@@ -1,0 +1,220 @@
+//! Message headers for operations in the kernel's hands: one for each slot.
+
+use crate::{
+    memory::Slice,
+    rio::Peer,
+    socket::{
+        Arrival,
+        native::{CONTROL_BYTES, Name, decode, encode, read_control},
+    },
+};
+use std::{
+    alloc::{self, Layout},
+    mem,
+    net::IpAddr,
+    ptr::NonNull,
+};
+
+/// A header and what it points at, except the slice and the control data.
+#[repr(C, align(64))]
+struct Header {
+    message: libc::msghdr,
+    vector: libc::iovec,
+    name: Name,
+}
+
+/// Control data, aligned as the kernel's headers want it.
+#[repr(C, align(64))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// One header for each slot, taken up front. The kernel reads a header when the operation is
+/// submitted, and writes to it and to its control data when a receive completes: so they are
+/// reached by raw pointers only, and are given back by [`Headers::free`], never by a drop.
+pub(super) struct Headers {
+    headers: NonNull<Header>,
+    /// Pages of it that nobody touches cost nothing: most sockets ask for no control data.
+    control: NonNull<Control>,
+    count: usize,
+}
+
+// SAFETY: the headers are plain memory that this value alone hands out pointers to.
+unsafe impl Send for Headers {}
+
+/// Zeroed memory for `count` values.
+fn zeroed<T>(count: usize) -> NonNull<T> {
+    let layout = Layout::array::<T>(count.max(1)).expect("bounded by the slots of a token");
+    // SAFETY: the layout is not empty.
+    let memory = unsafe { alloc::alloc_zeroed(layout) };
+    NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+}
+
+impl Headers {
+    pub(super) fn new(count: usize) -> Self {
+        Self { headers: zeroed(count), control: zeroed(count), count }
+    }
+
+    fn header(&self, slot: usize) -> (*mut Header, *mut Control) {
+        assert!(slot < self.count, "header {slot} of {}", self.count);
+        // SAFETY: the slot lies within both allocations.
+        unsafe { (self.headers.as_ptr().add(slot), self.control.as_ptr().add(slot)) }
+    }
+
+    /// Makes the header of a slot ready for a receive into the slice's payload.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        slot: usize,
+        slice: &Slice,
+        with_control: bool,
+    ) -> *mut libc::msghdr {
+        let (header, control) = self.header(slot);
+        let layout = slice.region().layout();
+        // SAFETY: the header is ours while its slot is not in the kernel's hands, and all zeroes
+        // is a valid header; the payload lies in the slice.
+        unsafe {
+            (*header).vector = libc::iovec {
+                iov_base: slice.base().add(layout.headroom).as_ptr().cast(),
+                iov_len: layout.payload,
+            };
+            let message = &mut (*header).message;
+            message.msg_name = (&raw mut (*header).name).cast();
+            message.msg_namelen = mem::size_of::<Name>() as libc::socklen_t;
+            message.msg_iov = &raw mut (*header).vector;
+            message.msg_iovlen = 1;
+            message.msg_control = if with_control { control.cast() } else { std::ptr::null_mut() };
+            message.msg_controllen = if with_control { CONTROL_BYTES } else { 0 };
+            message.msg_flags = 0;
+            &raw mut (*header).message
+        }
+    }
+
+    /// Reads what a completed receive of `len` bytes left in the header of its slot. `None`: it
+    /// has no source, which is how the kernel says that receiving was ended.
+    ///
+    /// # Safety
+    /// The kernel completed the receive of this slot just now.
+    #[inline]
+    pub(super) unsafe fn arrival(&self, slot: usize, len: usize) -> Option<Arrival> {
+        // SAFETY: the caller vouches that the kernel is done with this header.
+        let header = unsafe { &*self.header(slot).0 };
+        let message = &header.message;
+        if message.msg_namelen == 0 {
+            return None;
+        }
+        let mut arrival = Arrival {
+            len,
+            // SAFETY: the kernel wrote msg_namelen bytes of the name, which holds either family.
+            from: unsafe {
+                let length = (message.msg_namelen as usize).min(mem::size_of::<Name>());
+                decode((&raw const header.name).cast(), length)
+            },
+            local: None,
+            truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+            at: None,
+        };
+        if message.msg_controllen > 0 {
+            // SAFETY: the kernel wrote msg_controllen bytes of control data.
+            unsafe { read_control(message, &mut arrival) };
+        }
+        Some(arrival)
+    }
+
+    /// Makes the header of a slot ready for a send of the first `len` bytes of the slice's
+    /// payload.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        slot: usize,
+        slice: &Slice,
+        len: usize,
+        to: &Peer,
+    ) -> *const libc::msghdr {
+        let (header, control) = self.header(slot);
+        let layout = slice.region().layout();
+        debug_assert!(len <= layout.payload);
+        let (name, name_length) = encode(&to.address);
+        // SAFETY: as in `receive`.
+        unsafe {
+            (*header).name = name;
+            (*header).vector = libc::iovec {
+                iov_base: slice.base().add(layout.headroom).as_ptr().cast(),
+                iov_len: len,
+            };
+            let message = &mut (*header).message;
+            message.msg_name = (&raw mut (*header).name).cast();
+            message.msg_namelen = name_length;
+            message.msg_iov = &raw mut (*header).vector;
+            message.msg_iovlen = 1;
+            message.msg_control = std::ptr::null_mut();
+            message.msg_controllen = 0;
+            message.msg_flags = 0;
+            if let Some(local) = to.local {
+                message.msg_control = control.cast();
+                message.msg_controllen = CONTROL_BYTES;
+                message.msg_controllen = write_source(message, local);
+            }
+            &raw const (*header).message
+        }
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// No operation of these slots is in the kernel's hands, and none will be.
+    pub(super) unsafe fn free(self) {
+        let count = self.count.max(1);
+        let headers = Layout::array::<Header>(count).expect("as when it was allocated");
+        let control = Layout::array::<Control>(count).expect("as when it was allocated");
+        // SAFETY: both were allocated with these layouts, and the caller vouches for the kernel.
+        unsafe {
+            alloc::dealloc(self.headers.as_ptr().cast(), headers);
+            alloc::dealloc(self.control.as_ptr().cast(), control);
+        }
+    }
+}
+
+/// Writes control data that sends from the address `local`, and returns its length in bytes.
+///
+/// # Safety
+/// `message` has [`CONTROL_BYTES`] of zeroed or formerly written control data.
+unsafe fn write_source(message: &libc::msghdr, local: IpAddr) -> usize {
+    // SAFETY: the control data has room for one header of either kind.
+    let control = unsafe { &mut *libc::CMSG_FIRSTHDR(message) };
+    match local {
+        IpAddr::V4(local) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(local.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            // SAFETY: as above.
+            unsafe { write_control(control, (libc::IPPROTO_IP, libc::IP_PKTINFO), info) }
+        }
+        IpAddr::V6(local) => {
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr { s6_addr: local.octets() },
+                ipi6_ifindex: 0,
+            };
+            // SAFETY: as above.
+            unsafe { write_control(control, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info) }
+        }
+    }
+}
+
+/// # Safety
+/// There is room for `data` behind `control`.
+unsafe fn write_control<T>(
+    control: &mut libc::cmsghdr,
+    (level, kind): (libc::c_int, libc::c_int),
+    data: T,
+) -> usize {
+    control.cmsg_level = level;
+    control.cmsg_type = kind;
+    let bytes = mem::size_of::<T>() as libc::c_uint;
+    // SAFETY: CMSG_LEN and CMSG_SPACE only compute; the caller vouches for the room.
+    unsafe {
+        control.cmsg_len = libc::CMSG_LEN(bytes) as usize;
+        libc::CMSG_DATA(control).cast::<T>().write_unaligned(data);
+        libc::CMSG_SPACE(bytes) as usize
+    }
+}

@@ -1,0 +1,277 @@
+//! Cancelling, closing, and the bugs that completion-style libraries have had: memory freed
+//! while the kernel writes to it, buffers of cancelled operations lost, a late completion that
+//! hits another operation, a cancel lost in a full queue.
+
+use super::*;
+use crate::{
+    port::{Cancelled, Refused, uring::state::Filled},
+    ring,
+};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread,
+};
+
+/// Of a request that brings nothing.
+const NOTHING: ring::Token = ring::Token::bare(9);
+
+#[test]
+fn a_cancelled_receive_comes_back_once() {
+    // The first is armed; the others wait in the list.
+    let bench = bench(uring(1, 1), needs());
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    let tokens = bench.post(&mut worker, 3);
+    worker.commit(&counters).unwrap();
+    for &token in &tokens {
+        assert_eq!(worker.cancel(token, &counters), Cancelled::Asked);
+    }
+    let mut back = Vec::new();
+    for _ in &tokens {
+        let (token, _, outcome) = take_operation(&mut worker);
+        assert!(matches!(outcome, Outcome::Returned), "{outcome:?}");
+        back.push(token);
+    }
+    assert!(tokens.iter().all(|token| back.contains(token)), "{tokens:?} {back:?}");
+    assert_eq!(bench.region.in_pool(), bench.region.count());
+    for &token in &tokens {
+        assert_eq!(worker.cancel(token, &counters), Cancelled::Gone);
+    }
+    let time = Some(Duration::from_millis(1));
+    assert_eq!(worker.take(&mut Taken::new(1), time, &counters).unwrap(), Some(0));
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn a_cancelled_send_that_was_not_submitted_is_not_sent() {
+    let bench = bench(Uring::default(), needs());
+    let counters = Counters::default();
+    let peer = sender();
+    peer.set_nonblocking(true).unwrap();
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
+    let mut worker = bench.port.worker().unwrap();
+    let token = worker.send(bench.socket, bench.region.take().unwrap(), 5, &to).unwrap();
+    assert_eq!(worker.cancel(token, &counters), Cancelled::Asked);
+    let (_, slice, outcome) = take_operation(&mut worker);
+    assert!(matches!(outcome, Outcome::Returned), "{outcome:?}");
+    let too_long = worker.send(bench.socket, slice, 257, &to).unwrap_err();
+    assert_eq!(too_long.1, Refused::TooLong);
+    assert_eq!(peer.recv(&mut [0; 8]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    drop((too_long, worker));
+    bench.stop();
+}
+
+#[test]
+fn a_token_out_of_date_names_nothing() {
+    let bench = bench(Uring::default(), Needs { receives: 1, ..needs() });
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    let first = bench.post(&mut worker, 1)[0];
+    sender().send_to(b"one", bench.address).unwrap();
+    let (slice, _) = take_datagram(&mut worker);
+    let second = worker.receive(bench.socket, slice).unwrap();
+    worker.commit(&counters).unwrap();
+    assert_ne!(first, second, "the slot is the same, its generation is not");
+    assert_eq!(worker.cancel(first, &counters), Cancelled::Gone);
+    sender().send_to(b"two", bench.address).unwrap();
+    let (token, slice, outcome) = take_operation(&mut worker);
+    assert_eq!(token, second);
+    assert!(matches!(outcome, Outcome::Received(arrival) if arrival.len == 3), "{outcome:?}");
+    drop((slice, worker));
+    bench.stop();
+}
+
+#[test]
+fn a_cancel_is_not_lost_in_a_full_submission_queue() {
+    let needs = Needs { receives: 4000, packets: 1, ..needs() };
+    let bench = bench(uring(3000, 1), needs);
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    let tokens = bench.post(&mut worker, 1);
+    worker.commit(&counters).unwrap();
+    bench.post(&mut worker, 3999);
+    // Fill the queue without submitting: what else is to start finds it full.
+    bench.port.inner.with(|state| {
+        while state.push_no_op(NOTHING).is_ok() {}
+        assert_eq!(state.fill(), Filled::Crowded);
+    });
+    assert_eq!(worker.cancel(tokens[0], &counters), Cancelled::Asked);
+    let (token, _, outcome) = take_operation(&mut worker);
+    assert_eq!(token, tokens[0]);
+    assert!(matches!(outcome, Outcome::Returned), "{outcome:?}");
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn more_than_is_outstanding_is_refused_and_given_back() {
+    let bench = bench(Uring::default(), Needs { receives: 2, sends: 1, ..needs() });
+    let counters = Counters::default();
+    let to = crate::rio::Peer { address: bench.address, local: None };
+    let mut worker = bench.port.worker().unwrap();
+    bench.post(&mut worker, 2);
+    let slice = bench.region.take().unwrap();
+    let index = slice.index();
+    let (slice, refused) = worker.receive(bench.socket, slice).unwrap_err();
+    assert_eq!((slice.index(), refused), (index, Refused::Full));
+    worker.send(bench.socket, slice, 1, &to).unwrap();
+    assert!(bench.region.take().is_none(), "all are outstanding");
+    bench.port.close();
+    assert_eq!(worker.take(&mut Taken::new(4), None, &counters).unwrap(), None);
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn closing_refuses_and_wakes_everybody() {
+    let bench = bench(Uring::default(), needs());
+    thread::scope(|scope| {
+        let takers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut worker = bench.port.worker().unwrap();
+                    worker.take(&mut Taken::new(1), None, &Counters::default()).unwrap()
+                })
+            })
+            .collect();
+        bench.port.close();
+        for taker in takers {
+            assert_eq!(taker.join().unwrap(), None);
+        }
+    });
+    let mut worker = bench.port.worker().unwrap();
+    let (slice, refused) = worker.receive(bench.socket, bench.region.take().unwrap()).unwrap_err();
+    assert_eq!(refused, Refused::Closed);
+    drop((slice, worker));
+    bench.stop();
+}
+
+#[test]
+fn stopping_under_load_gives_every_slice_back() {
+    for provider in [Uring::default(), uring(128, 1)] {
+        let bench = bench(provider, needs());
+        let taken = AtomicUsize::new(0);
+        let flood = sender();
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (bench, taken) = (&bench, &taken);
+                scope.spawn(move || {
+                    let counters = Counters::default();
+                    let mut worker = bench.port.worker().unwrap();
+                    if thread == 0 {
+                        bench.post(&mut worker, 128);
+                    }
+                    let mut out = Taken::new(10);
+                    while let Some(n) = worker.take(&mut out, None, &counters).unwrap() {
+                        taken.fetch_add(n, SeqCst);
+                        for completion in out.drain() {
+                            if let Completion::Operation { slice, .. } = completion {
+                                let _ = worker.receive(bench.socket, slice);
+                            }
+                        }
+                    }
+                });
+            }
+            // The flood goes on while the port is closed.
+            for sent in 0..5000 {
+                flood.send_to(&[1; 32], bench.address).unwrap();
+                if sent == 3000 {
+                    bench.port.close();
+                }
+            }
+        });
+        bench.stop();
+    }
+}
+
+#[test]
+fn receives_of_a_thread_that_exited_come_back_and_no_datagram_is_lost() {
+    let bench = bench(uring(4, 1), needs());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut worker = bench.port.worker().unwrap();
+            bench.post(&mut worker, 4);
+            worker.commit(&Counters::default()).unwrap();
+        });
+    });
+    sender().send_to(b"still here", bench.address).unwrap();
+    let mut worker = bench.port.worker().unwrap();
+    let slice = loop {
+        match take_operation(&mut worker) {
+            (_, slice, Outcome::Received(arrival)) => {
+                assert_eq!(&slice.payload()[..arrival.len], b"still here");
+                break slice;
+            }
+            (_, slice, Outcome::Returned) => worker.receive(bench.socket, slice).unwrap(),
+            (_, _, outcome) => panic!("{outcome:?}"),
+        };
+    };
+    drop((slice, worker));
+    bench.stop();
+}
+
+#[test]
+fn memory_that_the_kernel_may_write_to_is_leaked_rather_than_freed() {
+    let bench = bench(uring(4, 1), needs());
+    let mut worker = bench.port.worker().unwrap();
+    bench.post(&mut worker, 10);
+    worker.commit(&Counters::default()).unwrap();
+    drop(worker);
+    let Bench { port, region, .. } = bench;
+    drop(port);
+    assert_eq!(region.leaked(), 4, "what was armed");
+    assert_eq!(region.in_pool(), region.count() - 4, "what was not is back");
+    let weak = Arc::downgrade(&region);
+    drop(region);
+    assert!(weak.upgrade().is_some(), "the kernel may still write there");
+}
+
+#[test]
+fn a_stop_accounts_for_every_slice_also_when_it_has_no_time() {
+    let bench = bench(uring(4, 1), needs());
+    let mut worker = bench.port.worker().unwrap();
+    bench.post(&mut worker, 10);
+    worker.commit(&Counters::default()).unwrap();
+    drop(worker);
+    let Bench { port, region, .. } = bench;
+    // Cancelling is quick: some of the four may be back before the time is looked at.
+    let stopped = port.stop(Instant::now());
+    assert_eq!(region.leaked(), stopped.missing);
+    assert_eq!(region.in_pool(), region.count() - stopped.missing);
+    assert_eq!(stopped.returned + stopped.missing, 10);
+}
+
+#[test]
+fn where_io_uring_is_forbidden_the_reason_is_said() {
+    // A filter binds the thread that installs it and its children, and cannot be taken off.
+    let said = thread::spawn(|| {
+        forbid_io_uring();
+        Uring::default().layout(&needs()).unwrap_err()
+    })
+    .join()
+    .unwrap();
+    assert_eq!(said.what, "provider uring of the completion port");
+    assert!(said.reason.contains("io_uring_setup"), "{said}");
+    assert!(said.advice.is_some(), "{said}");
+    assert!(Uring::default().layout(&needs()).is_ok(), "allowed elsewhere");
+}
+
+/// Makes io_uring_setup(2) answer EPERM on this thread, as containers do.
+fn forbid_io_uring() {
+    let filter = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let eperm = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut filters = [
+        filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_setup as u32),
+        filter(libc::BPF_RET | libc::BPF_K, 0, 0, eperm),
+        filter(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filters.len() as u16, filter: filters.as_mut_ptr() };
+    // SAFETY: both calls concern this thread alone; the program lives through the second.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}

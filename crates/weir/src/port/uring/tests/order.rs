@@ -1,0 +1,250 @@
+//! Packets, the limit, who is woken, and time.
+
+use super::*;
+use crate::port::{Packet, Refused};
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicU32, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+};
+
+fn packet(value: u64) -> Packet {
+    Packet { key: Key(1), value }
+}
+
+fn take_packet(worker: &mut impl Worker) -> u64 {
+    match take_one(worker) {
+        Completion::Packet(Packet { key: Key(1), value }) => value,
+        other => panic!("{other:?} instead of a packet"),
+    }
+}
+
+/// Returns once so many threads are parked.
+fn until_parked(bench: &Bench, parked: usize) {
+    while bench.port.inner.limit.parked() != parked {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn packets_come_in_order_and_are_bounded() {
+    let bench = bench(Uring::default(), Needs { packets: 100, ..needs() });
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    for round in 0..3u64 {
+        for value in 0..100 {
+            bench.port.post(packet(round * 100 + value), &counters).unwrap();
+        }
+        let one_more = packet(u64::MAX);
+        assert_eq!(bench.port.post(one_more, &counters), Err((one_more, Refused::Full)));
+        for value in 0..100 {
+            assert_eq!(take_packet(&mut worker), round * 100 + value);
+        }
+    }
+    bench.port.close();
+    assert_eq!(bench.port.post(packet(0), &counters), Err((packet(0), Refused::Closed)));
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn a_packet_wakes_a_thread_that_waits() {
+    let bench = bench(Uring::default(), needs());
+    thread::scope(|scope| {
+        let taker = scope.spawn(|| take_packet(&mut bench.port.worker().unwrap()));
+        bench.port.post(packet(5), &Counters::default()).unwrap();
+        assert_eq!(taker.join().unwrap(), 5);
+    });
+    bench.stop();
+}
+
+#[test]
+fn a_take_ends_when_its_time_is_over() {
+    let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    // With something to submit, too: then the kernel does not say that the time is over.
+    for receives in [0, 1] {
+        bench.post(&mut worker, receives);
+        let began = Instant::now();
+        let time = Duration::from_millis(5);
+        assert_eq!(worker.take(&mut Taken::new(1), Some(time), &counters).unwrap(), Some(0));
+        assert!(began.elapsed() >= time);
+        assert_eq!(bench.port.inner.limit.running(), 1, "it runs");
+    }
+    thread::scope(|scope| {
+        // A thread that parks comes back as well, and only when it may run.
+        let (parked, late) = mpsc::channel();
+        let bench = &bench;
+        scope.spawn(move || {
+            let mut worker = bench.port.worker().unwrap();
+            let time = Some(Duration::from_millis(1));
+            let taken = worker.take(&mut Taken::new(1), time, &Counters::default());
+            parked.send(taken.unwrap()).unwrap();
+        });
+        assert_eq!(
+            late.recv_timeout(Duration::from_millis(20)),
+            Err(mpsc::RecvTimeoutError::Timeout)
+        );
+        drop(worker);
+        assert_eq!(late.recv_timeout(LONG), Ok(Some(0)));
+    });
+    bench.stop();
+}
+
+#[test]
+fn never_more_run_than_may() {
+    for limit in [1, 2, 3] {
+        let needs = Needs { packets: 400, threads: 6, concurrency: limit, ..needs() };
+        let bench = bench(Uring::default(), needs);
+        let (running, most, left) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(400));
+        for value in 0..400 {
+            bench.port.post(packet(value), &Counters::default()).unwrap();
+        }
+        thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let counters = Counters::default();
+                    let mut worker = bench.port.worker().unwrap();
+                    let mut out = Taken::new(1);
+                    while worker.take(&mut out, None, &counters).unwrap().is_some() {
+                        let now = running.fetch_add(1, SeqCst) + 1;
+                        most.fetch_max(now, SeqCst);
+                        assert!(now <= limit, "{now} run, {limit} may");
+                        out.drain();
+                        thread::yield_now();
+                        running.fetch_sub(1, SeqCst);
+                        if left.load(SeqCst) % 7 == 0 {
+                            worker.blocking(&counters, thread::yield_now).unwrap();
+                        }
+                        if left.fetch_sub(1, SeqCst) == 1 {
+                            bench.port.close();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(most.load(SeqCst) >= 1);
+        bench.stop();
+    }
+}
+
+#[test]
+fn as_many_run_as_may() {
+    let bench = bench(Uring::default(), Needs { concurrency: 3, ..needs() });
+    // Three threads hold a packet at the same time, or this never ends.
+    let together = Barrier::new(3);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut worker = bench.port.worker().unwrap();
+                let mut out = Taken::new(1);
+                while worker.take(&mut out, None, &Counters::default()).unwrap().is_some() {
+                    out.drain();
+                    together.wait();
+                    bench.port.close();
+                }
+            });
+        }
+        (0..3).for_each(|value| bench.port.post(packet(value), &Counters::default()).unwrap());
+    });
+    bench.stop();
+}
+
+#[test]
+fn the_thread_that_parked_last_is_woken_first() {
+    let bench = bench(Uring::default(), Needs { concurrency: 1, threads: 5, ..needs() });
+    let (taken, order) = mpsc::channel();
+    thread::scope(|scope| {
+        let mut first = bench.port.worker().unwrap();
+        bench.port.post(packet(0), &Counters::default()).unwrap();
+        assert_eq!(take_packet(&mut first), 0);
+        for number in 1..5 {
+            let (bench, taken) = (&bench, taken.clone());
+            scope.spawn(move || {
+                let mut worker = bench.port.worker().unwrap();
+                let value = take_packet(&mut worker);
+                taken.send((number, value)).unwrap();
+            });
+            until_parked(bench, number);
+        }
+        for value in 1..5 {
+            bench.port.post(packet(value), &Counters::default()).unwrap();
+        }
+        drop(first);
+        let order: Vec<_> = (0..4).map(|_| order.recv_timeout(LONG).unwrap()).collect();
+        assert_eq!(order, [(4, 1), (3, 2), (2, 3), (1, 4)]);
+    });
+    bench.stop();
+}
+
+#[test]
+fn with_a_limit_of_one_the_same_thread_takes_all() {
+    let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
+    thread::scope(|scope| {
+        let mut first = bench.port.worker().unwrap();
+        bench.port.post(packet(0), &Counters::default()).unwrap();
+        assert_eq!(take_packet(&mut first), 0);
+        let other = scope.spawn(|| {
+            let mut worker = bench.port.worker().unwrap();
+            worker.take(&mut Taken::new(1), None, &Counters::default()).unwrap()
+        });
+        until_parked(&bench, 1);
+        for value in 1..50 {
+            bench.port.post(packet(value), &Counters::default()).unwrap();
+            assert_eq!(take_packet(&mut first), value);
+            assert_eq!(bench.port.inner.limit.parked(), 1, "the other sleeps on");
+        }
+        bench.port.close();
+        assert_eq!(other.join().unwrap(), None);
+    });
+    bench.stop();
+}
+
+#[test]
+fn a_thread_that_blocks_lets_another_in() {
+    let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
+    thread::scope(|scope| {
+        let mut first = bench.port.worker().unwrap();
+        (0..2).for_each(|value| bench.port.post(packet(value), &Counters::default()).unwrap());
+        assert_eq!(take_packet(&mut first), 0);
+        let other = scope.spawn(|| take_packet(&mut bench.port.worker().unwrap()));
+        until_parked(&bench, 1);
+        let value = first.blocking(&Counters::default(), || other.join().unwrap()).unwrap();
+        assert_eq!(value, 1);
+        assert_eq!(bench.port.inner.limit.running(), 1, "it runs again");
+    });
+    bench.stop();
+}
+
+#[test]
+fn a_worker_that_panics_lets_another_in() {
+    let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
+    (0..2).for_each(|value| bench.port.post(packet(value), &Counters::default()).unwrap());
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let mut worker = bench.port.worker().unwrap();
+            take_packet(&mut worker);
+            std::panic::resume_unwind(Box::new("quietly"));
+        });
+        assert!(first.join().is_err());
+        assert_eq!(take_packet(&mut bench.port.worker().unwrap()), 1);
+    });
+    bench.stop();
+}
+
+#[test]
+fn places_are_bounded() {
+    let bench = bench(Uring::default(), Needs { threads: 2, ..needs() });
+    let (one, two) = (bench.port.worker().unwrap(), bench.port.worker().unwrap());
+    let error = bench.port.worker().err().unwrap().to_string();
+    assert!(error.contains("opened for 2"), "{error}");
+    drop(one);
+    let again = bench.port.worker();
+    assert!(again.is_ok());
+    drop((two, again));
+    bench.stop();
+}

@@ -1,0 +1,219 @@
+//! Datagrams: every one once, whole, with its source.
+
+use super::*;
+use crate::rio::Peer;
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+#[test]
+fn all_sizes_with_their_sources() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let address: SocketAddr = address.parse().unwrap();
+        let bench = bench_at(Uring::default(), needs(), address.into());
+        let peer = UdpSocket::bind(address).unwrap();
+        let mut worker = bench.port.worker().unwrap();
+        bench.post(&mut worker, 1);
+        for size in (0..=256).step_by(16) {
+            let sent: Vec<u8> = (0..size).map(|i| i as u8).collect();
+            peer.send_to(&sent, bench.address).unwrap();
+            let (slice, arrival) = take_datagram(&mut worker);
+            assert_eq!(arrival.from, peer.local_addr().unwrap());
+            assert_eq!((arrival.len, arrival.truncated), (size, false));
+            assert_eq!(slice.payload()[..size], sent);
+            worker.receive(bench.socket, slice).unwrap();
+        }
+        drop(worker);
+        bench.stop();
+    }
+}
+
+#[test]
+fn the_longest_datagram_and_one_that_is_too_long() {
+    let bench = bench(Uring::default(), Needs { payload: 65_507, receives: 2, ..needs() });
+    let mut worker = bench.port.worker().unwrap();
+    bench.post(&mut worker, 2);
+    let sent: Vec<u8> = (0..65_507).map(|i| (i % 251) as u8).collect();
+    sender().send_to(&sent, bench.address).unwrap();
+    let (slice, arrival) = take_datagram(&mut worker);
+    assert_eq!((arrival.len, arrival.truncated), (65_507, false));
+    assert_eq!(slice.payload()[..65_507], sent);
+    drop((slice, worker));
+    bench.stop();
+
+    let bench = super::bench(Uring::default(), needs());
+    let mut worker = bench.port.worker().unwrap();
+    bench.post(&mut worker, 1);
+    sender().send_to(&sent[..257], bench.address).unwrap();
+    let (slice, arrival) = take_datagram(&mut worker);
+    assert_eq!((arrival.len, arrival.truncated), (256, true));
+    drop((slice, worker));
+    bench.stop();
+}
+
+#[test]
+fn local_address_and_receive_time_where_asked_and_replies_from_there() {
+    let options =
+        SocketOptions { local_address: true, receive_time: true, ..SocketOptions::default() };
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let bench = bench_at(Uring::default(), needs(), Endpoint { address, options });
+    let mut worker = bench.port.worker().unwrap();
+    bench.post(&mut worker, 1);
+    let peer = sender();
+    peer.set_read_timeout(Some(LONG)).unwrap();
+    let local = Ipv4Addr::new(127, 0, 0, 2);
+    peer.send_to(b"from where?", (local, bench.address.port())).unwrap();
+    let (slice, arrival) = take_datagram(&mut worker);
+    assert_eq!(arrival.local, Some(local.into()));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(now.abs_diff(arrival.at.unwrap()) < Duration::from_secs(60));
+    let to = Peer { address: arrival.from, local: arrival.local };
+    worker.send(bench.socket, slice, arrival.len, &to).unwrap();
+    let (_, slice, outcome) = take_operation(&mut worker);
+    assert!(matches!(outcome, Outcome::Sent(11)), "{outcome:?}");
+    let mut buffer = [0; 32];
+    let from = SocketAddr::from((local, bench.address.port()));
+    assert_eq!(peer.recv_from(&mut buffer).unwrap(), (11, from));
+    drop((slice, worker));
+    bench.stop();
+}
+
+#[test]
+fn an_echo_moves_the_slice_that_it_received() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let address: SocketAddr = address.parse().unwrap();
+        let bench = bench_at(Uring::default(), needs(), address.into());
+        let peer = UdpSocket::bind(address).unwrap();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        let mut worker = bench.port.worker().unwrap();
+        bench.post(&mut worker, 1);
+        for n in 0..20u8 {
+            peer.send_to(&vec![n; n as usize], bench.address).unwrap();
+            let (slice, arrival) = take_datagram(&mut worker);
+            let index = slice.index();
+            let to = Peer { address: arrival.from, local: None };
+            worker.send(bench.socket, slice, arrival.len, &to).unwrap();
+            let (_, slice, outcome) = take_operation(&mut worker);
+            assert!(matches!(outcome, Outcome::Sent(len) if len == n as usize), "{outcome:?}");
+            assert_eq!(slice.index(), index);
+            let mut buffer = [0; 32];
+            assert_eq!(peer.recv_from(&mut buffer).unwrap(), (n as usize, bench.address));
+            assert!(buffer[..n as usize].iter().all(|&byte| byte == n));
+            worker.receive(bench.socket, slice).unwrap();
+        }
+        drop(worker);
+        bench.stop();
+    }
+}
+
+/// `count` datagrams from three senders to `threads` threads, never more under way than the
+/// socket's buffer holds: every one arrives, once.
+fn every_datagram_once(provider: Uring, needs: Needs, per_take: usize, count: usize) {
+    let bench = bench(provider, needs);
+    let (seen, received) = (Mutex::new(HashSet::new()), AtomicUsize::new(0));
+    let posted = std::sync::Barrier::new(2);
+    thread::scope(|scope| {
+        for thread in 0..needs.threads {
+            let (bench, seen, received, posted) = (&bench, &seen, &received, &posted);
+            scope.spawn(move || {
+                let counters = Counters::default();
+                let mut worker = bench.port.worker().unwrap();
+                let mut out = Taken::new(per_take);
+                if thread == 0 {
+                    bench.post(&mut worker, needs.receives);
+                    posted.wait();
+                }
+                while let Some(taken) = worker.take(&mut out, None, &counters).unwrap() {
+                    assert!((1..=per_take).contains(&taken));
+                    for completion in out.drain() {
+                        let Completion::Operation { slice, outcome, .. } = completion else {
+                            panic!("nobody posted a packet");
+                        };
+                        if let Outcome::Received(arrival) = outcome {
+                            assert_eq!(arrival.len, 16);
+                            let number = slice.payload()[..8].try_into().unwrap();
+                            let new = (u64::from_le_bytes(number), arrival.from);
+                            assert!(seen.lock().unwrap().insert(new), "{new:?} came twice");
+                            received.fetch_add(1, SeqCst);
+                        }
+                        // Closing may come before this.
+                        let _ = worker.receive(bench.socket, slice);
+                    }
+                }
+            });
+        }
+        posted.wait();
+        let senders = [sender(), sender(), sender()];
+        let began = Instant::now();
+        for number in 0..count {
+            while number > received.load(SeqCst) + 100 {
+                assert!(began.elapsed() < LONG, "{} of {number}", received.load(SeqCst));
+                thread::yield_now();
+            }
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&(number as u64).to_le_bytes());
+            senders[number % 3].send_to(&bytes, bench.address).unwrap();
+        }
+        while received.load(SeqCst) < count {
+            assert!(began.elapsed() < LONG, "{} of {count}", received.load(SeqCst));
+            thread::yield_now();
+        }
+        bench.port.close();
+    });
+    assert_eq!(seen.into_inner().unwrap().len(), count);
+    bench.stop();
+}
+
+#[test]
+fn every_datagram_once_with_one_thread() {
+    let needs = Needs { threads: 1, ..needs() };
+    every_datagram_once(Uring::default(), needs, 1, 3000);
+    every_datagram_once(Uring::default(), needs, 1000, 3000);
+}
+
+#[test]
+fn every_datagram_once_with_many_threads() {
+    for concurrency in [1, 2, 4] {
+        let needs = Needs { concurrency, ..needs() };
+        every_datagram_once(Uring::default(), needs, 1, 3000);
+        every_datagram_once(Uring::default(), needs, 100, 3000);
+    }
+}
+
+#[test]
+fn every_datagram_once_with_one_receive_armed() {
+    every_datagram_once(uring(1, 1), needs(), 8, 2000);
+}
+
+#[test]
+fn every_datagram_once_in_the_original_shape() {
+    let needs = Needs { receives: 5000, threads: 8, ..needs() };
+    every_datagram_once(uring(5000, 1), needs, 1, 3000);
+}
+
+#[test]
+fn two_sockets_share_a_port() {
+    let needs = Needs { sockets: 2, ..needs() };
+    let bench = bench(Uring::default(), needs);
+    let second = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
+    let second_address = second.local_address();
+    let second = bench.port.associate(second, Key(8)).unwrap();
+    let third = DatagramSocket::bind(&LOCALHOST.into()).unwrap();
+    let error = bench.port.associate(third, Key(9)).unwrap_err().to_string();
+    assert!(error.contains("opened for 2"), "{error}");
+    let mut worker = bench.port.worker().unwrap();
+    worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+    worker.receive(second, bench.region.take().unwrap()).unwrap();
+    sender().send_to(b"to the second", second_address).unwrap();
+    match take_one(&mut worker) {
+        Completion::Operation { socket, key, .. } => assert_eq!((socket, key), (second, Key(8))),
+        Completion::Packet(packet) => panic!("{packet:?}"),
+    }
+    drop(worker);
+    bench.stop();
+}

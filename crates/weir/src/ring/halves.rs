@@ -1,0 +1,150 @@
+//! The two queues of a ring. Holding one of these values is the right to use that queue.
+
+use super::{Entered, Ring, Token};
+use crate::counters::Counters;
+use io_uring::{cqueue, opcode, squeue};
+use std::{io, sync::Arc};
+
+/// Entries held back for cancels: whatever else fills the submission queue, the request that
+/// ends the others finds room.
+const RESERVED_FOR_CANCEL: usize = 1;
+
+/// The submitting half of a ring.
+#[derive(Debug)]
+pub(crate) struct Submissions {
+    ring: Arc<Ring>,
+}
+
+/// What the kernel says beside its queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attention {
+    /// There is task work that only an entry into the kernel runs.
+    pub task_work: bool,
+    /// There are completions that found no room; an entry flushes them.
+    pub overflow: bool,
+    /// The kernel's submission thread sleeps.
+    pub asleep: bool,
+}
+
+impl Submissions {
+    pub(super) fn new(ring: Arc<Ring>) -> Self {
+        Self { ring }
+    }
+
+    #[inline]
+    fn queue(&mut self) -> squeue::SubmissionQueue<'_> {
+        // SAFETY: a ring has one `Submissions`, and `&mut self` makes this its only use.
+        unsafe { self.ring.io.submission_shared() }
+    }
+
+    /// Adds entries, all or none. They reach the kernel with the next [`submit`](Self::submit),
+    /// or with any entry that submits.
+    ///
+    /// # Errors
+    /// [`Crowded`] when the queue is full: submit, then try again.
+    ///
+    /// # Safety
+    /// What the entries point at stays valid until their last completion.
+    #[inline]
+    pub unsafe fn push(&mut self, entries: &[squeue::Entry]) -> Result<(), Crowded> {
+        let mut queue = self.queue();
+        if queue.capacity() - queue.len() < entries.len() + RESERVED_FOR_CANCEL {
+            return Err(Crowded);
+        }
+        // SAFETY: the caller vouches for what the entries point at.
+        unsafe { queue.push_multiple(entries) }.map_err(|_| Crowded)
+    }
+
+    /// Asks the kernel to cancel the request of a token, and submits everything so far. The
+    /// request is over at its own last completion, not at this one's, which carries `own`.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) answered; EBUSY if the kernel takes no entry at all before
+    /// completions are taken: then take some, and cancel again.
+    pub fn cancel(&mut self, token: Token, own: Token, counters: &Counters) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(token.user_data()).build().user_data(own.user_data());
+        // SAFETY: a cancel points at nothing.
+        if unsafe { self.queue().push(&entry) }.is_err() {
+            // The entry held back is taken by a cancel that the kernel has not fetched yet.
+            self.submit(counters)?;
+            if self.ring.has_kernel_thread() {
+                counters.kernel_entries.one();
+                self.ring.io.submitter().squeue_wait()?;
+            }
+            // SAFETY: as above.
+            unsafe { self.queue().push(&entry) }
+                .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        }
+        self.submit(counters)
+    }
+
+    /// Entries that the kernel has not taken yet.
+    #[inline]
+    pub fn pending(&mut self) -> u32 {
+        self.queue().len() as u32
+    }
+
+    /// Makes pushed entries known to the kernel. Enters it at most once, and not at all where a
+    /// thread of the kernel is awake to take them.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) answered.
+    pub fn submit(&mut self, counters: &Counters) -> io::Result<()> {
+        let pending = self.pending();
+        if pending == 0 {
+            return Ok(());
+        }
+        let wake = self.ring.has_kernel_thread();
+        if wake && !self.queue().need_wakeup() {
+            return Ok(());
+        }
+        counters.kernel_entries.one();
+        self.ring.enter(pending, 0, None, wake).map(|_: Entered| ())
+    }
+
+    /// What the kernel says beside its queues.
+    #[inline]
+    pub fn attention(&mut self) -> Attention {
+        let kernel_thread = self.ring.has_kernel_thread();
+        let queue = self.queue();
+        Attention {
+            task_work: queue.taskrun(),
+            overflow: queue.cq_overflow(),
+            asleep: kernel_thread && queue.need_wakeup(),
+        }
+    }
+}
+
+/// The submission queue has no room but for a cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Crowded;
+
+/// The completing half of a ring.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    ring: Arc<Ring>,
+}
+
+impl Completions {
+    pub(super) fn new(ring: Arc<Ring>) -> Self {
+        Self { ring }
+    }
+
+    /// The completions that are there now; each is gone once taken from the iterator.
+    #[inline]
+    pub fn take(&mut self) -> cqueue::CompletionQueue<'_> {
+        // SAFETY: a ring has one `Completions`, and `&mut self` makes this its only use.
+        unsafe { self.ring.io.completion_shared() }
+    }
+
+    /// How many completions are there now.
+    #[inline]
+    pub fn len(&mut self) -> usize {
+        self.take().len()
+    }
+
+    /// Completions that the kernel lost for want of memory: then the queue is of no more use.
+    pub fn lost(&mut self) -> u32 {
+        self.take().overflow()
+    }
+}

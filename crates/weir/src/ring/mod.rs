@@ -1,0 +1,158 @@
+//! What the providers on io_uring share: setting a ring up, its two halves, tokens, and a way
+//! to end a wait.
+//!
+//! A ring has one [`Submissions`] and one [`Completions`]: whoever holds one of them may use
+//! that half, so two threads on one half do not compile, and a provider that shares a half says
+//! so with a lock around it. [`Ring`] itself, which enters the kernel, may be used by all.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `setup` | sets of flags tried from best to least; why io_uring cannot be used here |
+//! | `halves` | the two queues; entries held back so that no cancel is ever lost |
+//! | `token` | slot and generation, so that a late completion never hits the wrong request |
+//! | `alarm` | ends a wait from another thread, however many completions it waits for |
+
+mod alarm;
+mod halves;
+mod setup;
+mod token;
+
+pub(crate) use alarm::Alarm;
+pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
+pub(crate) use setup::{Use, Wanted, set_up};
+pub(crate) use token::{Slots, Token};
+
+use io_uring::{EnterFlags, IoUring, types};
+use std::{io, sync::Arc, time::Duration};
+
+/// A ring: the part of it that any thread may use at any time.
+pub(crate) struct Ring {
+    io: IoUring,
+    flags: setup::Flags,
+}
+
+/// How an entry into the kernel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// As asked, or earlier: an [`Alarm`] ends it too.
+    Done,
+    /// The time was over.
+    TimedOut,
+    /// A signal came, or the kernel was short of memory for requests or of room for
+    /// completions: take completions, then try again.
+    TryAgain,
+}
+
+impl Ring {
+    /// Splits a ring that was set up into what all may use and its two halves.
+    pub fn split(io: IoUring, flags: setup::Flags) -> (Arc<Self>, Submissions, Completions) {
+        let ring = Arc::new(Self { io, flags });
+        let submissions = Submissions::new(Arc::clone(&ring));
+        let completions = Completions::new(Arc::clone(&ring));
+        (ring, submissions, completions)
+    }
+
+    /// Enters the kernel: submits up to `to_submit` entries, runs task work that was put off,
+    /// flushes completions that found no room, and waits for `at_least` completions or until
+    /// the time is over. `wake` wakes the kernel's submission thread.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) answered, where trying again cannot help.
+    pub fn enter(
+        &self,
+        to_submit: u32,
+        at_least: u32,
+        timeout: Option<Duration>,
+        wake: bool,
+    ) -> io::Result<Entered> {
+        let mut flags = EnterFlags::GETEVENTS;
+        if wake {
+            flags |= EnterFlags::SQ_WAKEUP;
+        }
+        let submitter = self.io.submitter();
+        let result = if let Some(timeout) = timeout {
+            flags |= EnterFlags::EXT_ARG;
+            let time = types::Timespec::from(timeout);
+            let args = types::SubmitArgs::new().timespec(&time);
+            // SAFETY: `args` is the io_uring_getevents_arg that EXT_ARG announces, and it and
+            // the time it points at live through the call.
+            unsafe { submitter.enter(to_submit, at_least, flags.bits(), Some(&args)) }
+        } else {
+            // SAFETY: without EXT_ARG the argument is a signal mask, and there is none.
+            unsafe { submitter.enter::<libc::sigset_t>(to_submit, at_least, flags.bits(), None) }
+        };
+        match result {
+            Ok(_) => Ok(Entered::Done),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::ETIME) => Ok(Entered::TimedOut),
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(Entered::TryAgain),
+                _ => Err(e),
+            },
+        }
+    }
+
+    /// Enables a ring that was set up disabled. With SINGLE_ISSUER the calling thread becomes
+    /// the only one that may submit.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn enable(&self) -> io::Result<()> {
+        self.io.submitter().register_enable_rings()
+    }
+
+    /// Gives the kernel a ring of `entries` buffers, as group `group`.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    ///
+    /// # Safety
+    /// `address` is that of `entries` buffer entries, page aligned, which live until the group
+    /// was taken away by [`Ring::take_buffers_away`]; and so does every buffer named in them.
+    pub unsafe fn register_buffers(
+        &self,
+        address: u64,
+        entries: u16,
+        group: u16,
+    ) -> io::Result<()> {
+        // SAFETY: the caller vouches for the entries and the buffers.
+        unsafe { self.io.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
+    }
+
+    /// Takes a group of buffers from the kernel. Buffers that no request has picked are ours
+    /// again afterwards.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn take_buffers_away(&self, group: u16) -> io::Result<()> {
+        self.io.submitter().unregister_buf_ring(group)
+    }
+
+    /// Whether a thread of the kernel submits (SQPOLL).
+    pub fn has_kernel_thread(&self) -> bool {
+        self.io.params().is_setup_sqpoll()
+    }
+
+    /// Whether received data waits until the receiving thread enters the kernel.
+    pub fn defers(&self) -> bool {
+        self.flags.contains(setup::Flag::DeferTaskrun)
+    }
+
+    /// The flags obtained, as the kernel's headers spell them.
+    pub fn flags(&self) -> String {
+        self.flags.to_string()
+    }
+
+    /// Entries of the submission queue and of the completion queue.
+    pub fn sizes(&self) -> (u32, u32) {
+        (self.io.params().sq_entries(), self.io.params().cq_entries())
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("flags", &self.flags()).field("sizes", &self.sizes()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! `port`: threads take one completion at a time from a completion port.
+//!
+//! Receives are posted with a buffer each, far more than there are threads, and whichever thread
+//! is free takes the next completion, handles the datagram and posts the buffer again. At most
+//! as many threads run as there are cores, and the last one to wait is woken first, so a thread
+//! that blocks is made up for and few are used while few are needed. It costs a trip through the
+//! port for every datagram. It fails to scale where each datagram wakes a thread: a second thread
+//! waits in the port whenever a first one handles, and the two take turns.
+//!
+//! Where the kernel wakes every receive that is armed on a socket, only `armed` of them are given
+//! to it and the others wait in a list, and posts are submitted `submit-after` at a time. The
+//! shape of the original, everything armed and a call for each post, is `--armed 5000
+//! --submit-after 1`.
+//!
+//! Origin: the IOCP servers of Holgate's study (2011), with 1 and with 8 threads.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running,
+    port_frame::{self, Numbers},
+};
+use crate::{
+    Error, Unavailable,
+    options::options,
+    port::{Native, Shape},
+};
+
+options! {
+    /// Options of the design `port`.
+    pub struct Port {
+        /// Threads that take from the port.
+        threads: u32 = 8, 1..=256;
+        /// Receives posted at a time.
+        outstanding: u32 = 5000, 1..=1_000_000;
+        /// Most receives given to the kernel at a time, of each socket.
+        armed: u32 = Shape::BEST.armed, 1..=1_000_000;
+        /// Posts that wait before a take that need not enter the kernel submits them.
+        submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
+        /// Most threads that run at a time; 0 for as many as there are cores.
+        concurrency: u32 = 0, 0..=256;
+    }
+}
+
+impl Design for Port {
+    const ABOUT: About = About {
+        name: "port",
+        summary: "threads take one completion at a time from a completion port",
+        origin: "IOCP with 1 and 8 threads, Holgate 2011",
+        contract: Contract::Port,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        let shape = Shape { armed: self.armed, submit_after: self.submit_after };
+        let numbers = Numbers {
+            threads: self.threads,
+            outstanding: self.outstanding,
+            concurrency: self.concurrency,
+            per_take: 1,
+        };
+        port_frame::start(&mut job, &Native { shape }, numbers)?;
+        job.run()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        port_frame::availability()
+    }
+}
+
+impl Port {
+    /// As the original does it: 5000 receives armed, and a call for each that is posted again.
+    pub fn original() -> Self {
+        let Shape { armed, submit_after } = Shape::original(Self::default().outstanding);
+        Self { armed, submit_after, ..Self::default() }
+    }
+}

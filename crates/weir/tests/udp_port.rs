@@ -1,0 +1,167 @@
+//! The UDP designs on a completion port, with real loopback sockets.
+#![cfg(target_os = "linux")]
+
+use std::{
+    collections::HashSet,
+    net::{SocketAddr, UdpSocket},
+    time::{Duration, Instant},
+};
+use weir::{
+    limits::Limits,
+    udp::{AnyDesign, Datagram, Port, PortBatch, Replies, Server},
+};
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(20);
+
+fn designs() -> Vec<AnyDesign> {
+    let original: AnyDesign = Port::original().into();
+    let alone = |design: &AnyDesign| {
+        let mut alone = design.clone();
+        alone.set("threads", "1").unwrap();
+        alone
+    };
+    let all = [Port::default().into(), PortBatch::default().into(), original];
+    all.iter().cloned().chain(all.iter().map(alone)).collect()
+}
+
+/// Waits until `done`, while the server runs.
+fn until(done: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < LONG, "it takes too long");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_sink_sees_every_datagram_once_from_its_source() {
+    for design in designs() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let address: SocketAddr = address.parse().unwrap();
+            let server =
+                Server::bind(address).start(design.clone(), |_| Seen(HashSet::new())).unwrap();
+            let to = server.local_addresses()[0];
+            let peers = [0, 1, 2].map(|_| UdpSocket::bind(address).unwrap());
+            let received = || server.counters().iter().map(|c| c.datagrams).sum::<u64>();
+            for number in 0..600u64 {
+                until(|| number < received() + 50);
+                let mut bytes = vec![number as u8; 8 + number as usize % 1000];
+                bytes[..8].copy_from_slice(&number.to_le_bytes());
+                peers[number as usize % 3].send_to(&bytes, to).unwrap();
+            }
+            until(|| received() == 600);
+            let report = server.stop();
+            assert!(report.failure.is_none(), "{design:?}: {:?}", report.failure);
+            let slices = report.slices;
+            assert_eq!((slices.made, slices.missing), (slices.returned, 0), "{design:?}");
+            assert_eq!(report.total().datagrams, 600);
+            let mut all = HashSet::new();
+            for (number, len, source) in report.threads.iter().flat_map(|t| &t.handler.0) {
+                assert_eq!(*len, 8 + *number as usize % 1000);
+                assert_eq!(*source, peers[*number as usize % 3].local_addr().unwrap());
+                assert!(all.insert(number), "{number} came twice");
+            }
+            assert_eq!(all.len(), 600);
+        }
+    }
+}
+
+/// Notes number, length and source of each datagram.
+struct Seen(HashSet<(u64, usize, SocketAddr)>);
+
+impl weir::udp::Handler for Seen {
+    fn on_datagram(&mut self, datagram: Datagram<'_>, _: &mut Replies<'_>) {
+        let number = u64::from_le_bytes(datagram.bytes[..8].try_into().unwrap());
+        assert!(datagram.bytes[8..].iter().all(|&byte| byte == number as u8));
+        self.0.insert((number, datagram.bytes.len(), datagram.source));
+    }
+}
+
+#[test]
+fn an_echo_and_a_reply_of_its_own_come_from_the_right_address() {
+    for design in designs() {
+        let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let server = Server::bind(address)
+            .and_bind(address)
+            .limits(Limits { replies_per_s: None, ..Limits::echo(0) })
+            .start(design.clone(), |_| {
+                |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+                    if datagram.bytes.first() == Some(&b'c') {
+                        replies.send(b"copy").unwrap();
+                    } else {
+                        replies.echo().unwrap();
+                    }
+                }
+            })
+            .unwrap();
+        let peer = UdpSocket::bind(address).unwrap();
+        peer.set_read_timeout(Some(LONG)).unwrap();
+        let mut buffer = [0; 64];
+        for &to in server.local_addresses() {
+            for n in 0..40u8 {
+                peer.send_to(&vec![n; n as usize], to).unwrap();
+                assert_eq!(peer.recv_from(&mut buffer).unwrap(), (n as usize, to), "{design:?}");
+                assert!(buffer[..n as usize].iter().all(|&byte| byte == n));
+            }
+            peer.send_to(b"copy please", to).unwrap();
+            assert_eq!(peer.recv_from(&mut buffer).unwrap(), (4, to), "{design:?}");
+            assert_eq!(&buffer[..4], b"copy");
+        }
+        // The completion of the last reply may come after the reply.
+        until(|| server.counters().iter().map(|c| c.replies).sum::<u64>() == 82);
+        let report = server.stop();
+        assert!(report.failure.is_none(), "{design:?}: {:?}", report.failure);
+        assert_eq!((report.slices.made, report.slices.missing), (report.slices.returned, 0));
+    }
+}
+
+#[test]
+fn a_stop_under_load_and_a_panic_give_every_slice_back() {
+    for design in designs() {
+        for panics in [false, true] {
+            let server = Server::bind("127.0.0.1:0".parse().unwrap())
+                .start(design.clone(), move |_| {
+                    let mut left = 200;
+                    move |_: Datagram<'_>, _: &mut Replies<'_>| {
+                        left -= 1;
+                        if panics && left == 0 {
+                            std::panic::resume_unwind(Box::new("on purpose"));
+                        }
+                    }
+                })
+                .unwrap();
+            let (to, peer) = (server.local_addresses()[0], UdpSocket::bind("127.0.0.1:0").unwrap());
+            let flood = std::thread::spawn(move || {
+                (0..8000).for_each(|_| drop(peer.send_to(&[0; 64], to)));
+            });
+            if panics {
+                until(|| !server.is_running());
+            } else {
+                until(|| server.counters().iter().map(|c| c.datagrams).sum::<u64>() > 100);
+            }
+            let report = server.stop();
+            flood.join().unwrap();
+            assert_eq!(report.failure.is_some(), panics, "{design:?}: {:?}", report.failure);
+            let slices = report.slices;
+            assert_eq!((slices.made, slices.missing), (slices.returned, 0), "{design:?}");
+            assert!(slices.made >= 5000);
+        }
+    }
+}
+
+#[test]
+fn what_was_granted_is_stated() {
+    let mut design: AnyDesign = Port::default().into();
+    design.set("concurrency", "3").unwrap();
+    let server = Server::bind("127.0.0.1:0".parse().unwrap())
+        .start(design, |_| |_: Datagram<'_>, _: &mut Replies<'_>| {})
+        .unwrap();
+    let effective = server.effective();
+    let value = |name: &str| effective.iter().rev().find(|(n, _)| n == name).unwrap().1.clone();
+    assert_eq!(value("armed"), "64");
+    assert_eq!(value("concurrency"), "3");
+    assert!(value("ring-flags").contains("CQSIZE"));
+    assert!(!value("ring-flags").contains("SINGLE_ISSUER"), "the ring is shared");
+    assert!(server.stop().failure.is_none());
+}
