@@ -243,7 +243,12 @@ fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
 
 fn code_of_error(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<FloodError>() {
-        Some(FloodError::Spec(_) | FloodError::Name(_) | FloodError::NoConsent { .. }) => USAGE,
+        Some(
+            FloodError::Spec(_)
+            | FloodError::Name(_)
+            | FloodError::NoConsent { .. }
+            | FloodError::Pin { .. },
+        ) => USAGE,
         Some(FloodError::Unavailable(_)) => UNAVAILABLE,
         Some(_) => FAILED,
         None if error.is::<Usage>() => USAGE,
@@ -262,6 +267,14 @@ fn code_of_report(report: &FloodReport) -> u8 {
         DATA_ERRORS
     } else {
         0
+    }
+}
+
+/// An error in one line. The library's errors say their causes themselves.
+fn text_of_error(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<FloodError>() {
+        Some(error) => error.to_string(),
+        None => format!("{error:#}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use weir_load::{FloodReport, flood::Progress};
 
-use super::failure_of;
+use super::{failure_of, text_of_error};
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
@@ -66,7 +66,7 @@ impl Shown {
         let reason = match &outcome {
             Ok(Some(report)) => failure_of(report),
             Ok(None) => None,
-            Err(error) => Some(format!("{error:#}")),
+            Err(error) => Some(text_of_error(error)),
         };
         if let Ok(Some(report)) = &outcome {
             self.report(report);
@@ -128,7 +128,8 @@ impl Shown {
             report.bits_per_second / 1e6
         ));
         if let Some(ns) = report.cpu_ns_per_datagram {
-            self.say(&format!("{:>18}  {ns:.0} ns per datagram sent", "CPU"));
+            let waiting = if report.windows.is_some() { ", waiting included" } else { "" };
+            self.say(&format!("{:>18}  {ns:.0} ns per datagram sent{waiting}", "CPU"));
         }
         if let (Some(windows), Some(within)) = (report.windows, report.windows_within) {
             self.say(&format!(
@@ -143,7 +144,33 @@ impl Shown {
             );
         }
         if let Some(account) = &report.report {
-            self.say(&format!("{:>18}  {account}", "server's report"));
+            self.account(account);
+        }
+    }
+
+    /// The server's account, as far as it is in the usual words.
+    fn account(&self, report: &Value) {
+        let account = report.get("audit").unwrap_or(report);
+        self.say(&format!("{:>18}", "the server's count"));
+        for (name, text) in [
+            ("received", "received"),
+            ("lost", "lost"),
+            ("duplicates", "duplicates"),
+            ("reordered", "reordered"),
+            ("wrong_size", "of wrong size"),
+            ("corrupt_headers", "corrupt stamps"),
+            ("corrupt_bodies", "corrupt bodies"),
+            ("strangers", "strangers"),
+        ] {
+            if let Some(count) = account[name].as_u64() {
+                self.say(&format!("{text:>18}  {count}"));
+            }
+        }
+        let latency = &account["latency_ns"]["percentile"];
+        let us = |name: &str| latency[name].as_f64().map(|ns| ns / 1e3);
+        if let (Some(p50), Some(p99)) = (us("50"), us("99")) {
+            let text = "one-way latency";
+            self.say(&format!("{text:>18}  p50 {p50:.1} µs, p99 {p99:.1} µs"));
         }
     }
 }
