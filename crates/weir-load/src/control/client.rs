@@ -1,10 +1,9 @@
 //! The generator's end of a control connection.
 
 use std::{
-    net::{IpAddr, Shutdown, SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
@@ -15,7 +14,7 @@ use super::{
     ControlError,
     build::Build,
     message::{Consent, Hello, Message, PROTOCOL, RunAsk, RunEnd},
-    wire::{Wire, write_line},
+    wire::{Handle, Wire},
 };
 use crate::{
     stop::{Stop, StopReason},
@@ -50,11 +49,9 @@ const UNREAD_MAX: usize = 16;
 /// A control connection. A thread of its own reads it, so that its loss raises the stop
 /// flag at once, while the flood looks at nothing but that flag.
 pub struct ControlClient {
-    stream: TcpStream,
+    handle: Handle,
     peer: SocketAddr,
     incoming: mpsc::Receiver<Result<Message, ControlError>>,
-    /// The connection is being closed from this end: that is no loss.
-    closing: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
     answer_within: Duration,
     /// The server, as it introduced itself.
@@ -75,7 +72,8 @@ impl ControlClient {
         let stream = TcpStream::connect_timeout(&address, within)
             .map_err(|source| ControlError::Connect { address, source })?;
         let failed = |source| ControlError::Io { peer: address, source };
-        let mut wire = Wire::new(stream.try_clone().map_err(failed)?).map_err(failed)?;
+        let mut wire = Wire::new(stream).map_err(failed)?;
+        let handle = wire.handle().map_err(failed)?;
         let peer = wire.peer;
         wire.write(&Message::Hello(Hello {
             protocol: PROTOCOL,
@@ -98,13 +96,11 @@ impl ControlClient {
         }
 
         let (sender, incoming) = mpsc::sync_channel(UNREAD_MAX);
-        let closing = Arc::new(AtomicBool::new(false));
-        let reader = thread::Builder::new().name("weir control".into()).spawn({
-            let closing = Arc::clone(&closing);
-            move || read_on(wire, &sender, &closing, &stop)
-        });
+        let reader = thread::Builder::new()
+            .name("weir control".into())
+            .spawn(move || read_on(wire, &sender, &stop));
         let reader = Some(reader.map_err(failed)?);
-        Ok(Self { stream, peer, incoming, closing, reader, answer_within: within, server })
+        Ok(Self { handle, peer, incoming, reader, answer_within: within, server })
     }
 
     /// The server's address.
@@ -161,7 +157,7 @@ impl ControlClient {
     }
 
     fn tell(&self, message: &Message) -> Result<(), ControlError> {
-        write_line(&self.stream, self.peer, message)
+        self.handle.write(message)
     }
 
     fn next(&self, wanted: &'static str, within: Duration) -> Result<Message, ControlError> {
@@ -182,9 +178,7 @@ impl ControlClient {
 
 impl Drop for ControlClient {
     fn drop(&mut self) {
-        self.closing.store(true, Ordering::Release);
-        // An error means that the connection is gone already; the reader has noticed.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.handle.close();
         if let Some(reader) = self.reader.take() {
             // The reader may stand before a full channel: make room for it.
             while !reader.is_finished() {
@@ -196,12 +190,7 @@ impl Drop for ControlClient {
 }
 
 /// Reads until the connection ends, however it does.
-fn read_on(
-    mut wire: Wire,
-    sender: &mpsc::SyncSender<Result<Message, ControlError>>,
-    closing: &AtomicBool,
-    stop: &Stop,
-) {
+fn read_on(mut wire: Wire, sender: &mpsc::SyncSender<Result<Message, ControlError>>, stop: &Stop) {
     // After a report the server may go whenever it likes.
     let mut reported = false;
     let mut started = false;
@@ -216,7 +205,7 @@ fn read_on(
                 reported = matches!(other, Message::Report { .. });
                 started = matches!(other, Message::Started { .. });
             }
-            Err(_) if reported || closing.load(Ordering::Acquire) => {}
+            Err(_) if reported || wire.is_closed() => {}
             Err(error) => stop.request(StopReason::ControlLost(error.to_string())),
         }
         let ended = message.is_err();

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +16,7 @@ use super::{
     ControlError,
     build::Build,
     message::{Consent, Hello, Message, PROTOCOL, RunAsk, RunEnd},
-    wire::Wire,
+    wire::{Handle, Wire},
 };
 use crate::sys;
 
@@ -119,7 +119,7 @@ impl Default for ControlSettings {
 }
 
 struct Peer {
-    stream: TcpStream,
+    handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -209,8 +209,7 @@ impl Drop for ControlServer {
         }
         let peers: Vec<Peer> = self.shared.peers().drain().map(|(_, peer)| peer).collect();
         for peer in &peers {
-            // An error means that it is closed already.
-            let _ = peer.stream.shutdown(Shutdown::Both);
+            peer.handle.close();
         }
         for thread in peers.into_iter().filter_map(|peer| peer.thread) {
             let _ = thread.join();
@@ -236,7 +235,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
-    let mut wire = Wire::new(stream.try_clone()?)?;
+    let mut wire = Wire::new(stream)?;
+    let handle = wire.handle()?;
     let mut peers = shared.peers();
     peers.retain(|_, peer| !is_over(peer));
     if peers.len() >= shared.settings.peers_max {
@@ -256,7 +256,7 @@ fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>)
             }
         }
     })?;
-    peers.insert(number, Peer { stream, thread: Some(thread) });
+    peers.insert(number, Peer { handle, thread: Some(thread) });
     Ok(())
 }
 

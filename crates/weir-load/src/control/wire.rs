@@ -3,6 +3,10 @@
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -12,6 +16,7 @@ use super::{
     ControlError,
     message::{LINE_BYTES_MAX, LineError, Message, parse_line},
 };
+use crate::sys;
 
 /// The longest that writing a line may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
@@ -19,8 +24,30 @@ const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// How soon a vanished peer is looked for on a silent connection, and how often.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 
+/// The end of a connection for those who do not read it: they write, and close it.
+pub(super) struct Handle {
+    stream: TcpStream,
+    peer: SocketAddr,
+    closed: Arc<AtomicBool>,
+}
+
+impl Handle {
+    pub(super) fn write(&self, message: &Message) -> Result<(), ControlError> {
+        write_line(&self.stream, self.peer, message)
+    }
+
+    /// Ends the connection, and a read of it that goes on in another thread.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        // An error means that it is closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// The end of a connection for the one who reads it.
 pub(super) struct Wire {
     stream: TcpStream,
+    closed: Arc<AtomicBool>,
     pub peer: SocketAddr,
     pub local: SocketAddr,
     /// What was read and belongs to no line yet.
@@ -35,7 +62,17 @@ impl Wire {
         // Without this, a peer whose machine was switched off would never be missed.
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        Ok(Self { stream, peer, local, pending: Vec::new() })
+        Ok(Self { stream, closed: Arc::default(), peer, local, pending: Vec::new() })
+    }
+
+    pub(super) fn handle(&self) -> io::Result<Handle> {
+        let (stream, closed) = (self.stream.try_clone()?, Arc::clone(&self.closed));
+        Ok(Handle { stream, peer: self.peer, closed })
+    }
+
+    /// Whether it was closed from this end.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// The next message, within a time if one is given.
@@ -62,15 +99,20 @@ impl Wire {
                 return Err(silent());
             }
             let failed = |source| ControlError::Io { peer, source };
-            self.stream.set_read_timeout(left).map_err(failed)?;
+            let slice = [left, sys::READ_SLICE].into_iter().flatten().min();
+            self.stream.set_read_timeout(slice).map_err(failed)?;
             let mut piece = [0; 4096];
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(ControlError::Closed { peer }),
                 Ok(n) => self.pending.extend_from_slice(&piece[..n]),
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if within.is_some() => {
-                        return Err(silent());
+                    // A slice is over. With neither slice nor limit it is the keepalive
+                    // that found nobody there.
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if slice.is_some() => {
+                        if self.is_closed() {
+                            return Err(ControlError::Closed { peer });
+                        }
                     }
                     _ => return Err(failed(error)),
                 },
@@ -91,7 +133,7 @@ impl Wire {
 
 /// Writes a message as one line. A report too long for a line is replaced by a refusal
 /// that says so: the other end would cut it off.
-pub(super) fn write_line(
+fn write_line(
     mut stream: &TcpStream,
     peer: SocketAddr,
     message: &Message,

@@ -6,6 +6,8 @@
 //!
 //! Every flood has an end in time, and goes to loopback unless a server consented to it.
 
+mod crew;
+mod describe;
 mod generator;
 mod report;
 mod run;

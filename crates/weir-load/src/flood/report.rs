@@ -4,7 +4,15 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Serialize;
 
-use crate::engine::Refusals;
+use super::{
+    FloodSpec,
+    generator::{Obtained, Outcome},
+};
+use crate::{
+    engine::Refusals,
+    pacing::{Load, windows::WITHIN_MIN},
+    stop::{Stop, StopReason},
+};
 
 /// Why a flood ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -120,4 +128,79 @@ pub struct Progress {
     pub refused: u64,
     /// Datagrams skipped in it.
     pub late_skipped: u64,
+}
+
+/// Adds up what the generators did.
+pub(super) fn assemble(
+    spec: &FloodSpec,
+    ports: Vec<u16>,
+    obtained: Obtained,
+    quantum: u32,
+    outcomes: Vec<Outcome>,
+    stop: &Stop,
+) -> FloodReport {
+    let sum = |count: fn(&Outcome) -> u64| outcomes.iter().map(count).sum::<u64>();
+    let (offered, sent) = (sum(|o| o.offered), sum(|o| o.sent));
+    let mut refusals = Refusals::default();
+    outcomes.iter().for_each(|outcome| refusals.merge(&outcome.refusals));
+    let started_ns = outcomes.iter().map(|o| o.started_ns).min().unwrap_or(0);
+    let ended_ns = outcomes.iter().map(|o| o.ended_ns).max().unwrap_or(0);
+    let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
+    let per_s = |count: u64| count as f64 * 1e9 / elapsed_ns as f64;
+    let paced = spec.load != Load::Saturation;
+    let (windows, within) = (sum(|o| o.windows), sum(|o| o.windows_within));
+    let cpu_ns: Option<u64> = outcomes.iter().map(|o| o.cpu_ns).sum();
+    let failure = outcomes.iter().find_map(|o| o.failure.clone());
+    let (ended_by, failure) = match stop.reason() {
+        Some(StopReason::ControlLost(why)) => (
+            EndedBy::ControlLost,
+            failure.or_else(|| Some(format!("{why}; without it the flood was ended at once"))),
+        ),
+        Some(StopReason::Asked) => (EndedBy::Asked, failure),
+        Some(StopReason::Failed) => (EndedBy::Failure, failure),
+        None if spec.datagrams.is_some_and(|asked| offered >= asked) => {
+            (EndedBy::Datagrams, failure)
+        }
+        None => (EndedBy::Time, failure),
+    };
+    FloodReport {
+        run: spec.run,
+        target: spec.target,
+        ports,
+        engine: obtained.engine,
+        engine_settings: obtained.settings.into_iter().collect(),
+        engines_passed_over: obtained.passed_over.iter().map(ToString::to_string).collect(),
+        send_offload: if obtained.engine == "gso" { "gso" } else { "none" },
+        size_bytes: spec.size_bytes,
+        flows: spec.flows_in_all(),
+        generators: spec.generators,
+        cores: spec.cores.clone(),
+        send_buffer_bytes: obtained.send_buffer_bytes,
+        load: LoadReport {
+            kind: if paced { "paced" } else { "saturation" },
+            offered_per_s: spec.load.datagrams_per_s(),
+        },
+        quantum,
+        offered,
+        sent,
+        refused: offered - sent,
+        refusals,
+        late_skipped: sum(|o| o.late_skipped),
+        elapsed_ns,
+        offered_per_s: per_s(offered),
+        sent_per_s: per_s(sent),
+        bits_per_second: per_s(sent) * spec.size_bytes as f64 * 8.0,
+        windows: paced.then_some(windows),
+        windows_within: paced.then_some(within),
+        pace_held: paced.then_some(within as f64 >= WITHIN_MIN * windows as f64),
+        cpu_ns,
+        cpu_ns_per_datagram: cpu_ns.filter(|_| sent > 0).map(|ns| ns as f64 / sent as f64),
+        cpu_utilization_percent: cpu_ns
+            .map(|ns| 100.0 * ns as f64 / (elapsed_ns as f64 * spec.generators as f64)),
+        sent_per_flow: outcomes.into_iter().flat_map(|o| o.sent_per_flow).collect(),
+        warm_up_sent: 0,
+        ended_by,
+        failure,
+        report: None,
+    }
 }

@@ -1,9 +1,12 @@
 //! Linux: clocks, affinity, timer slack, identity.
 
-use std::{fs::File, io};
+use std::{fs::File, io, time::Duration};
 
 /// ENOBUFS: the device's queue is full.
 pub(crate) const NO_BUFFERS: i32 = libc::ENOBUFS;
+
+/// Shutting a connection down ends the reads of it.
+pub(crate) const READ_SLICE: Option<Duration> = None;
 
 fn clock_ns(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

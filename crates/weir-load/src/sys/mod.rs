@@ -7,6 +7,8 @@
 //! - `ask_for_precise_sleeps`: lets the current thread's sleeps end on time;
 //! - `open_own_executable`: the file this process was started from;
 //! - `host_id`: something that differs between machines and boots, or `None`;
+//! - `READ_SLICE`: the longest that a read may wait in one go, where shutting a connection
+//!   down does not end a read of it on another thread; `None` where it does;
 //! - `NO_BUFFERS`: the error code for "no buffer space".
 //!
 //! Not guaranteed: that sleeping is precise, and that a clock step is finer than 1 µs.

@@ -1,6 +1,6 @@
 //! Windows: clocks, affinity, identity.
 
-use std::{fs::File, io, sync::OnceLock};
+use std::{fs::File, io, sync::OnceLock, time::Duration};
 
 use windows_sys::Win32::{
     Foundation::FILETIME,
@@ -13,6 +13,10 @@ use windows_sys::Win32::{
 
 /// WSAENOBUFS.
 pub(crate) const NO_BUFFERS: i32 = WSAENOBUFS;
+
+/// A read of a connection goes on when this side shuts it down (seen under Wine 8), until
+/// the other side answers or its time is over.
+pub(crate) const READ_SLICE: Option<Duration> = Some(Duration::from_millis(100));
 
 /// Ticks a second; fixed at boot.
 fn frequency_hz() -> u64 {

@@ -1,0 +1,214 @@
+//! The generators' threads, and the thread that leads them.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread::{self, Scope},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Event, FloodError, FloodSpec,
+    generator::{Generator, Live, Obtained, Outcome, Phase, Setup},
+    report::Progress,
+};
+use crate::{
+    clock::now_ns,
+    stop::{Stop, StopReason},
+};
+
+/// How long before its start a phase is handed to the generators, so that all are ready.
+const LEAD_NS: u64 = 2_000_000;
+
+enum Answer {
+    Opened(Result<Obtained, FloodError>),
+    Done(Box<Outcome>),
+    Panicked(String),
+}
+
+/// What the thread of a generator does.
+fn serve(
+    setup: &Setup,
+    live: &Live,
+    stop: &Stop,
+    commands: &mpsc::Receiver<Phase>,
+    answer: &mpsc::SyncSender<Answer>,
+) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut generator = match Generator::open(setup) {
+            Ok(generator) => generator,
+            Err(error) => return answer.send(Answer::Opened(Err(error))),
+        };
+        answer.send(Answer::Opened(Ok(generator.obtained.clone())))?;
+        for phase in commands {
+            answer.send(Answer::Done(Box::new(generator.run(&phase, live, stop))))?;
+        }
+        Ok(())
+    }));
+    if let Err(panic) = outcome {
+        stop.request(StopReason::Failed);
+        // If nobody listens, the flood was given up already.
+        let _ = answer.send(Answer::Panicked(text_of(&*panic)));
+    }
+}
+
+/// What a panic said.
+pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".into())
+}
+
+/// The generators, seen from the thread that leads them.
+pub(super) struct Crew<'a> {
+    spec: &'a FloodSpec,
+    stop: &'a Stop,
+    lives: &'a [Live],
+    generators: Vec<(mpsc::SyncSender<Phase>, mpsc::Receiver<Answer>)>,
+}
+
+impl<'a> Crew<'a> {
+    /// Starts a thread for each set-up. They end when the crew is dropped.
+    pub(super) fn call<'scope>(
+        scope: &'scope Scope<'scope, 'a>,
+        spec: &'a FloodSpec,
+        setups: &'a [Setup],
+        lives: &'a [Live],
+        stop: &'a Stop,
+    ) -> Result<Self, FloodError> {
+        let mut generators = Vec::new();
+        for (setup, live) in setups.iter().zip(lives) {
+            let (command, commands) = mpsc::sync_channel::<Phase>(1);
+            // One answer at a time is outstanding from each generator.
+            let (answer, answers) = mpsc::sync_channel(1);
+            thread::Builder::new()
+                .name("weir flood".into())
+                .spawn_scoped(scope, move || serve(setup, live, stop, &commands, &answer))
+                .map_err(FloodError::Thread)?;
+            generators.push((command, answers));
+        }
+        Ok(Self { spec, stop, lives, generators })
+    }
+
+    /// Waits until all are open. They are all alike, so the first speaks for all.
+    pub(super) fn obtained(&self) -> Result<Obtained, FloodError> {
+        let mut first = None;
+        for (_, answers) in &self.generators {
+            match answers.recv() {
+                Ok(Answer::Opened(obtained)) => {
+                    let obtained = obtained?;
+                    first.get_or_insert(obtained);
+                }
+                Ok(Answer::Panicked(text)) => return Err(FloodError::Panicked(text)),
+                Ok(Answer::Done(_)) | Err(_) => return Err(gone()),
+            }
+        }
+        first.ok_or_else(gone)
+    }
+
+    /// Runs one phase on all generators, telling of every interval.
+    pub(super) fn run(
+        &self,
+        run: u32,
+        quantum: u32,
+        duration: Duration,
+        datagrams: Option<u64>,
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Vec<Outcome>, FloodError> {
+        let count = self.generators.len() as u64;
+        let rate = self.spec.load.datagrams_per_s().map(|rate| rate / count as f64);
+        let interval_ns = rate.map_or(0.0, |rate| f64::from(quantum) * 1e9 / rate);
+        let start_ns = now_ns() + LEAD_NS;
+        for (number, (commands, _)) in (0..).zip(&self.generators) {
+            // Evenly between one another's quanta.
+            let offset_ns = (interval_ns * number as f64 / count as f64) as u64;
+            let share = |all: u64| all / count + u64::from(number < all % count);
+            let phase = Phase {
+                run,
+                datagrams_per_s: rate,
+                quantum,
+                start_ns: start_ns + offset_ns,
+                end_ns: start_ns + offset_ns + duration.as_nanos() as u64,
+                datagrams: datagrams.map_or(u64::MAX, share),
+            };
+            commands.send(phase).map_err(|_| gone())?;
+        }
+        let mut teller = Teller::new(self.spec.interval, self.lives);
+        let mut outcomes = Vec::new();
+        for (_, answers) in &self.generators {
+            let outcome = loop {
+                match answers.recv_timeout(teller.left()) {
+                    Ok(Answer::Done(outcome)) => break *outcome,
+                    Ok(Answer::Panicked(text)) => return Err(self.give_up(text)),
+                    Ok(Answer::Opened(_)) | Err(RecvTimeoutError::Disconnected) => {
+                        return Err(self.give_up("it ended without an answer".into()));
+                    }
+                    Err(RecvTimeoutError::Timeout) => teller.tell(watch),
+                }
+            };
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn give_up(&self, why: String) -> FloodError {
+        self.stop.request(StopReason::Failed);
+        FloodError::Panicked(why)
+    }
+}
+
+fn gone() -> FloodError {
+    FloodError::Panicked("its thread ended without an answer".into())
+}
+
+/// Tells of intervals when they are over.
+struct Teller<'a> {
+    interval: Option<Duration>,
+    lives: &'a [Live],
+    start: Instant,
+    told: u32,
+    before: [u64; 4],
+}
+
+impl<'a> Teller<'a> {
+    fn new(interval: Option<Duration>, lives: &'a [Live]) -> Self {
+        let interval = interval.filter(|interval| !interval.is_zero());
+        let mut teller = Self { interval, lives, start: Instant::now(), told: 0, before: [0; 4] };
+        teller.before = teller.counts();
+        teller
+    }
+
+    fn counts(&self) -> [u64; 4] {
+        let sum = |count: fn(&Live) -> u64| self.lives.iter().map(count).sum();
+        [
+            sum(|live| live.offered.get()),
+            sum(|live| live.sent.get()),
+            sum(|live| live.refused.get()),
+            sum(|live| live.late_skipped.get()),
+        ]
+    }
+
+    fn left(&self) -> Duration {
+        const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+        self.interval.map_or(FOR_EVER, |interval| {
+            (interval * (self.told + 1)).saturating_sub(self.start.elapsed())
+        })
+    }
+
+    fn tell(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
+        let Some(interval) = self.interval else { return };
+        let after = self.counts();
+        let [offered, sent, refused, late_skipped] =
+            std::array::from_fn(|at| after[at] - self.before[at]);
+        let ns = |intervals: u32| (interval * intervals).as_nanos() as u64;
+        watch(Event::Interval(Progress {
+            from_ns: ns(self.told),
+            to_ns: ns(self.told + 1),
+            offered,
+            sent,
+            refused,
+            late_skipped,
+        }));
+        self.before = after;
+        self.told += 1;
+    }
+}

@@ -1,0 +1,58 @@
+//! The effective settings of a flood, in words.
+
+use super::{FloodSpec, generator::Obtained};
+use crate::pacing::Load;
+
+/// By name, in the order in which they are shown.
+pub(super) fn describe(
+    spec: &FloodSpec,
+    ports: &[u16],
+    obtained: &Obtained,
+    quantum: u32,
+) -> Vec<(&'static str, String)> {
+    let list = |numbers: &[String]| numbers.join(", ");
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let cores: Vec<String> = spec.cores.iter().map(usize::to_string).collect();
+    let mut lines = vec![
+        ("target", spec.target.to_string()),
+        ("ports", if ports.is_empty() { "as the server names them".into() } else { list(&ports) }),
+        ("run id", spec.run.to_string()),
+        ("datagram size", format!("{} bytes of payload", spec.size_bytes)),
+        ("flows", format!("{} for each of {} generators", spec.flows, spec.generators)),
+        ("cores", if cores.is_empty() { "any".into() } else { list(&cores) }),
+        ("engine", obtained.engine.to_owned()),
+    ];
+    lines.extend(obtained.settings.iter().map(|(name, value)| (*name, value.clone())));
+    lines.extend(obtained.passed_over.iter().map(|why| ("not used", why.to_string())));
+    lines.push(("send buffer", format!("{} bytes", obtained.send_buffer_bytes)));
+    lines.push(match spec.load {
+        Load::Saturation => ("load", "saturation".into()),
+        Load::Paced { datagrams_per_s } => (
+            "load",
+            format!(
+                "{datagrams_per_s:.0} datagrams/s, {:.0} bit/s of payload",
+                datagrams_per_s * spec.size_bytes as f64 * 8.0
+            ),
+        ),
+    });
+    lines.push(match spec.load.datagrams_per_s() {
+        None => ("quantum", format!("{quantum} datagrams a call")),
+        Some(rate) => (
+            "quantum",
+            format!(
+                "{quantum} datagrams every {:.1} µs; later than that they are skipped",
+                f64::from(quantum) * 1e6 * spec.generators as f64 / rate
+            ),
+        ),
+    });
+    lines.push(("duration", format!("at most {:?}", spec.duration)));
+    if let Some(datagrams) = spec.datagrams {
+        lines.push(("datagrams", datagrams.to_string()));
+    }
+    if !spec.warm_up.is_zero() {
+        lines.push(("warm-up", format!("{:?}", spec.warm_up)));
+    }
+    let control = spec.control.map_or("none: loopback only".into(), |at| at.to_string());
+    lines.push(("control", control));
+    lines
+}
