@@ -53,6 +53,9 @@ impl Flow {
 
 #[derive(Debug)]
 struct Slot {
+    /// Run id and size of the settings, at hand for every datagram.
+    run: u32,
+    size_bytes: usize,
     settings: Arc<AuditSettings>,
     number: u64,
     book: Arc<Book>,
@@ -100,8 +103,8 @@ impl Auditor {
 
     #[inline]
     fn find(&mut self, run: u32) -> Option<&mut Slot> {
-        if self.slots.get(self.current).is_none_or(|slot| slot.settings.run != run) {
-            self.current = self.slots.iter().position(|slot| slot.settings.run == run)?;
+        if self.slots.get(self.current).is_none_or(|slot| slot.run != run) {
+            self.current = self.slots.iter().position(|slot| slot.run == run)?;
         }
         self.slots.get_mut(self.current)
     }
@@ -116,9 +119,8 @@ impl Auditor {
     }
 
     fn without_stamp(&mut self, datagram: &[u8], now: impl FnOnce() -> u64) -> Verdict {
-        let is_its = |slot: &Slot| {
-            slot.settings.size_bytes < STAMP_BYTES && slot.settings.size_bytes == datagram.len()
-        };
+        let is_its =
+            |slot: &Slot| slot.size_bytes < STAMP_BYTES && slot.size_bytes == datagram.len();
         let Some(slot) = self.slots.iter_mut().find(|slot| is_its(slot)) else {
             self.loose.strangers.one();
             return Verdict::Stranger;
@@ -144,6 +146,8 @@ impl Auditor {
             let book = Arc::new(Book::new(run.settings.bitmap_bytes_max));
             run.books.push(Arc::clone(&book));
             self.slots.push(Slot {
+                run: run.settings.run,
+                size_bytes: run.settings.size_bytes,
                 settings: Arc::clone(&run.settings),
                 number: run.number,
                 book,
@@ -174,7 +178,7 @@ impl Slot {
         self.arrived(datagram);
         self.take_time(Some(stamp.sent_ns), now);
         let mut verdict = self.in_sequence(stamp);
-        if datagram.len() != self.settings.size_bytes {
+        if datagram.len() != self.size_bytes {
             self.book.wrong_size.one();
             verdict = Verdict::WrongSize;
         }
