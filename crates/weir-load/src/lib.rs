@@ -4,7 +4,7 @@
 //! of the account is the [`audit`]: what arrived, how often, in which order, how late.
 //! Between the two runs the [`control`] channel: who may flood whom, when a run begins
 //! and ends, and what was sent. [`pacing`] decides when datagrams go out, an [`engine`]
-//! how, and [`flood`] puts these together.
+//! how, and [`mod@flood`] puts these together.
 //!
 //! What differs between operating systems is in `sys` and in the files of the engines.
 

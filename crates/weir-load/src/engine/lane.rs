@@ -12,14 +12,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocking {
     /// At saturation: it waits, so what is offered is what the device takes. It waits at
-    /// most [`SEND_WAIT`], and is refused then.
+    /// most 100 ms, so that a stop is noticed on a dead link, and is refused then.
     Yes,
     /// Paced: what is not taken at its time is refused.
     No,
 }
 
-/// The longest that a send waits for room, so that a stop is noticed on a dead link.
-pub const SEND_WAIT: Duration = Duration::from_millis(100);
+/// The longest that a send waits for room.
+const SEND_WAIT: Duration = Duration::from_millis(100);
 
 /// One flow: a socket connected to the target from a port of its own.
 #[derive(Debug)]
