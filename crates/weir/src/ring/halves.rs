@@ -22,8 +22,6 @@ pub(crate) struct Attention {
     pub task_work: bool,
     /// There are completions that found no room; an entry flushes them.
     pub overflow: bool,
-    /// The kernel's submission thread sleeps.
-    pub asleep: bool,
 }
 
 impl Submissions {
@@ -105,13 +103,8 @@ impl Submissions {
     /// What the kernel says beside its queues.
     #[inline]
     pub fn attention(&mut self) -> Attention {
-        let kernel_thread = self.ring.has_kernel_thread();
         let queue = self.queue();
-        Attention {
-            task_work: queue.taskrun(),
-            overflow: queue.cq_overflow(),
-            asleep: kernel_thread && queue.need_wakeup(),
-        }
+        Attention { task_work: queue.taskrun(), overflow: queue.cq_overflow() }
     }
 }
 
@@ -141,10 +134,5 @@ impl Completions {
     #[inline]
     pub fn len(&mut self) -> usize {
         self.take().len()
-    }
-
-    /// Completions that the kernel lost for want of memory: then the queue is of no more use.
-    pub fn lost(&mut self) -> u32 {
-        self.take().overflow()
     }
 }

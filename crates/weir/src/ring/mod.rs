@@ -19,7 +19,7 @@ mod token;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
-pub(crate) use setup::{Use, Wanted, set_up};
+pub(crate) use setup::{Flags, Use, Wanted, set_up};
 pub(crate) use token::{Slots, Token};
 
 use io_uring::{EnterFlags, IoUring, types};
@@ -86,6 +86,10 @@ impl Ring {
             Err(e) => match e.raw_os_error() {
                 Some(libc::ETIME) => Ok(Entered::TimedOut),
                 Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(Entered::TryAgain),
+                Some(libc::EBADR) => Err(io::Error::new(
+                    io::ErrorKind::OutOfMemory,
+                    "the kernel lost completions for want of memory (EBADR)",
+                )),
                 _ => Err(e),
             },
         }

@@ -47,7 +47,6 @@ fn every_use_submits_and_completes() {
         submissions.submit(&counters).unwrap();
         assert_eq!(wait_for(&ring, &mut completions, 1), [(token, 0)], "{use:?}");
         assert!(ring.flags().contains("SUBMIT_ALL"), "{}", ring.flags());
-        assert_eq!(completions.lost(), 0);
     }
 }
 

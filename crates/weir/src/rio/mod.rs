@@ -27,6 +27,8 @@ mod choice;
 pub mod fake;
 mod sharing;
 pub mod turn;
+#[cfg(target_os = "linux")]
+pub mod uring;
 
 pub(crate) use choice::with_provider;
 pub use choice::{AboutProvider, Choice};

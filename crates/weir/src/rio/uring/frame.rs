@@ -1,0 +1,159 @@
+//! Where in a slice the kernel writes what.
+//!
+//! ```text
+//! | unused | header 16 | source 28 | control 0 or 80 | payload ... |
+//! slice    buffer                                      64-byte aligned
+//! ```
+//!
+//! A multishot recvmsg puts a header, the source address and the control data in front of the
+//! payload, in fields of fixed length. So the buffer given to the kernel begins that far before
+//! the payload, and where no control data is asked for it touches one cache line less.
+
+use crate::{
+    memory::{Region, Slice},
+    rio::Needs,
+    socket::{Arrival, native},
+};
+use std::{mem, ptr::NonNull};
+
+/// struct io_uring_recvmsg_out: lengths of name, control data and payload, and flags; 32 bits each.
+const HEADER_BYTES: usize = 16;
+
+/// The longer of the two kinds of source address.
+const NAME_BYTES: usize = mem::size_of::<libc::sockaddr_in6>();
+
+/// Control data of one datagram: packet information (IPv6: 40 bytes with its header) and time
+/// stamp (32). A multiple of 8, so that it is aligned when the payload is.
+const CONTROL_BYTES: usize = 80;
+
+/// Bytes in front of the payload.
+pub(super) const HEADROOM: usize =
+    (HEADER_BYTES + NAME_BYTES + CONTROL_BYTES).next_multiple_of(ALIGN);
+
+/// A cache line.
+pub(super) const ALIGN: usize = 64;
+
+/// How slices must be cut.
+pub(super) fn layout(needs: &Needs) -> crate::memory::Layout {
+    crate::memory::Layout::packed(HEADROOM, needs.payload, ALIGN)
+}
+
+/// Where in the slices of one region the kernel writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    /// Address of the buffer in the first slice.
+    first: u64,
+    stride: u64,
+    /// Where in a slice the buffer begins.
+    begin: usize,
+    control: usize,
+    payload: usize,
+}
+
+impl Frame {
+    /// For a region cut as [`layout`] says; with control data if a socket asks for any.
+    pub fn new(region: &Region, control: bool) -> Self {
+        let layout = region.layout();
+        let control = if control { CONTROL_BYTES } else { 0 };
+        let begin = layout.headroom - HEADER_BYTES - NAME_BYTES - control;
+        Self {
+            first: region.extent().0.as_ptr() as u64 + begin as u64,
+            stride: layout.stride as u64,
+            begin,
+            control,
+            payload: layout.payload,
+        }
+    }
+
+    /// Address of the buffer in a slice.
+    #[inline]
+    pub fn address(&self, index: u32) -> u64 {
+        self.first + self.stride * u64::from(index)
+    }
+
+    /// Bytes in front of the payload.
+    #[inline]
+    fn before_payload(&self) -> usize {
+        HEADER_BYTES + NAME_BYTES + self.control
+    }
+
+    /// Length of a buffer.
+    #[inline]
+    pub fn length(&self) -> u32 {
+        (self.before_payload() + self.payload) as u32
+    }
+
+    /// The message header that arms a receive: it only tells how long the fields are.
+    pub fn message(&self) -> libc::msghdr {
+        // SAFETY: all zeroes is a valid msghdr.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_namelen = NAME_BYTES as libc::socklen_t;
+        message.msg_controllen = self.control as _;
+        message
+    }
+
+    /// Reads what the kernel wrote in front of the payload of a slice; `written` bytes in all.
+    #[inline]
+    pub fn arrival(&self, slice: &Slice, written: u32) -> Arrival {
+        let buffer = &slice.whole()[self.begin..];
+        let [name_bytes, control_bytes, _, flags] = header(buffer);
+        let name = &buffer[HEADER_BYTES..][..NAME_BYTES];
+        // SAFETY: `name` is that many initialised bytes, of which the kernel wrote the first.
+        let from = unsafe { native::decode(name.as_ptr(), NAME_BYTES.min(name_bytes as usize)) };
+        let mut arrival = Arrival {
+            len: (written as usize).saturating_sub(self.before_payload()).min(self.payload),
+            from,
+            local: None,
+            truncated: flags & libc::MSG_TRUNC as u32 != 0,
+            at: None,
+        };
+        if control_bytes > 0 && self.control > 0 {
+            self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);
+        }
+        arrival
+    }
+
+    fn read_control(&self, control: &[u8], written: u32, arrival: &mut Arrival) {
+        let control = &control[..self.control.min(written as usize)];
+        let mut message = self.message();
+        message.msg_control = NonNull::from(control).as_ptr().cast();
+        message.msg_controllen = control.len() as _;
+        // SAFETY: the header points at that many bytes that the kernel wrote; they are aligned
+        // for control headers, since the payload behind them is aligned to 64.
+        unsafe { native::read_control(&message, arrival) };
+    }
+}
+
+#[inline]
+fn header(buffer: &[u8]) -> [u32; 4] {
+    let word = |n: usize| {
+        u32::from_ne_bytes([buffer[4 * n], buffer[4 * n + 1], buffer[4 * n + 2], buffer[4 * n + 3]])
+    };
+    [word(0), word(1), word(2), word(3)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::RegionOptions;
+
+    #[test]
+    fn payloads_are_aligned_and_buffers_end_with_their_slice() {
+        let needs = Needs { payload: 1000, receives: 3, sends: 0, per_dequeue: 1 };
+        let region = Region::new(layout(&needs), 3, RegionOptions::default()).unwrap();
+        for control in [false, true] {
+            let frame = Frame::new(&region, control);
+            let mut taken = Vec::new();
+            while let Some(slice) = region.take() {
+                let payload = slice.payload().as_ptr() as u64;
+                assert_eq!(payload % ALIGN as u64, 0);
+                let buffer = frame.address(slice.index());
+                assert!(buffer >= slice.base().as_ptr() as u64);
+                assert_eq!(buffer + u64::from(frame.length()), payload + 1000);
+                taken.push(slice);
+            }
+            assert_eq!(taken.len(), 3);
+            taken.clear();
+        }
+    }
+}

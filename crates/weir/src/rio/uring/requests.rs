@@ -1,0 +1,152 @@
+//! Posting: slices are gathered here and told to the kernel at commit, under one guard.
+
+use super::{
+    shared::Shared,
+    sharing::{Count, Guard, Sharing},
+};
+use crate::{
+    counters::Counters,
+    memory::{Posted, Slice},
+    ring::{Crowded, Submissions},
+    rio::{Full, Peer, RequestQueue},
+};
+use io_uring::{opcode, types};
+use std::{collections::VecDeque, io, sync::Arc};
+
+/// Receives gathered before they are handed on without a commit: few enough to stay in the
+/// first-level cache, many enough that the guard costs nothing.
+const GATHERED: usize = 256;
+
+/// The request queue of one socket.
+pub struct UringRequests<T: Sharing> {
+    shared: Arc<Shared<T>>,
+    socket: u32,
+    receives: Vec<Posted>,
+    sends: VecDeque<Outgoing>,
+    /// Someone holds the completion queue who was short of buffers.
+    holder_starved: bool,
+}
+
+struct Outgoing {
+    slice: Slice,
+    len: usize,
+    to: Peer,
+}
+
+impl<T: Sharing> UringRequests<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>, socket: u32) -> Self {
+        let sends = VecDeque::with_capacity(shared.needs.sends as usize);
+        Self {
+            shared,
+            socket,
+            receives: Vec::with_capacity(GATHERED),
+            sends,
+            holder_starved: false,
+        }
+    }
+
+    fn hand_on(&mut self) {
+        let Self { shared, receives, .. } = self;
+        self.holder_starved |= shared.buffers.with(|buffers| buffers.post(receives, &shared.table));
+    }
+
+    /// Gives back what was not committed, and counts it.
+    pub(super) fn give_back(&mut self) -> u32 {
+        let receives = self.shared.take_back(self.receives.drain(..));
+        let sends = self.sends.drain(..).count() as u32;
+        self.shared.receives_out.subtract(receives);
+        self.shared.sends_out.subtract(sends);
+        receives + sends
+    }
+}
+
+/// Pushes sends until all are pushed or the submission queue takes no more.
+fn push_sends<T: Sharing>(
+    shared: &Shared<T>,
+    socket: u32,
+    outgoing: &mut VecDeque<Outgoing>,
+    submissions: &mut Submissions,
+) {
+    let fd = types::Fd(shared.sockets[socket as usize].native().fd());
+    while let Some(Outgoing { slice, len, to }) = outgoing.pop_front() {
+        let pushed = shared.sends.with(|sends| {
+            let (token, message) = sends.prepare(slice, len, &to, socket)?;
+            let entry = opcode::SendMsg::new(fd, message).build().user_data(token.user_data());
+            // SAFETY: message and slice stay until the send is over, since only its last
+            // completion, or the lines below, end it.
+            unsafe { submissions.push(&[entry]) }.map_err(|Crowded| {
+                // SAFETY: the kernel never knew of it, and the slice is of this region.
+                let back = unsafe { sends.over(token, &shared.region) };
+                back.expect("prepared just above").0
+            })
+        });
+        if let Err(slice) = pushed {
+            outgoing.push_front(Outgoing { slice, len, to });
+            return;
+        }
+    }
+}
+
+impl<T: Sharing> RequestQueue for UringRequests<T> {
+    #[inline]
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
+        assert!(Arc::ptr_eq(slice.region(), &self.shared.region), "a slice of another region");
+        if !self.shared.receives_out.add_up_to(self.shared.needs.receives) {
+            return Err((slice, Full));
+        }
+        self.receives.push(slice.post());
+        if self.receives.len() == GATHERED {
+            self.hand_on();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
+        assert!(Arc::ptr_eq(slice.region(), &self.shared.region), "a slice of another region");
+        if !self.shared.sends_out.add_up_to(self.shared.needs.sends) {
+            return Err((slice, Full));
+        }
+        self.sends.push_back(Outgoing { slice, len, to: *to });
+        Ok(())
+    }
+
+    #[inline]
+    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
+        if !self.receives.is_empty() {
+            self.hand_on();
+        }
+        if self.holder_starved {
+            self.holder_starved = false;
+            // With one thread the holder is the caller, and looks again by itself.
+            if T::HANDS_OVER {
+                counters.kernel_entries.one();
+                self.shared.alarm.ring();
+            }
+        }
+        let Self { shared, sends, socket, .. } = self;
+        while !sends.is_empty() {
+            let before = sends.len();
+            shared.submissions.with(|submissions| {
+                push_sends(shared, *socket, sends, submissions);
+                submissions.submit(counters)
+            })?;
+            if sends.len() == before {
+                // The kernel takes nothing before completions are taken; the rest goes with
+                // the next commit.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn outstanding(&self) -> (u32, u32) {
+        (self.shared.receives_out.get(), self.shared.sends_out.get())
+    }
+}
+
+impl<T: Sharing> Drop for UringRequests<T> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

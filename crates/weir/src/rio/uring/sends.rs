@@ -1,0 +1,190 @@
+//! Sends under way: for each a message header that stays where it is until the send is over.
+
+use crate::{
+    memory::{Posted, Region, Slice},
+    ring::{Slots, Token},
+    rio::Peer,
+    socket::native,
+};
+use std::{
+    mem,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+/// Room for the control data that names the source address of a datagram: packet information
+/// with its header (IPv6, the larger: 40 bytes), aligned for that header.
+type Control = [u64; 5];
+
+/// What sendmsg reads, in one piece that never moves.
+struct Message {
+    header: libc::msghdr,
+    vector: libc::iovec,
+    name: native::Name,
+    control: Control,
+}
+
+/// A send under way.
+#[derive(Debug)]
+struct Sending {
+    slice: Posted,
+    socket: u32,
+}
+
+/// Sends under way, at most as many as they were made for.
+pub(super) struct Sends {
+    slots: Slots<Sending>,
+    messages: Box<[Message]>,
+}
+
+// SAFETY: the pointers in a message point into that same message, which stays in its box, and
+// into a slice that was posted; nothing else follows them but the kernel.
+unsafe impl Send for Sends {}
+
+impl Sends {
+    /// Room for `most` sends; all memory is taken here. `class` is that of their tokens.
+    pub fn new(class: u8, most: u32) -> Self {
+        // SAFETY: all zeroes is a valid message: its pointers are null and its lengths 0.
+        let message = || unsafe { mem::zeroed::<Message>() };
+        Self {
+            slots: Slots::new(class, most as usize),
+            messages: (0..most).map(|_| message()).collect(),
+        }
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Prepares a send of the first `len` bytes of a slice's payload. The message stays valid
+    /// until [`over`](Self::over).
+    ///
+    /// # Errors
+    /// Gives the slice back when all places are taken.
+    pub fn prepare(
+        &mut self,
+        slice: Slice,
+        len: usize,
+        to: &Peer,
+        socket: u32,
+    ) -> Result<(Token, *const libc::msghdr), Slice> {
+        let payload = slice.payload();
+        let vector = libc::iovec {
+            iov_base: payload.as_ptr().cast_mut().cast(),
+            iov_len: len.min(payload.len()),
+        };
+        let region = Arc::clone(slice.region());
+        let sending = Sending { slice: slice.post(), socket };
+        let token = self.slots.insert(sending).map_err(|back| {
+            // SAFETY: posted just above, and never told to the kernel.
+            unsafe { back.slice.reclaim(&region) }
+        })?;
+        let message = &mut self.messages[token.slot()];
+        message.vector = vector;
+        let name_bytes;
+        (message.name, name_bytes) = native::encode(&to.address);
+        message.header.msg_name = (&raw mut message.name).cast();
+        message.header.msg_namelen = name_bytes;
+        message.header.msg_iov = &raw mut message.vector;
+        message.header.msg_iovlen = 1;
+        message.header.msg_controllen = 0;
+        message.header.msg_control = (&raw mut message.control).cast();
+        if let Some(local) = to.local {
+            message.from(local, &to.address);
+        }
+        Ok((token, &raw const message.header))
+    }
+
+    /// Ends a send: its last completion came, or the kernel never knew of it. `None` if the
+    /// token is stale.
+    ///
+    /// # Safety
+    /// The kernel does not use the slice any more, and it is one of this region.
+    pub unsafe fn over(&mut self, token: Token, region: &Arc<Region>) -> Option<(Slice, u32)> {
+        let Sending { slice, socket } = self.slots.remove(token)?;
+        // SAFETY: it was posted in `prepare`, and the slot gave it up just now; the caller
+        // vouches for the rest.
+        Some((unsafe { slice.reclaim(region) }, socket))
+    }
+
+    /// The tokens of all that are under way.
+    pub fn tokens(&self) -> impl Iterator<Item = Token> {
+        self.slots.iter().map(|(token, _)| token)
+    }
+
+    /// Leaves the messages to the kernel, which may still read them.
+    pub fn leak(&mut self) {
+        mem::forget(mem::take(&mut self.messages));
+    }
+}
+
+impl Message {
+    /// Names the address of ours that the datagram is to come from. Where the families differ
+    /// the system chooses, as it does without.
+    fn from(&mut self, local: IpAddr, to: &SocketAddr) {
+        match (local, to) {
+            (IpAddr::V4(local), SocketAddr::V4(_)) => {
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(local.octets()) },
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
+                self.control(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            }
+            (IpAddr::V6(local), SocketAddr::V6(_)) => {
+                let info = libc::in6_pktinfo {
+                    ipi6_addr: libc::in6_addr { s6_addr: local.octets() },
+                    ipi6_ifindex: 0,
+                };
+                self.control(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            }
+            _ => {}
+        }
+    }
+
+    fn control<I>(&mut self, level: libc::c_int, kind: libc::c_int, info: I) {
+        let bytes = mem::size_of::<I>() as libc::c_uint;
+        // SAFETY: these only compute lengths.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(bytes), libc::CMSG_LEN(bytes)) };
+        assert!(space as usize <= mem::size_of::<Control>());
+        self.header.msg_controllen = space as _;
+        // SAFETY: the header names control data of `space` bytes, aligned for cmsghdr, which
+        // hold one such header and the information behind it.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&self.header);
+            (*first).cmsg_level = level;
+            (*first).cmsg_type = kind;
+            (*first).cmsg_len = length as _;
+            libc::CMSG_DATA(first).cast::<I>().write_unaligned(info);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Layout, RegionOptions};
+
+    #[test]
+    fn a_stale_token_ends_no_send_and_a_full_slab_gives_the_slice_back() {
+        let region = Region::new(Layout::packed(0, 64, 64), 2, RegionOptions::default()).unwrap();
+        let mut sends = Sends::new(5, 1);
+        let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None };
+        let (first, header) = sends.prepare(region.take().unwrap(), 3, &to, 7).unwrap();
+        // SAFETY: the header was prepared just above, and its send is not over.
+        assert_eq!(unsafe { (*(*header).msg_iov).iov_len }, 3);
+        let refused = sends.prepare(region.take().unwrap(), 3, &to, 7).unwrap_err();
+        drop(refused);
+        assert_eq!(region.in_pool(), 1);
+        // SAFETY: no kernel is involved.
+        unsafe {
+            assert_eq!(sends.over(first, &region).unwrap().1, 7);
+            let (second, _) = sends.prepare(region.take().unwrap(), 3, &to, 8).unwrap();
+            assert!(sends.over(first, &region).is_none(), "a late completion hits nothing");
+            assert_eq!(sends.len(), 1);
+            sends.over(second, &region).unwrap();
+        }
+        assert_eq!(region.in_pool(), 2);
+    }
+}

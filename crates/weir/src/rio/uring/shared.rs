@@ -1,0 +1,147 @@
+//! What the request queues and the completion queue of one ring have in common.
+
+use super::{
+    buffers::{Buffers, Table},
+    frame::Frame,
+    sends::Sends,
+    sharing::{Guard, Sharing},
+};
+use crate::{
+    memory::{Posted, Region},
+    ring::{Alarm, Ring, Submissions},
+    rio::Needs,
+    socket::DatagramSocket,
+};
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+/// Classes of tokens.
+pub(super) mod class {
+    pub const RECEIVE: u8 = 1;
+    pub const SEND: u8 = 2;
+    pub const ALARM: u8 = 3;
+    pub const CANCEL: u8 = 4;
+}
+
+/// The group of buffers: a ring of ours has one.
+pub(super) const GROUP: u16 = 0;
+
+/// What all queues of one ring share. Where it goes away before [`Shared::end`] was called, the
+/// kernel may still write to slices: they are left to it, and counted.
+///
+/// Guards are taken in this order: submissions, sends; or buffers alone.
+pub(super) struct Shared<T: Sharing> {
+    pub region: Arc<Region>,
+    pub ring: Arc<Ring>,
+    pub sockets: Vec<DatagramSocket>,
+    pub needs: Needs,
+    pub frame: Frame,
+    pub alarm: Alarm,
+    pub table: Table,
+    pub buffers: T::Guard<Buffers>,
+    pub submissions: T::Guard<Submissions>,
+    pub sends: T::Guard<Sends>,
+    /// Receives that are outstanding, over all sockets, those not committed included.
+    pub receives_out: T::Count,
+    /// Sends that are outstanding, the same way.
+    pub sends_out: T::Count,
+    /// The message header of every receive.
+    pub message: MessageHeader,
+    /// The kernel holds nothing any more.
+    ended: AtomicBool,
+}
+
+/// A message header that never moves. It holds no pointer.
+pub(super) struct MessageHeader(Box<libc::msghdr>);
+
+// SAFETY: the header's pointers are null; the kernel only reads its lengths.
+unsafe impl Send for MessageHeader {}
+// SAFETY: as above; it is never changed.
+unsafe impl Sync for MessageHeader {}
+
+impl MessageHeader {
+    pub fn as_ptr(&self) -> *const libc::msghdr {
+        &raw const *self.0
+    }
+}
+
+impl<T: Sharing> Shared<T> {
+    pub fn new(
+        region: &Arc<Region>,
+        ring: Arc<Ring>,
+        submissions: Submissions,
+        sockets: Vec<DatagramSocket>,
+        needs: Needs,
+        window: u32,
+        alarm: Alarm,
+    ) -> Self {
+        let control = sockets.iter().any(|socket| socket.native().has_control());
+        let frame = Frame::new(region, control);
+        let window = window.min(needs.receives);
+        let (buffers, table) = Buffers::new(window, needs.receives, frame);
+        Self {
+            region: Arc::clone(region),
+            ring,
+            sockets,
+            needs,
+            frame,
+            alarm,
+            table,
+            buffers: Guard::new(buffers),
+            submissions: Guard::new(submissions),
+            sends: Guard::new(Sends::new(class::SEND, needs.sends)),
+            receives_out: T::Count::default(),
+            sends_out: T::Count::default(),
+            message: MessageHeader(Box::new(frame.message())),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes slices back that were never made known to the kernel, and counts them.
+    pub fn take_back(&self, slices: impl Iterator<Item = Posted>) -> u32 {
+        // SAFETY: the caller owns these, posted, and says that the kernel does not know them.
+        slices.map(|slice| drop(unsafe { slice.reclaim(&self.region) })).count() as u32
+    }
+
+    /// Takes back by count what lies in the kernel's ring and behind it, once no request is
+    /// left that could use any of it; returns how many slices that were.
+    pub fn end(&self) -> u32 {
+        let held = self.ring.take_buffers_away(GROUP).is_ok();
+        let count = self.buffers.with(|buffers| {
+            // SAFETY: the kernel gave the ring up, and the caller says that no request is left.
+            let held =
+                if held { unsafe { buffers.take_held(&self.region, &self.table) } } else { 0 };
+            held + buffers.take_waiting(&self.region)
+        });
+        self.ended.store(held, Relaxed);
+        count
+    }
+
+    /// Slices that the kernel holds.
+    pub fn in_kernel(&self) -> u32 {
+        self.buffers.with(|buffers| buffers.held()) + self.sends.with(|sends| sends.len())
+    }
+}
+
+impl<T: Sharing> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if self.ended.load(Relaxed) {
+            return;
+        }
+        let held = self.in_kernel();
+        self.region.count_leaked(held);
+        // Closing the ring cancels what is under way, but only after this: so everything that
+        // the kernel may read or write until then stays where it is for ever.
+        self.buffers.with(|buffers| {
+            buffers.take_waiting(&self.region);
+            buffers.leak();
+        });
+        self.sends.with(Sends::leak);
+        mem::forget(mem::replace(&mut self.message.0, Box::new(self.frame.message())));
+    }
+}

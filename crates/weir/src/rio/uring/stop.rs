@@ -1,0 +1,72 @@
+//! The end of a queue: cancel, dequeue to the last completion, take the posted slices back.
+
+use super::{
+    completions::UringCompletions,
+    requests::UringRequests,
+    shared::class,
+    sharing::{Guard, Sharing},
+};
+use crate::{
+    counters::Counters,
+    ring::Token,
+    rio::{Batch, Stopped},
+};
+use std::time::{Duration, Instant};
+
+/// How many completions are thrown away at a time.
+const DISCARDED: usize = 256;
+
+/// How long to wait for what was cancelled before asking again: a request that was running just
+/// then may have missed it.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Ends a queue. Slices that the kernel still holds at the deadline are left to it.
+pub(super) fn stop<T: Sharing>(
+    mut queue: UringCompletions<T>,
+    mut requests: Vec<UringRequests<T>>,
+    by: Instant,
+) -> Stopped {
+    // What is counted here is nobody's: the run is over.
+    let counters = Counters::default();
+    let mut batch = Batch::new(DISCARDED);
+    let mut returned: u32 = requests.iter_mut().map(UringRequests::give_back).sum();
+    drop(requests);
+    let over = loop {
+        returned += queue.discard(&mut batch, &counters);
+        let under_way = queue.under_way();
+        if under_way.is_empty() {
+            break true;
+        }
+        let now = Instant::now();
+        if now >= by {
+            break false;
+        }
+        if queue.cancels == 0 {
+            for token in under_way {
+                queue.cancel(token, &counters);
+            }
+        }
+        // An error here leaves the loop to the deadline: then slices are missing, and it shows.
+        let _ = queue.shared.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
+    };
+    if over {
+        returned += queue.shared.end();
+    }
+    Stopped { returned, missing: queue.shared.in_kernel() }
+}
+
+impl<T: Sharing> UringCompletions<T> {
+    /// Requests that are not over, the alarm's excepted: it uses nothing of ours.
+    fn under_way(&self) -> Vec<Token> {
+        let mut tokens: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
+        self.shared.sends.with(|sends| tokens.extend(sends.tokens()));
+        tokens
+    }
+
+    fn cancel(&mut self, token: Token, counters: &Counters) {
+        let own = Token::bare(class::CANCEL);
+        let asked = self.shared.submissions.with(|s| s.cancel(token, own, counters));
+        // Where the kernel takes nothing more before completions are taken: the next round.
+        self.cancels += u32::from(asked.is_ok());
+    }
+}

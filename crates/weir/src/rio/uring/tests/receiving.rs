@@ -1,0 +1,307 @@
+//! Receiving: every datagram once, whatever its size and however few slices there are.
+
+use super::*;
+use crate::{rio::Woken, socket::SocketOptions};
+use std::{sync::mpsc, thread};
+
+under_every_form!(
+    every_datagram_once_in_every_size,
+    a_long_datagram_is_cut_and_says_so,
+    few_slices_and_many_datagrams,
+    a_flood_of_nothing,
+    local_address_and_time_where_asked,
+    more_slices_than_the_kernel_holds,
+    a_waker_ends_a_wait,
+    completions_that_find_no_room,
+);
+
+fn every_datagram_once_in_every_size<T: Sharing>(polling: Polling) {
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0)).into();
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback(), v6, loopback()]);
+    assert_eq!(rig.post(64), 64);
+    // Two senders for each socket; bursts that fit the socket's buffer.
+    let senders: Vec<_> = (0..6).map(|n| (n % 3, peer(rig.at[n % 3]))).collect();
+    let addresses: Vec<_> = senders.iter().map(|(_, s)| s.local_addr().unwrap()).collect();
+    for first in (0..=NEEDS.payload).step_by(20) {
+        let sizes = first..(first + 20).min(NEEDS.payload + 1);
+        let mut expected = Vec::new();
+        for size in sizes {
+            for (number, (socket, sender)) in senders.iter().enumerate() {
+                sender.send_to(&payload(number, size), rig.at[*socket]).unwrap();
+                expected.push((number, size));
+            }
+        }
+        let mut got = Vec::new();
+        rig.receive(expected.len(), |socket, bytes, arrival| {
+            let number = addresses.iter().position(|&a| a == arrival.from).unwrap();
+            assert_eq!(socket as usize, senders[number].0);
+            assert!(bytes == payload(number, bytes.len()), "wrong bytes");
+            assert!(!arrival.truncated && arrival.local.is_none() && arrival.at.is_none());
+            got.push((number, bytes.len()));
+        });
+        // Not in order between sockets, but in order from each sender.
+        for number in 0..senders.len() {
+            let of = |all: &[(usize, usize)]| -> Vec<usize> {
+                all.iter().filter(|(n, _)| *n == number).map(|(_, size)| *size).collect()
+            };
+            assert_eq!(of(&got), of(&expected));
+        }
+    }
+    assert!(rig.counters.kernel_entries.get() > 0);
+    rig.stop();
+}
+
+fn a_long_datagram_is_cut_and_says_so<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(4);
+    let sender = peer(rig.at[0]);
+    for length in [NEEDS.payload - 1, NEEDS.payload, NEEDS.payload + 1, 60_000] {
+        sender.send_to(&payload(1, length), rig.at[0]).unwrap();
+        rig.receive(1, |_, bytes, arrival| {
+            assert_eq!(bytes, payload(1, length.min(NEEDS.payload)));
+            assert_eq!(arrival.truncated, length > NEEDS.payload);
+        });
+    }
+    rig.stop();
+}
+
+fn few_slices_and_many_datagrams<T: Sharing>(polling: Polling) {
+    let needs = Needs { receives: 3, ..NEEDS };
+    let mut rig = Rig::<T>::new(polling, needs, &[loopback(), loopback()]);
+    let senders = [peer(rig.at[0]), peer(rig.at[1])];
+    // Some come before the first slice is posted.
+    for number in 0..60 {
+        senders[number % 2].send_to(&payload(number, 30), rig.at[number % 2]).unwrap();
+    }
+    let queue = &mut rig.queue;
+    let woken = queue.wait(1, Some(Duration::ZERO), &rig.counters).unwrap();
+    assert_ne!(woken, Woken::ByWaker);
+    assert_eq!(queue.dequeue(&mut rig.batch, &rig.counters).unwrap(), 0, "nowhere to put it");
+    assert_eq!(rig.post(4), 3, "no more than asked for");
+    let mut next = [0, 1];
+    rig.receive(60, |socket, bytes, _| {
+        assert_eq!(bytes, payload(next[socket as usize], 30));
+        next[socket as usize] += 2;
+    });
+    assert_eq!(next, [60, 61]);
+    assert!(rig.counters.no_buffer.get() >= 2, "{}", rig.counters.no_buffer.get());
+    assert_eq!(rig.counters.receive_errors.get(), 0);
+    rig.stop();
+}
+
+fn a_flood_of_nothing<T: Sharing>(polling: Polling) {
+    let needs = Needs { receives: 8, ..NEEDS };
+    let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
+    rig.post(8);
+    let senders: Vec<_> = (0..3).map(|_| peer(rig.at[0])).collect();
+    for round in 0..10 {
+        for number in 0..60 {
+            let bytes = &b"x"[..usize::from(number % 10 == 9)];
+            senders[number % 3].send_to(bytes, rig.at[0]).unwrap();
+        }
+        let mut number = 0;
+        rig.receive(60, |_, bytes, arrival| {
+            assert_eq!(bytes.len(), usize::from(number % 10 == 9), "round {round}");
+            assert_eq!(arrival.from, senders[number % 3].local_addr().unwrap());
+            number += 1;
+        });
+    }
+    rig.stop();
+}
+
+fn local_address_and_time_where_asked<T: Sharing>(polling: Polling) {
+    let options =
+        SocketOptions { local_address: true, receive_time: true, ..SocketOptions::default() };
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let endpoints = [Endpoint { address: any, options }, Endpoint { address: v6, options }];
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[endpoints[0], endpoints[1], loopback()]);
+    rig.post(9);
+    let to =
+        [SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), rig.at[0].port())), rig.at[1], rig.at[2]];
+    for (socket, &to) in to.iter().enumerate() {
+        peer(to).send_to(&payload(socket, 100), to).unwrap();
+        rig.receive(1, |at, bytes, arrival| {
+            assert_eq!((at as usize, bytes), (socket, &payload(socket, 100)[..]));
+            let asked = socket < 2;
+            assert_eq!(arrival.local, asked.then_some(to.ip()));
+            assert_eq!(arrival.at.is_some(), asked);
+            if let Some(at) = arrival.at {
+                let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+                assert!(now.abs_diff(at) < Duration::from_secs(60));
+            }
+        });
+    }
+    rig.stop();
+}
+
+fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
+    let needs = Needs { payload: 64, receives: 150_000, sends: 0, per_dequeue: 1000 };
+    let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
+    assert_eq!(rig.post(150_000), 150_000);
+    assert_eq!(rig.requests[0].outstanding(), (150_000, 0));
+    assert_eq!(rig.queue.shared.buffers.with(|b| b.held()), WINDOW);
+    let sender = peer(rig.at[0]);
+    // Kept by the program, so that the window runs half empty and is topped up.
+    let mut kept: Vec<Slice> = Vec::new();
+    while kept.len() < 3000 {
+        for number in kept.len()..kept.len() + 100 {
+            sender.send_to(&payload(number, 64), rig.at[0]).unwrap();
+        }
+        let all = kept.len() + 100;
+        while kept.len() < all {
+            for completion in rig.completions() {
+                assert_eq!(completion.slice.payload(), payload(kept.len(), 64));
+                kept.push(completion.slice);
+            }
+        }
+    }
+    assert!(rig.queue.shared.buffers.with(|b| b.held()) > WINDOW / 2);
+    assert_eq!(rig.requests[0].outstanding(), (147_000, 0));
+    drop(kept);
+    assert_eq!(rig.post(150_000), 3000);
+    rig.stop();
+}
+
+fn a_waker_ends_a_wait<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(4);
+    for at_least in [1, 20, 1] {
+        let waker = rig.queue.waker();
+        let other = thread::spawn(move || waker.wake());
+        let woken = loop {
+            // What an earlier alarm left behind counts as ready: events are hints.
+            match rig.queue.wait(at_least, Some(PATIENCE), &rig.counters).unwrap() {
+                Woken::Ready => {
+                    rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+                    assert!(rig.batch.is_empty());
+                }
+                woken => break woken,
+            }
+        };
+        assert_eq!(woken, Woken::ByWaker);
+        other.join().unwrap();
+    }
+    // A wake that comes before the wait ends the next one, and only that.
+    rig.queue.waker().wake();
+    assert_eq!(rig.queue.wait(1, None, &rig.counters).unwrap(), Woken::ByWaker);
+    rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+    let time = Duration::from_millis(1);
+    while rig.queue.wait(1, Some(time), &rig.counters).unwrap() == Woken::Ready {
+        rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+    }
+    rig.stop();
+}
+
+fn completions_that_find_no_room<T: Sharing>(polling: Polling) {
+    let needs = Needs { receives: 100, ..NEEDS };
+    let uring = Uring::polling(polling);
+    let region = region::<T>(&uring, &needs);
+    let mut opened = Provider::<T>::open(&uring, &[loopback()], &region, &needs).unwrap();
+    let wanted = Wanted { submissions: 4, completions: 8, ..uring.wanted::<T>(&needs, 1) };
+    (opened.io, opened.flags) = ring::set_up("the test", &wanted).unwrap();
+    let mut rig = Rig::<T>::start(uring, needs, region, opened);
+    rig.post(100);
+    let sender = peer(rig.at[0]);
+    for _ in 0..5 {
+        for number in 0..80 {
+            sender.send_to(&payload(number, 20), rig.at[0]).unwrap();
+        }
+        let mut next = 0;
+        rig.receive(80, |_, bytes, _| {
+            assert_eq!(bytes, payload(next, 20));
+            next += 1;
+        });
+    }
+    rig.stop();
+}
+
+/// A holder without a buffer sleeps; a poster on another thread wakes it.
+#[test]
+fn a_poster_wakes_a_starved_holder() {
+    for polling in [Polling::Interrupt, Polling::KernelThread] {
+        let Rig { region, mut queue, mut requests, at, .. } =
+            Rig::<HandOver>::new(polling, Needs { receives: 1, ..NEEDS }, &[loopback()]);
+        let sender = peer(at[0]);
+        let (seen, saw) = mpsc::channel();
+        thread::scope(|scope| {
+            let poster = scope.spawn({
+                let region = Arc::clone(&region);
+                move || {
+                    let counters = Counters::default();
+                    for number in 0..200 {
+                        sender.send_to(&payload(number, 50), at[0]).unwrap();
+                        let slice = region.take().expect("the last one was dropped");
+                        requests[0].receive(slice).unwrap();
+                        requests[0].commit(&counters).unwrap();
+                        saw.recv_timeout(PATIENCE).expect("the holder slept on");
+                    }
+                    requests
+                }
+            });
+            let (counters, mut batch) = (Counters::default(), Batch::new(4));
+            for number in 0..200 {
+                while batch.is_empty() {
+                    queue.wait(1, Some(PATIENCE), &counters).unwrap();
+                    queue.dequeue(&mut batch, &counters).unwrap();
+                }
+                for completion in batch.drain() {
+                    assert_eq!(completion.slice.payload()[..50], payload(number, 50));
+                }
+                seen.send(()).unwrap();
+            }
+            let stopped = queue.stop(poster.join().unwrap(), Instant::now() + PATIENCE);
+            assert_eq!((stopped.missing, region.in_pool()), (0, 1));
+        });
+    }
+}
+
+/// The queues change hands while another thread posts, and nothing is lost.
+#[test]
+fn queues_change_hands_while_another_thread_posts() {
+    let Rig { region, queue, requests, at, .. } =
+        Rig::<HandOver>::new(Polling::Interrupt, NEEDS, &[loopback()]);
+    let (sender, counters) = (peer(at[0]), Counters::default());
+    let mut requests = requests;
+    while let Some(slice) = region.take() {
+        requests[0].receive(slice).unwrap();
+    }
+    requests[0].commit(&counters).unwrap();
+    let (to_post, posted) = mpsc::channel::<Slice>();
+    let poster = thread::spawn(move || {
+        let counters = Counters::default();
+        for slice in posted {
+            requests[0].receive(slice).unwrap();
+            requests[0].commit(&counters).unwrap();
+        }
+        requests
+    });
+    let mut queue = Some(queue);
+    for round in 0..40 {
+        // This thread started the queue and lives on; another one holds it for a round.
+        for number in 0..50 {
+            sender.send_to(&payload(round * 50 + number, 60), at[0]).unwrap();
+        }
+        let (mut held, to_post) = (queue.take().unwrap(), to_post.clone());
+        let holder = thread::spawn(move || {
+            let (counters, mut batch) = (Counters::default(), Batch::new(16));
+            let mut number = 0;
+            while number < 50 {
+                held.wait(1, Some(PATIENCE), &counters).unwrap();
+                held.dequeue(&mut batch, &counters).unwrap();
+                for completion in batch.drain() {
+                    let expected = payload(round * 50 + number, 60);
+                    assert_eq!(completion.slice.payload()[..60], expected);
+                    number += 1;
+                    to_post.send(completion.slice).unwrap();
+                }
+            }
+            held
+        });
+        queue = Some(holder.join().unwrap());
+    }
+    drop(to_post);
+    let requests = poster.join().unwrap();
+    let stopped = queue.unwrap().stop(requests, Instant::now() + PATIENCE);
+    assert_eq!((stopped.missing, region.in_pool()), (0, NEEDS.receives));
+}

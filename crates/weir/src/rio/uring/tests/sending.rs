@@ -1,0 +1,119 @@
+//! Sending: an echo moves the slice it received into a send.
+
+use super::*;
+use crate::socket::SocketOptions;
+
+under_every_form!(
+    an_echo_answers_every_datagram_from_its_address,
+    more_sends_than_were_asked_for_are_given_back,
+    a_send_that_fails_gives_its_slice_back,
+);
+
+/// Receives one datagram. A ring that is closed interrupts the threads that used it, so a call
+/// with a time limit may be interrupted.
+fn answer(peer: &UdpSocket, buffer: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match peer.recv_from(buffer) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            received => break received.unwrap(),
+        }
+    }
+}
+
+fn an_echo_answers_every_datagram_from_its_address<T: Sharing>(polling: Polling) {
+    let needs = Needs { sends: 100, ..NEEDS };
+    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let any = Endpoint { address: (Ipv4Addr::UNSPECIFIED, 0).into(), options };
+    let v6 = Endpoint { address: (Ipv6Addr::LOCALHOST, 0).into(), options };
+    let mut rig = Rig::<T>::new(polling, needs, &[any, v6]);
+    assert_eq!(rig.post(64), 64);
+    let to = [SocketAddr::from((Ipv4Addr::new(127, 0, 0, 3), rig.at[0].port())), rig.at[1]];
+    let peers = to.map(peer);
+    for round in 0..20 {
+        let count = 60;
+        for number in 0..count {
+            let bytes = payload(round + number, number);
+            peers[number % 2].send_to(&bytes, to[number % 2]).unwrap();
+        }
+        let (mut received, mut sent) = (0, 0);
+        while sent < count {
+            for Completion { slice, socket, outcome } in rig.completions() {
+                let requests = &mut rig.requests[socket as usize];
+                match outcome {
+                    Outcome::Received(arrival) => {
+                        received += 1;
+                        let to = crate::rio::Peer { address: arrival.from, local: arrival.local };
+                        requests.send(slice, arrival.len, &to).unwrap();
+                    }
+                    Outcome::Sent(_) => {
+                        sent += 1;
+                        requests.receive(slice).unwrap();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            rig.commit();
+        }
+        assert_eq!((received, rig.requests[0].outstanding()), (count, (64, 0)));
+        let mut buffer = [0; 256];
+        for number in 0..count {
+            let (length, from) = answer(&peers[number % 2], &mut buffer);
+            assert_eq!(from, to[number % 2], "the answer comes from the address asked");
+            assert_eq!(buffer[..length], payload(round + number, number));
+        }
+    }
+    rig.stop();
+}
+
+fn more_sends_than_were_asked_for_are_given_back<T: Sharing>(polling: Polling) {
+    // More sends at a time than the submission queue has entries.
+    let most = SUBMISSIONS.1 + 4;
+    let needs = Needs { sends: most, receives: 8, ..NEEDS };
+    let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
+    let peer = peer(rig.at[0]);
+    // Room for all of them at once, at what the kernel charges for a small datagram.
+    socket2::SockRef::from(&peer).set_recv_buffer_size(most as usize * 1024).unwrap();
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
+    for _ in 0..3 {
+        for number in 0..=most {
+            let mut slice = rig.region.take().unwrap();
+            slice.payload_mut()[..2].copy_from_slice(&(number as u16).to_be_bytes());
+            match rig.requests[0].send(slice, 2, &to) {
+                Ok(()) => assert!(number < most),
+                Err(_) => assert_eq!(number, most),
+            }
+        }
+        assert_eq!(rig.requests[0].outstanding(), (0, most));
+        rig.commit();
+        let (mut sent, mut buffer) = (0, [0; 4]);
+        while sent < most {
+            for completion in rig.completions() {
+                assert!(matches!(completion.outcome, Outcome::Sent(2)), "{completion:?}");
+                sent += 1;
+            }
+            rig.commit();
+        }
+        for number in 0..most as u16 {
+            assert_eq!(answer(&peer, &mut buffer).0, 2);
+            assert_eq!(buffer[..2], number.to_be_bytes(), "in order");
+        }
+    }
+    rig.stop();
+}
+
+fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
+    let needs = Needs { sends: 4, ..NEEDS };
+    let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
+    // An IPv6 address cannot be reached from an IPv4 socket.
+    let to = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None };
+    let slice = rig.region.take().unwrap();
+    let index = slice.index();
+    rig.requests[0].send(slice, 5, &to).unwrap();
+    rig.commit();
+    let completions = rig.completions();
+    assert_eq!((completions.len(), completions[0].slice.index()), (1, index));
+    let Outcome::Failed(error) = &completions[0].outcome else { panic!("{completions:?}") };
+    assert_eq!(error.raw_os_error(), Some(libc::EAFNOSUPPORT));
+    drop(completions);
+    rig.stop();
+}
