@@ -111,14 +111,16 @@ impl<T: Sharing> Shared<T> {
     /// Takes back by count what lies in the kernel's ring and behind it, once no request is
     /// left that could use any of it; returns how many slices that were.
     pub fn end(&self) -> u32 {
-        let held = self.ring.take_buffers_away(GROUP).is_ok();
+        let ended = self.ring.take_buffers_away(GROUP).is_ok();
         let count = self.buffers.with(|buffers| {
+            let waiting = buffers.take_waiting(&self.region);
+            if !ended {
+                return waiting;
+            }
             // SAFETY: the kernel gave the ring up, and the caller says that no request is left.
-            let held =
-                if held { unsafe { buffers.take_held(&self.region, &self.table) } } else { 0 };
-            held + buffers.take_waiting(&self.region)
+            waiting + unsafe { buffers.take_held(&self.region, &self.table) }
         });
-        self.ended.store(held, Relaxed);
+        self.ended.store(ended, Relaxed);
         count
     }
 
