@@ -115,8 +115,9 @@ impl Use {
 /// # Errors
 /// [`Unavailable`] with what io_uring_setup(2) answered, and what to do.
 pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Unavailable> {
-    let (ring, flags) = try_sets(wanted.r#use, |flags| build(wanted, flags))
-        .map_err(|e| explain(what, &e, sysctl().as_deref()))?;
+    let (ring, flags) =
+        on_a_thread_of_its_own(|| try_sets(wanted.r#use, |flags| build(wanted, flags)))
+            .map_err(|e| explain(what, &e, sysctl().as_deref()))?;
     let params = ring.params();
     for (there, name, since) in [
         (params.is_feature_nodrop(), "IORING_FEAT_NODROP", "5.5"),
@@ -131,6 +132,16 @@ pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Un
         }
     }
     Ok((ring, flags))
+}
+
+/// When a ring goes, the kernel interrupts every thread that made it or submitted to it, some
+/// time later: a call of that thread with a time limit (a receive with SO_RCVTIMEO, epoll_wait)
+/// then fails with EINTR. The thread of the program that starts a server shall not see that.
+fn on_a_thread_of_its_own<R: Send>(f: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, f)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Tries sets of flags from best to least. A set that the kernel does not know answers EINVAL;

@@ -38,7 +38,7 @@ impl Flood {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            super::bare::pin(core);
+            weir::affinity::pin_current_thread(core).expect("this process may use that core");
             let bytes = [0x5a; DATAGRAM_BYTES * SEGMENTS];
             while !stopping.load(Relaxed) {
                 let _ = socket.send(&bytes); // refused once the receiver has gone

@@ -40,7 +40,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Slice},
-    ring::{self, Entered, Ring, Wanted},
+    ring::{self, Alarm, Entered, Ring, Wanted},
     rio::Peer,
     socket::DatagramSocket,
     wake::Waker,
@@ -63,8 +63,7 @@ pub struct Uring {
 impl Uring {
     fn wanted(&self, needs: &Needs) -> Wanted {
         let armed = self.shape.armed.min(needs.receives).saturating_mul(needs.sockets);
-        let outstanding =
-            armed.saturating_add(needs.sends).saturating_add(needs.packets).saturating_add(1);
+        let outstanding = armed.saturating_add(needs.sends).saturating_add(1);
         Wanted {
             r#use: ring::Use::Shared,
             // Room for all that is armed, for a batch of sends, and for a cancel.
@@ -100,9 +99,14 @@ impl Provider for Uring {
         let (io, flags) = ring::set_up(NAME, &self.wanted(needs))?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;
+        let alarm = Arc::new(alarm);
+        let state =
+            State::new(submissions, completions, Arc::clone(&alarm), needs, self.shape.armed);
         let concurrency = concurrency(needs.concurrency);
         let inner = Arc::new(Inner {
-            state: Mutex::new(Some(State::new(submissions, completions, needs, self.shape.armed))),
+            state: Mutex::new(Some(state)),
+            alarm,
             limit: Limit::new(concurrency, needs.threads as usize),
             ring,
             submit_after: self.shape.submit_after,
@@ -138,6 +142,8 @@ struct Inner {
     ring: Arc<Ring>,
     /// There until the port goes.
     state: Mutex<Option<State>>,
+    /// Ends the leader's wait.
+    alarm: Arc<Alarm>,
     limit: Limit,
     submit_after: u32,
 }
@@ -165,17 +171,16 @@ impl Port for UringPort {
     }
 
     fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)> {
-        let pending = self.inner.with(|state| {
+        let ring = self.inner.with(|state| {
             if state.closed {
                 return Err((packet, Refused::Closed));
             }
-            state.post(packet, counters).map_err(|packet| (packet, Refused::Full))?;
-            Ok(state.submissions.pending())
+            if state.post(packet) { Ok(state.must_ring()) } else { Err((packet, Refused::Full)) }
         })?;
-        // The packet lies in the submission queue; should this entry fail, the next submits it,
-        // or fails as well and says so.
-        counters.kernel_entries.one();
-        let _ = self.inner.ring.enter(pending, 0, None, false);
+        if ring {
+            counters.kernel_entries.one();
+            self.inner.alarm.ring();
+        }
         Ok(())
     }
 
@@ -231,12 +236,16 @@ impl Inner {
 
     /// Also after the port has gone: then it is closed already.
     fn close(&self) {
-        if let Some(state) = self.lock().as_mut() {
-            state.closed = true;
-        }
+        let ring = match self.lock().as_mut() {
+            Some(state) => {
+                state.closed = true;
+                state.must_ring()
+            }
+            None => false,
+        };
         self.limit.close();
-        if let Some(state) = self.lock().as_mut() {
-            state.wake(&Counters::default());
+        if ring {
+            self.alarm.ring();
         }
     }
 
@@ -265,7 +274,8 @@ impl Inner {
                 if state.submissions.attention().overflow {
                     counters.overflows.one();
                 }
-                let ready = state.completions.len() > 0 || filled == Filled::Crowded;
+                let ready = state.ready() || filled == Filled::Crowded;
+                state.waiting = !ready;
                 Next::Enter { pending, at_least: u32::from(!ready) }
             });
             let (pending, at_least) = match next {
@@ -276,11 +286,15 @@ impl Inner {
             counters.kernel_entries.one();
             let entered = if at_least > 0 {
                 counters.waits.one();
-                self.ring.enter(pending, at_least, left, false)?
+                self.ring.enter(pending, at_least, left, false)
             } else {
-                self.ring.enter(pending, 0, None, false)?
+                self.ring.enter(pending, 0, None, false)
             };
-            let (taken, lost) = self.with(|state| (state.reap(out), state.completions.lost()));
+            let (taken, lost) = self.with(|state| {
+                state.waiting = false;
+                (state.reap(out), state.completions.lost())
+            });
+            let entered = entered?;
             if taken > 0 {
                 return Ok(Some(taken));
             }

@@ -6,20 +6,19 @@ use crate::{
     counters::Counters,
     memory::Slice,
     port::{Completion, Key, Needs, Packet, SocketId, Taken, Token},
-    ring::{self, Completions, Slots, Submissions},
+    ring::{self, Alarm, Completions, Slots, Submissions},
     rio::{Outcome, Peer},
     socket::DatagramSocket,
 };
 use io_uring::{opcode, squeue, types};
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, sync::Arc};
 
 /// Classes of tokens.
 const RECEIVE: u8 = 1;
 const SEND: u8 = 2;
-const PACKET: u8 = 3;
 /// Of requests that bring nothing themselves.
-const CANCEL: ring::Token = ring::Token::bare(4);
-const WAKE: ring::Token = ring::Token::bare(5);
+const CANCEL: ring::Token = ring::Token::bare(3);
+const ALARM: ring::Token = ring::Token::bare(4);
 
 pub(super) struct State {
     pub submissions: Submissions,
@@ -27,7 +26,20 @@ pub(super) struct State {
     pub sockets: Vec<Associated>,
     receives: Slots<Receive>,
     sends: Slots<Send>,
-    packets: Slots<Packet>,
+    /// Packets not yet taken, in order.
+    packets: VecDeque<Packet>,
+    packets_most: usize,
+    /// Whether packets go first in the next take: in turns with completions, so that neither
+    /// starves the other.
+    packets_first: bool,
+    /// Ends the leader's wait. It is rung by writing to a descriptor: a thread that posts or
+    /// closes does not enter the ring, which would make the kernel interrupt it later on.
+    alarm: Arc<Alarm>,
+    alarm_armed: bool,
+    /// It was rung, and nobody has looked since.
+    rung: bool,
+    /// The leader waits in the kernel, or is about to.
+    pub waiting: bool,
     receive_headers: Headers,
     send_headers: Headers,
     /// Sends that the kernel does not know yet, in order.
@@ -92,6 +104,7 @@ impl State {
     pub(super) fn new(
         submissions: Submissions,
         completions: Completions,
+        alarm: Arc<Alarm>,
         needs: &Needs,
         armed_most: u32,
     ) -> Self {
@@ -102,7 +115,13 @@ impl State {
             sockets: Vec::with_capacity(needs.sockets as usize),
             receives: Slots::new(RECEIVE, receives),
             sends: Slots::new(SEND, sends),
-            packets: Slots::new(PACKET, needs.packets as usize),
+            packets: VecDeque::with_capacity(needs.packets as usize),
+            packets_most: needs.packets as usize,
+            packets_first: true,
+            alarm,
+            alarm_armed: false,
+            rung: false,
+            waiting: false,
             receive_headers: Headers::new(receives),
             send_headers: Headers::new(sends),
             queued: VecDeque::with_capacity(sends),
@@ -145,28 +164,27 @@ impl State {
         Ok(Token(token.user_data()))
     }
 
-    /// Puts a packet into the submission queue: it comes back in the order of the queue.
-    pub(super) fn post(&mut self, packet: Packet, counters: &Counters) -> Result<(), Packet> {
-        let token = self.packets.insert(packet)?;
-        if self.push_no_op(token).is_err() {
-            // Room comes with an entry; where the kernel answers with an error, there is none.
-            let _ = self.submissions.submit(counters);
-            if self.push_no_op(token).is_err() {
-                return Err(self.packets.remove(token).expect("inserted above"));
-            }
+    /// Puts a packet at the end of the queue. `false`: as many wait as may.
+    pub(super) fn post(&mut self, packet: Packet) -> bool {
+        let room = self.packets.len() < self.packets_most;
+        if room {
+            self.packets.push_back(packet);
         }
-        Ok(())
+        room
     }
 
-    /// Ends the leader's wait in the ring, now or the next one.
-    pub(super) fn wake(&mut self, counters: &Counters) {
-        while self.push_no_op(WAKE).is_err() {
-            if self.submissions.submit(counters).is_err() {
-                // An entry that fails ends the leader's wait as well: it would fail there too.
-                return;
-            }
-        }
-        let _ = self.submissions.submit(counters);
+    /// Whether somebody must ring the alarm, after a change that the leader must see: it waits,
+    /// and nobody has rung. The caller then rings, without the lock.
+    #[must_use]
+    pub(super) fn must_ring(&mut self) -> bool {
+        let must = self.waiting && !self.rung;
+        self.rung |= must;
+        must
+    }
+
+    /// Whether there is anything to take without waiting.
+    pub(super) fn ready(&mut self) -> bool {
+        !self.packets.is_empty() || self.completions.len() > 0
     }
 
     pub(super) fn push_no_op(&mut self, token: ring::Token) -> Result<(), ring::Crowded> {
@@ -184,6 +202,11 @@ impl State {
 
     #[inline]
     fn push_all(&mut self) -> Result<(), ring::Crowded> {
+        if !self.alarm_armed {
+            // SAFETY: the alarm's entries point at a static.
+            unsafe { self.submissions.push(&self.alarm.entries(ALARM)) }?;
+            self.alarm_armed = true;
+        }
         if !self.returning.is_empty() || !self.cancels.is_empty() {
             self.push_cancelled()?;
         }
@@ -253,10 +276,31 @@ impl State {
         Ok(())
     }
 
-    /// Moves completions into `out`, as many as fit, and returns how many.
+    /// Moves packets and completions into `out`, as many as fit, and returns how many.
     #[inline]
     pub(super) fn reap(&mut self, out: &mut Taken) -> usize {
         let before = out.len();
+        if self.packets.is_empty() {
+            self.reap_operations(out);
+        } else if self.packets_first {
+            self.reap_packets(out);
+            self.reap_operations(out);
+            self.packets_first = false;
+        } else {
+            self.reap_operations(out);
+            self.reap_packets(out);
+            self.packets_first = true;
+        }
+        out.len() - before
+    }
+
+    fn reap_packets(&mut self, out: &mut Taken) {
+        let fit = self.packets.len().min(out.room());
+        self.packets.drain(..fit).for_each(|packet| out.push(Completion::Packet(packet)));
+    }
+
+    #[inline]
+    fn reap_operations(&mut self, out: &mut Taken) {
         let mut queue = self.completions.take();
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
@@ -287,15 +331,15 @@ impl State {
                     let Send { slice, socket, .. } = send;
                     operation(token, socket, self.sockets[socket as usize].key, slice, outcome)
                 }
-                PACKET => match self.packets.remove(token) {
-                    Some(packet) => Completion::Packet(packet),
-                    None => continue,
-                },
+                _ if token == ALARM => {
+                    self.alarm.reset();
+                    (self.alarm_armed, self.rung) = (false, false);
+                    continue;
+                }
                 _ => continue,
             };
             out.push(completion);
         }
-        out.len() - before
     }
 
     /// Asks for an operation to be cancelled. `false`: it is over.

@@ -8,7 +8,10 @@ use crate::{
     ring,
 };
 use std::{
-    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    sync::{
+        Barrier,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
     thread,
 };
 
@@ -151,16 +154,17 @@ fn closing_refuses_and_wakes_everybody() {
 fn stopping_under_load_gives_every_slice_back() {
     for provider in [Uring::default(), uring(128, 1)] {
         let bench = bench(provider, needs());
-        let taken = AtomicUsize::new(0);
+        let (taken, posted) = (AtomicUsize::new(0), Barrier::new(2));
         let flood = sender();
         thread::scope(|scope| {
             for thread in 0..4 {
-                let (bench, taken) = (&bench, &taken);
+                let (bench, taken, posted) = (&bench, &taken, &posted);
                 scope.spawn(move || {
                     let counters = Counters::default();
                     let mut worker = bench.port.worker().unwrap();
                     if thread == 0 {
                         bench.post(&mut worker, 128);
+                        posted.wait();
                     }
                     let mut out = Taken::new(10);
                     while let Some(n) = worker.take(&mut out, None, &counters).unwrap() {
@@ -173,6 +177,7 @@ fn stopping_under_load_gives_every_slice_back() {
                     }
                 });
             }
+            posted.wait();
             // The flood goes on while the port is closed.
             for sent in 0..5000 {
                 flood.send_to(&[1; 32], bench.address).unwrap();
@@ -181,6 +186,7 @@ fn stopping_under_load_gives_every_slice_back() {
                 }
             }
         });
+        assert!(taken.into_inner() > 0);
         bench.stop();
     }
 }
