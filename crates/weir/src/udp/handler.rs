@@ -72,6 +72,8 @@ impl std::error::Error for Refused {}
 pub struct Replies<'a> {
     desk: &'a mut Desk,
     to: Peer,
+    /// The socket that the datagram came in on, by its place.
+    socket: u32,
     /// Bytes that may still be answered for this datagram.
     budget: usize,
     received: usize,
@@ -80,9 +82,9 @@ pub struct Replies<'a> {
 
 impl<'a> Replies<'a> {
     #[inline]
-    pub(super) fn new(desk: &'a mut Desk, to: Peer, received: usize) -> Self {
+    pub(super) fn new(desk: &'a mut Desk, to: Peer, socket: u32, received: usize) -> Self {
         let budget = received * desk.limits.reply_percent as usize / 100;
-        Self { desk, to, budget, received, echo: false }
+        Self { desk, to, socket, budget, received, echo: false }
     }
 
     /// Sends the datagram's bytes back to their source, as they stand when the handler
@@ -112,7 +114,12 @@ impl<'a> Replies<'a> {
         self.admit(bytes.len())?;
         let start = self.desk.bytes.len();
         self.desk.bytes.extend_from_slice(bytes);
-        self.desk.pending.push(Pending { start, len: bytes.len(), to: self.to });
+        self.desk.pending.push(Pending {
+            start,
+            len: bytes.len(),
+            to: self.to,
+            socket: self.socket,
+        });
         Ok(())
     }
 
@@ -151,6 +158,7 @@ struct Pending {
     start: usize,
     len: usize,
     to: Peer,
+    socket: u32,
 }
 
 /// Replies copied for one batch, at most.
@@ -174,10 +182,10 @@ impl Desk {
         self.pending.is_empty()
     }
 
-    /// Gives each reply to `send` and forgets it.
-    pub(super) fn flush(&mut self, mut send: impl FnMut(&[u8], &Peer)) {
+    /// Gives each reply to `send`, with the socket it leaves by, and forgets it.
+    pub(super) fn flush(&mut self, mut send: impl FnMut(u32, &[u8], &Peer)) {
         for reply in self.pending.drain(..) {
-            send(&self.bytes[reply.start..][..reply.len], &reply.to);
+            send(reply.socket, &self.bytes[reply.start..][..reply.len], &reply.to);
         }
         self.bytes.clear();
     }

@@ -297,7 +297,7 @@ impl<H: Handler> Worker<H> {
             truncated: arrival.truncated,
         };
         let to = Peer { address: arrival.from, local: arrival.local };
-        let mut replies = Replies::new(&mut self.desk, to, len);
+        let mut replies = Replies::new(&mut self.desk, to, socket, len);
         let handler = &mut self.handler;
         let called = catch_unwind(AssertUnwindSafe(|| handler.on_datagram(datagram, &mut replies)));
         let echo = replies.echo;
@@ -331,12 +331,12 @@ impl<H: Handler> Worker<H> {
     /// Gives each reply that the handler left to `send`, and counts what became of it.
     pub fn flush(&mut self, mut send: impl FnMut(&[u8], &Peer, &Counters) -> io::Result<()>) {
         let counters = &self.counters;
-        self.desk.flush(|bytes, to| count_sent(send(bytes, to, counters), counters));
+        self.desk.flush(|_, bytes, to| count_sent(send(bytes, to, counters), counters));
     }
 
-    /// Gives each reply that the handler left to `post`, which hands it to a queue: what
-    /// becomes of it is counted at its completion.
-    pub fn post_replies(&mut self, post: impl FnMut(&[u8], &Peer)) {
+    /// Gives each reply that the handler left to `post`, which hands it to the queue of the
+    /// socket that the datagram came in on: what becomes of it is counted at its completion.
+    pub fn post_replies(&mut self, post: impl FnMut(u32, &[u8], &Peer)) {
         self.desk.flush(post);
     }
 

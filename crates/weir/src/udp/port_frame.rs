@@ -194,7 +194,7 @@ fn flush<H: Handler, P: Port>(
     socket: SocketId,
 ) {
     let mut refused = 0;
-    worker.post_replies(|bytes, to| {
+    worker.post_replies(|_, bytes, to| {
         let Some(mut slice) = shared.region.take() else {
             refused += 1;
             return;

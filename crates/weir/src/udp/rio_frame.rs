@@ -149,13 +149,13 @@ pub(super) fn flush<H: Handler, Q: RequestQueue>(
     requests: &mut [Q],
 ) {
     let mut refused = 0;
-    worker.post_replies(|bytes, to| {
+    worker.post_replies(|socket, bytes, to| {
         let Some(mut slice) = region.take() else {
             refused += 1;
             return;
         };
         slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-        if requests[0].send(slice, bytes.len(), to).is_err() {
+        if requests[socket as usize].send(slice, bytes.len(), to).is_err() {
             refused += 1;
         }
     });

@@ -1,0 +1,82 @@
+//! Clients that are not ours: what everyone has sends, and gets its echo.
+
+use crate::support::*;
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+use weir::udp::Server;
+
+pub const CHECKS: &[Check] = &[("python", python), ("socat", socat), ("ncat", ncat)];
+
+/// Sends datagrams of many sizes from two sockets and expects each of them back.
+const PYTHON: &str = r#"
+import socket, sys
+to = ("127.0.0.1", int(sys.argv[1]))
+sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+for s in sockets:
+    s.settimeout(20)
+for n in range(100):
+    s = sockets[n % 2]
+    sent = bytes((n + i) % 256 for i in range(n * 10))
+    s.sendto(sent, to)
+    back, source = s.recvfrom(2048)
+    assert back == sent and source == to, (n, len(back), source)
+print("100 echoes")
+"#;
+
+fn python(subject: &Subject) -> Result<(), Skipped> {
+    let server = Server::bind(any_port()).limits(echo_limits());
+    let (server, log) = subject.log_with(&server, Answer::Echo);
+    let port = server.local_addresses()[0].port().to_string();
+    let said = run("python3", &["-c", PYTHON, &port], b"")?;
+    assert_eq!(said.trim_ascii_end(), b"100 echoes");
+    let report = stop(server, &log);
+    assert_eq!(report.total().datagrams, 100);
+    Ok(())
+}
+
+fn socat(subject: &Subject) -> Result<(), Skipped> {
+    one_way(subject, "socat", |port| {
+        vec!["-u".into(), "-".into(), format!("UDP4:127.0.0.1:{port}")]
+    })
+}
+
+fn ncat(subject: &Subject) -> Result<(), Skipped> {
+    one_way(subject, "ncat", |port| {
+        ["-u", "--send-only", "127.0.0.1", &port.to_string()].map(String::from).to_vec()
+    })
+}
+
+/// Sends one datagram.
+fn one_way(
+    subject: &Subject,
+    program: &str,
+    arguments: impl Fn(u16) -> Vec<String>,
+) -> Result<(), Skipped> {
+    let (server, log) = subject.log(&Server::bind(any_port()));
+    let arguments = arguments(server.local_addresses()[0].port());
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    run(program, &arguments, b"from a stranger")?;
+    log.wait_for(1);
+    stop(server, &log);
+    assert_eq!(log.seen()[0].bytes, b"from a stranger");
+    Ok(())
+}
+
+/// Runs a program to its end with this input, and returns its output.
+fn run(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Skipped> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| Skipped(format!("{program} cannot be run here: {e}")))?;
+    // Dropping its end closes the pipe. A program that does not read has ended: see below.
+    let _ = child.stdin.take().expect("piped").write_all(input);
+    let output = child.wait_with_output().expect("a child can be waited for");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {}: {errors}", output.status);
+    Ok(output.stdout)
+}

@@ -1,0 +1,195 @@
+//! Echoes and other replies: the same bytes to the right sender from the right address, and
+//! never more than was received.
+
+use crate::support::*;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use weir::{
+    limits::Limits,
+    udp::{Datagram, Refused, Replies, Server},
+};
+
+pub const CHECKS: &[Check] = &[
+    ("echo", echo),
+    ("reply_by_copy", reply_by_copy),
+    ("changed_in_place", changed_in_place),
+    ("sink_stays_silent", sink_stays_silent),
+    ("no_more_than_received", no_more_than_received),
+    ("reply_rate", reply_rate),
+    ("few_replies_outstanding", few_replies_outstanding),
+    ("peer_has_gone", peer_has_gone),
+];
+
+fn echo(subject: &Subject) -> Result<(), Skipped> {
+    answers(subject, Answer::Echo);
+    Ok(())
+}
+
+fn reply_by_copy(subject: &Subject) -> Result<(), Skipped> {
+    answers(subject, Answer::Copy);
+    Ok(())
+}
+
+fn answers(subject: &Subject, answer: Answer) {
+    let six = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let server = Server::bind(any_port()).and_bind(six).limits(echo_limits());
+    let (server, log) = subject.log_with(&server, answer);
+    let addresses = server.local_addresses().to_vec();
+    let mut expected = 0;
+    for to in addresses {
+        let senders = senders(3, to);
+        for round in 0..30 {
+            for (i, sender) in senders.iter().enumerate() {
+                sender.send_to(&pattern(round * 3 + i, (round * 11) % 300), to).unwrap();
+            }
+            for (i, sender) in senders.iter().enumerate() {
+                expect(sender, to, &pattern(round * 3 + i, (round * 11) % 300));
+                expected += 1;
+            }
+        }
+        senders.iter().for_each(assert_silent);
+    }
+    let report = stop(server, &log);
+    let total = report.total();
+    assert_eq!((total.datagrams, total.replies_refused, total.send_errors), (expected, 0, 0));
+    // A send whose completion came after the stop was asked for is not counted.
+    assert!(total.replies <= expected);
+}
+
+fn expect(socket: &UdpSocket, from: SocketAddr, bytes: &[u8]) {
+    let mut buffer = [0; 2048];
+    let (len, source) = socket.recv_from(&mut buffer).expect("a reply");
+    assert_eq!((&buffer[..len], source), (bytes, from));
+}
+
+fn assert_silent(socket: &UdpSocket) {
+    socket.set_nonblocking(true).unwrap();
+    let got = socket.recv_from(&mut [0; 2048]);
+    assert!(got.is_err(), "one reply too many: {got:?}");
+    socket.set_nonblocking(false).unwrap();
+}
+
+fn changed_in_place(subject: &Subject) -> Result<(), Skipped> {
+    let server = Server::bind(any_port()).limits(echo_limits());
+    let handler = |_| {
+        |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+            datagram.bytes.reverse();
+            replies.echo().unwrap();
+        }
+    };
+    let server = server.start(subject.design(), handler).unwrap();
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for len in [0, 1, 5, 64, 1024] {
+        sender.send_to(&pattern(1, len), to).unwrap();
+        let mut reversed = pattern(1, len);
+        reversed.reverse();
+        expect(sender, to, &reversed);
+    }
+    assert_whole(&server.stop());
+    Ok(())
+}
+
+fn sink_stays_silent(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log) = subject.log_with(&Server::bind(any_port()), Answer::Echo);
+    let to = server.local_addresses()[0];
+    let senders = senders(1, to);
+    send_all(&senders, to, std::iter::repeat_n(10, 50), WINDOW, &log);
+    let report = stop(server, &log);
+    assert_silent(&senders[0]);
+    assert_eq!((report.total().replies, report.total().replies_refused), (0, 50));
+    Ok(())
+}
+
+fn no_more_than_received(subject: &Subject) -> Result<(), Skipped> {
+    let server = Server::bind(any_port()).limits(echo_limits());
+    let handler = |_| {
+        |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+            let half = datagram.bytes.len() / 2;
+            replies.send(&datagram.bytes[..half]).unwrap();
+            assert_eq!(replies.send(&[0; 512]), Err(Refused::TooLong));
+            // An echo of the whole would be half as much again as was received.
+            assert_eq!(replies.echo(), Err(Refused::TooLong));
+            replies.send(&datagram.bytes[half..]).unwrap();
+        }
+    };
+    let server = server.start(subject.design(), handler).unwrap();
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for number in 0..20 {
+        let bytes = pattern(number, 100);
+        sender.send_to(&bytes, to).unwrap();
+        expect(sender, to, &bytes[..50]);
+        expect(sender, to, &bytes[50..]);
+    }
+    assert_silent(sender);
+    let report = server.stop();
+    assert_whole(&report);
+    assert_eq!(report.total().replies_refused, 40);
+    Ok(())
+}
+
+/// Two servers that echo each other's datagrams would loop for ever: the rate ends that.
+fn reply_rate(subject: &Subject) -> Result<(), Skipped> {
+    const BURST: usize = 300;
+    let limits = Limits { replies_per_s: Some(100), ..echo_limits() };
+    let server = Server::bind(any_port()).limits(limits);
+    let (server, log) = subject.log_with(&server, Answer::Echo);
+    let to = server.local_addresses()[0];
+    send_all(&senders(1, to), to, std::iter::repeat_n(10, BURST), WINDOW, &log);
+    let elapsed = stop(server, &log);
+    let total = elapsed.total();
+    let admitted = BURST as u64 - total.replies_refused;
+    // A slot of 10 ms admits one reply to each thread (100 a second are fewer), and one slot
+    // may have begun before.
+    let slots = elapsed.elapsed.as_millis() as u64 / 10 + 2;
+    assert!(admitted <= slots * u64::from(subject.threads()), "{admitted} in {slots} slots");
+    assert!(admitted > 0, "no reply at all");
+    assert!(total.replies <= admitted);
+    Ok(())
+}
+
+/// With fewer send slots than datagrams each one is answered or counted as refused.
+fn few_replies_outstanding(subject: &Subject) -> Result<(), Skipped> {
+    const COUNT: usize = 400;
+    let limits = Limits { replies_outstanding: 2, ..Limits::default() };
+    let server = Server::bind(any_port()).limits(limits);
+    let (server, log) = subject.log_with(&server, Answer::Echo);
+    let to = server.local_addresses()[0];
+    let senders = senders(1, to);
+    let sent = send_all(&senders, to, std::iter::repeat_n(20, COUNT), WINDOW, &log);
+    let report = stop(server, &log);
+    let total = report.total();
+    assert!(total.replies + total.replies_refused <= COUNT as u64);
+    senders[0].set_nonblocking(true).unwrap();
+    let mut buffer = [0; 64];
+    let mut answered = 0;
+    while let Ok((len, from)) = senders[0].recv_from(&mut buffer) {
+        assert_eq!(from, to);
+        let key = (senders[0].local_addr().unwrap(), buffer[..len].to_vec());
+        assert!(sent.contains_key(&key));
+        answered += 1;
+    }
+    assert!(answered > 0, "no reply at all");
+    assert!(answered + total.replies_refused <= COUNT as u64);
+    Ok(())
+}
+
+/// What comes back from a port that nobody holds any more (an ICMP message) must not end the
+/// service.
+fn peer_has_gone(subject: &Subject) -> Result<(), Skipped> {
+    let server = Server::bind(any_port()).limits(echo_limits());
+    let (server, log) = subject.log_with(&server, Answer::Echo);
+    let to = server.local_addresses()[0];
+    for number in 0..10 {
+        // Closed as soon as it has sent.
+        senders(1, to)[0].send_to(&pattern(number, 30), to).unwrap();
+        log.wait_for(number + 1);
+    }
+    let sender = &senders(1, to)[0];
+    sender.send_to(b"still there?", to).unwrap();
+    expect(sender, to, b"still there?");
+    let report = server.stop();
+    assert!(report.failure.is_none(), "{}", report.failure.unwrap());
+    assert_slices(&report);
+    Ok(())
+}

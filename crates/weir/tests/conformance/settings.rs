@@ -1,0 +1,110 @@
+//! Settings: defaults that work, and values out of range that are refused in clear words.
+
+use crate::support::*;
+use std::net::UdpSocket;
+use weir::{
+    Error,
+    udp::{AnyDesign, Datagram, Replies, Server},
+};
+
+pub const CHECKS: &[Check] = &[
+    ("defaults", defaults),
+    ("values_out_of_range", values_out_of_range),
+    ("address_in_use", address_in_use),
+    ("address_not_local", address_not_local),
+    ("datagrams_too_long", datagrams_too_long),
+];
+
+/// With as many receives outstanding as the design has by default.
+fn defaults(subject: &Subject) -> Result<(), Skipped> {
+    let sink = |_| |_: Datagram<'_>, _: &mut Replies<'_>| ();
+    let server = Server::bind(any_port()).start(subject.at_defaults(), sink).unwrap();
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for number in 0..20 {
+        sender.send_to(&pattern(number, 1024), to).unwrap();
+    }
+    let total = || server.counters().iter().map(|counters| counters.datagrams).sum::<u64>();
+    until("the arrival of 20 datagrams", || total() == 20);
+    let effective = server.effective();
+    for (name, value) in subject.at_defaults().values() {
+        assert!(effective.contains(&(name.clone(), value.clone())), "{name} = {value} is not told");
+    }
+    let report = server.stop();
+    assert_whole(&report);
+    assert_eq!(report.total().datagrams, 20);
+    Ok(())
+}
+
+fn refused(result: Result<impl Sized, Error>, words: &[&str]) {
+    let Err(error) = result else { panic!("was accepted, with {words:?}") };
+    let text = error.to_string();
+    assert!(words.iter().all(|word| text.contains(word)), "{text:?} lacks one of {words:?}");
+}
+
+fn values_out_of_range(subject: &Subject) -> Result<(), Skipped> {
+    let with = |name: &str, value: &str| -> Result<AnyDesign, Error> {
+        let mut design = subject.at_defaults();
+        design.set(name, value)?;
+        design.check()?;
+        Ok(design)
+    };
+    for option in subject.at_defaults().known_options() {
+        let name = option.name.as_str();
+        for garbage in ["", "many", "-1", "1e9", "99999999999999999999"] {
+            refused(with(name, garbage), &[name, &option.accepts]);
+        }
+        // "least to most", with a unit perhaps.
+        let Some((least, most)) = option.accepts.split_once(" to ") else { continue };
+        let most = most.split_whitespace().next().expect("a number");
+        let (least, most): (u64, u64) = (least.parse().unwrap(), most.parse().unwrap());
+        refused(with(name, &(most + 1).to_string()), &[name, &option.accepts]);
+        if least > 0 {
+            refused(with(name, &(least - 1).to_string()), &[name, &option.accepts]);
+        }
+    }
+    let names: Vec<_> = subject.at_defaults().known_options().into_iter().map(|o| o.name).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    refused(with("no-such-option", "1"), &names);
+    // Options that contradict each other, and a server that is started all the same.
+    if subject.has("threshold") && subject.has("dequeue-max") {
+        let mut design = subject.at_defaults();
+        design.set("dequeue-max", "10").unwrap();
+        design.set("threshold", "11").unwrap();
+        refused(design.check(), &["threshold", "dequeue"]);
+        let sink = |_| |_: Datagram<'_>, _: &mut Replies<'_>| ();
+        refused(Server::bind(any_port()).start(design, sink), &["threshold", "dequeue"]);
+    }
+    Ok(())
+}
+
+fn address_in_use(subject: &Subject) -> Result<(), Skipped> {
+    let holder = UdpSocket::bind(any_port()).unwrap();
+    let address = holder.local_addr().unwrap();
+    let (text, port) = (address.to_string(), address.port().to_string());
+    let result = subject.try_log(&Server::bind(address), Answer::Nothing);
+    refused(result, &[&text, "choose another port", &port]);
+    // Nothing is left behind: the first of two addresses is free again.
+    let free = senders(1, address)[0].local_addr().unwrap();
+    let result = subject.try_log(&Server::bind(free).and_bind(address), Answer::Nothing);
+    refused(result, &[&text]);
+    UdpSocket::bind(free).expect("free again");
+    Ok(())
+}
+
+fn address_not_local(subject: &Subject) -> Result<(), Skipped> {
+    // From the block that is set aside for documentation: nobody has it.
+    let elsewhere = "192.0.2.1:0".parse().unwrap();
+    let result = subject.try_log(&Server::bind(elsewhere), Answer::Nothing);
+    refused(result, &["192.0.2.1", "this machine has no such address"]);
+    Ok(())
+}
+
+fn datagrams_too_long(subject: &Subject) -> Result<(), Skipped> {
+    for bytes in [0, 65_528, usize::MAX] {
+        let result =
+            subject.try_log(&Server::bind(any_port()).payload_bytes(bytes), Answer::Nothing);
+        refused(result, &[&bytes.to_string(), "1 to 65527"]);
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! The end of a server: asked for, under load, or by a handler that panics. Every slice comes
+//! back on every path.
+
+use crate::support::*;
+use std::{
+    net::{SocketAddr, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Instant,
+};
+use weir::{
+    Error,
+    udp::{Datagram, Final, Handler, Replies, Server},
+};
+
+pub const CHECKS: &[Check] = &[
+    ("stop_at_once", stop_at_once),
+    ("stop_under_load", stop_under_load),
+    ("stop_while_echoing", stop_while_echoing),
+    ("dropped_instead", dropped_instead),
+    ("handler_panics", handler_panics),
+    ("handler_panics_between_batches", handler_panics_between_batches),
+];
+
+/// In the original the messages that end the threads were counted as datagrams.
+fn stop_at_once(subject: &Subject) -> Result<(), Skipped> {
+    let mut at = any_port();
+    for _ in 0..5 {
+        let (server, log) = subject.log(&Server::bind(at));
+        at = server.local_addresses()[0];
+        let report = stop(server, &log);
+        assert_eq!(report.total().datagrams, 0);
+        assert_eq!(report.total().bytes, 0);
+    }
+    Ok(())
+}
+
+/// Sends as fast as it can until it is dropped.
+struct Flood {
+    end: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// Datagrams that a flood sends at most, should nobody end it.
+const FLOOD_MAX: u64 = 20_000_000;
+
+impl Flood {
+    fn start(to: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(any_port()).unwrap();
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&end);
+        let thread = thread::spawn(move || {
+            let by = Instant::now() + PATIENCE;
+            for number in 0..FLOOD_MAX {
+                let over = number % 1024 == 0 && Instant::now() > by;
+                if over || ended.load(Relaxed) {
+                    return;
+                }
+                let _ = socket.send_to(&number.to_le_bytes(), to);
+            }
+        });
+        Self { end, thread: Some(thread) }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.end.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("a flood does not panic");
+        }
+    }
+}
+
+/// Counts, and checks that what a datagram says was said.
+struct Count {
+    datagrams: u64,
+    wrong: u64,
+    echo: bool,
+    total: Arc<AtomicU64>,
+}
+
+impl Handler for Count {
+    fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
+        self.datagrams += 1;
+        self.wrong += u64::from(datagram.bytes.len() != 8 || datagram.truncated);
+        if self.echo {
+            let _ = replies.echo();
+        }
+        self.total.fetch_add(1, Relaxed);
+    }
+}
+
+fn flooded(subject: &Subject, server: &Server, echo: bool) -> Final<Count> {
+    let total = Arc::new(AtomicU64::new(0));
+    let of_handlers = Arc::clone(&total);
+    let make = move |_| Count { datagrams: 0, wrong: 0, echo, total: Arc::clone(&of_handlers) };
+    let server = server.start(subject.design(), make).unwrap();
+    let flood = Flood::start(server.local_addresses()[0]);
+    until("the arrival of 3000 datagrams", || total.load(Relaxed) >= 3000);
+    let since = Instant::now();
+    let report = server.stop();
+    assert!(since.elapsed() < PATIENCE, "the stop took {:?}", since.elapsed());
+    drop(flood);
+    for thread in &report.threads {
+        assert_eq!(thread.counters.datagrams, thread.handler.datagrams);
+        assert_eq!(thread.handler.wrong, 0);
+    }
+    assert_eq!(report.total().bytes, 8 * report.total().datagrams);
+    assert!(report.failure.is_none(), "{}", report.failure.as_ref().unwrap());
+    assert_slices(&report);
+    report
+}
+
+fn stop_under_load(subject: &Subject) -> Result<(), Skipped> {
+    flooded(subject, &Server::bind(any_port()), false);
+    Ok(())
+}
+
+fn stop_while_echoing(subject: &Subject) -> Result<(), Skipped> {
+    let report = flooded(subject, &Server::bind(any_port()).limits(echo_limits()), true);
+    let total = report.total();
+    assert!(total.replies > 0);
+    assert!(total.replies + total.replies_refused <= total.datagrams);
+    Ok(())
+}
+
+/// Dropping a server stops it too.
+fn dropped_instead(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log) = subject.log(&Server::bind(any_port()));
+    let to = server.local_addresses()[0];
+    send_all(&senders(1, to), to, [10, 20], WINDOW, &log);
+    drop(server);
+    UdpSocket::bind(to).expect("the address is free again");
+    assert_eq!(log.seen().len(), 2);
+    Ok(())
+}
+
+/// Panics at a datagram, or at the end of the batch that it came in.
+struct Panics {
+    at: u64,
+    between_batches: bool,
+    total: Arc<AtomicU64>,
+}
+
+impl Panics {
+    fn due(&self) -> bool {
+        self.total.load(Relaxed) >= self.at
+    }
+}
+
+impl Handler for Panics {
+    fn on_datagram(&mut self, _: Datagram<'_>, _: &mut Replies<'_>) {
+        self.total.fetch_add(1, Relaxed);
+        assert!(self.between_batches || !self.due(), "panicked {ON_PURPOSE}");
+    }
+
+    fn on_batch_end(&mut self) {
+        assert!(!self.between_batches || !self.due(), "panicked {ON_PURPOSE}");
+    }
+}
+
+fn panicking(subject: &Subject, between_batches: bool) {
+    let total = Arc::new(AtomicU64::new(0));
+    let make = move |_| Panics { at: 10, between_batches, total: Arc::clone(&total) };
+    let server = Server::bind(any_port()).start(subject.design(), make).unwrap();
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for number in 0..30 {
+        sender.send_to(&pattern(number, 64), to).unwrap();
+    }
+    until("the end of the server", || !server.is_running());
+    let report = server.stop();
+    match &report.failure {
+        Some(Error::HandlerPanicked { message, .. }) => assert!(message.contains(ON_PURPOSE)),
+        other => panic!("{other:?}"),
+    }
+    assert_slices(&report);
+    UdpSocket::bind(to).expect("a stopped server has left its address");
+}
+
+fn handler_panics(subject: &Subject) -> Result<(), Skipped> {
+    panicking(subject, false);
+    Ok(())
+}
+
+fn handler_panics_between_batches(subject: &Subject) -> Result<(), Skipped> {
+    panicking(subject, true);
+    Ok(())
+}

@@ -1,0 +1,348 @@
+//! The rows of the suite, and what its checks are written with.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use weir::{
+    Error,
+    limits::Limits,
+    rio::Choice,
+    udp::{AnyDesign, Datagram, Final, Handler, Replies, Running, Server, designs},
+};
+
+/// A check, with its name.
+pub type Check = (&'static str, fn(&Subject) -> Result<(), Skipped>);
+
+/// Why a check does not apply to a row.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+/// How long anything may take that has only to happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Datagrams under way at a time: with small ones this fits every default receive buffer.
+pub const WINDOW: usize = 32;
+
+/// Text of the panics that a check provokes.
+pub const ON_PURPOSE: &str = "on purpose";
+
+/// Threads of the rows with several.
+const SEVERAL: u32 = 4;
+
+/// A design, on a provider if it has any, with a number of threads: a row.
+#[derive(Clone)]
+pub struct Subject {
+    design: AnyDesign,
+    provider: Option<Choice>,
+    threads: u32,
+}
+
+/// Every row.
+pub fn subjects() -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for design in designs() {
+        let has = |name: &str| design.known_options().iter().any(|option| option.name == name);
+        let providers = match has("provider") {
+            true => Choice::ALL.iter().copied().map(Some).collect(),
+            false => vec![None],
+        };
+        let threads = if has("threads") { vec![1, SEVERAL] } else { vec![1] };
+        for &provider in &providers {
+            for &threads in &threads {
+                subjects.push(Subject { design: design.clone(), provider, threads });
+            }
+        }
+    }
+    subjects
+}
+
+impl Subject {
+    /// Design, provider, threads.
+    pub fn name(&self) -> String {
+        let design = self.design.about().name;
+        match self.provider {
+            Some(provider) => format!("{design}/{provider}/{}", self.threads),
+            None => format!("{design}/{}", self.threads),
+        }
+    }
+
+    /// Whether `name` names its design or its provider, or is `all`.
+    pub fn is_called(&self, name: &str) -> bool {
+        name == "all"
+            || name == self.design.about().name
+            || self.provider.is_some_and(|provider| provider.to_string() == name)
+    }
+
+    /// Why it cannot run here, if it cannot.
+    pub fn unavailable(&self) -> Option<String> {
+        self.at_defaults().availability().err().map(|reason| reason.to_string())
+    }
+
+    /// How many threads it runs.
+    pub fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    /// The design with its own defaults, but for provider and threads.
+    pub fn at_defaults(&self) -> AnyDesign {
+        let mut design = self.design.clone();
+        if let Some(provider) = self.provider {
+            design.set("provider", &provider.to_string()).expect("a name from the table");
+        }
+        if self.has("threads") {
+            design.set("threads", &self.threads.to_string()).expect("within the limits");
+        }
+        design
+    }
+
+    /// The design, with few receives outstanding, and a threshold that is reached easily.
+    pub fn design(&self) -> AnyDesign {
+        let mut design = self.at_defaults();
+        for (name, value) in [("outstanding", "256"), ("armed", "32"), ("threshold", "4")] {
+            if self.has(name) {
+                design.set(name, value).expect("within the limits");
+            }
+        }
+        design
+    }
+
+    /// Whether the design has an option of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.design.known_options().iter().any(|option| option.name == name)
+    }
+
+    /// Starts a server that logs what it gets.
+    pub fn log(&self, server: &Server) -> (Running<Logger>, Arc<Log>) {
+        self.log_with(server, Answer::Nothing)
+    }
+
+    /// Starts a server that logs what it gets, and answers.
+    pub fn log_with(&self, server: &Server, answer: Answer) -> (Running<Logger>, Arc<Log>) {
+        self.try_log(server, answer).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The same where starting may fail.
+    pub fn try_log(
+        &self,
+        server: &Server,
+        answer: Answer,
+    ) -> Result<(Running<Logger>, Arc<Log>), Error> {
+        let log = Arc::new(Log::default());
+        let logs = Arc::clone(&log);
+        let make = move |thread| Logger { thread, log: Arc::clone(&logs), answer };
+        Ok((server.start(self.design(), make)?, log))
+    }
+}
+
+/// An address on loopback, with a port of the system's choice.
+pub fn any_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Replies to everything, as fast as it comes.
+pub fn echo_limits() -> Limits {
+    Limits { replies_outstanding: 256, ..Limits::default() }
+}
+
+/// What a logging server does with a datagram besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing.
+    Nothing,
+    /// Sends it back in place.
+    Echo,
+    /// Sends back a copy.
+    Copy,
+}
+
+/// A datagram as a handler saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub thread: usize,
+    pub bytes: Vec<u8>,
+    pub source: SocketAddr,
+    pub local: Option<IpAddr>,
+    pub socket: u32,
+    pub received_at: Option<Duration>,
+    pub truncated: bool,
+}
+
+/// What the handlers of a server saw.
+#[derive(Default)]
+pub struct Log {
+    seen: Mutex<Vec<Seen>>,
+    grown: Condvar,
+}
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until so many datagrams were seen.
+    pub fn wait_for(&self, count: usize) {
+        let by = Instant::now() + PATIENCE;
+        let mut seen = self.lock();
+        while seen.len() < count {
+            let left = by.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{} of {count} datagrams came", seen.len());
+            seen = self.grown.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Everything seen so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.lock().clone()
+    }
+}
+
+/// Logs every datagram.
+pub struct Logger {
+    thread: usize,
+    log: Arc<Log>,
+    answer: Answer,
+}
+
+impl Handler for Logger {
+    fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
+        // A refusal is the server's to count.
+        let _ = match self.answer {
+            Answer::Nothing => Ok(()),
+            Answer::Echo => replies.echo(),
+            Answer::Copy => replies.send(datagram.bytes),
+        };
+        let Datagram { bytes, source, local, socket, received_at, truncated } = datagram;
+        let (thread, bytes) = (self.thread, bytes.to_vec());
+        self.log.lock().push(Seen { thread, bytes, source, local, socket, received_at, truncated });
+        self.log.grown.notify_all();
+    }
+}
+
+/// Stops a logging server and checks what must hold of every stop.
+pub fn stop(server: Running<Logger>, log: &Log) -> Final<Logger> {
+    let addresses = server.local_addresses().to_vec();
+    let since = Instant::now();
+    let report = server.stop();
+    assert!(since.elapsed() < PATIENCE, "the stop took {:?}", since.elapsed());
+    assert_whole(&report);
+    let (total, seen) = (report.total(), log.seen());
+    assert_eq!(total.datagrams, seen.len() as u64, "counted and handled");
+    assert_eq!(total.bytes, seen.iter().map(|seen| seen.bytes.len() as u64).sum::<u64>());
+    assert_eq!(total.truncated, seen.iter().filter(|seen| seen.truncated).count() as u64);
+    for (thread, report) in report.threads.iter().enumerate() {
+        let handled = seen.iter().filter(|seen| seen.thread == thread).count();
+        assert_eq!(report.counters.datagrams, handled as u64, "of thread {thread}");
+    }
+    for address in addresses {
+        UdpSocket::bind(address).expect("a stopped server has left its address");
+    }
+    report
+}
+
+/// Checks that a server ended without failure, with every slice back.
+pub fn assert_whole<H>(report: &Final<H>) {
+    assert!(report.failure.is_none(), "{}", report.failure.as_ref().unwrap());
+    assert_slices(report);
+    let total = report.total();
+    assert_eq!(total.dequeues, total.empty_dequeues + total.batches.count(), "dequeues");
+    assert_eq!((total.receive_errors, total.overflows), (0, 0));
+}
+
+/// Checks that every slice is back.
+pub fn assert_slices<H>(report: &Final<H>) {
+    assert_eq!(report.slices.returned, report.slices.made, "slices returned, of those made");
+    assert_eq!(report.slices.missing, 0, "slices missing");
+}
+
+/// Sockets that send to a server.
+pub fn senders(count: usize, to: SocketAddr) -> Vec<UdpSocket> {
+    let at = if to.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
+    (0..count)
+        .map(|_| {
+            let socket = UdpSocket::bind(at).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        })
+        .collect()
+}
+
+/// Bytes that differ from those of every other datagram, as far as there is room.
+pub fn pattern(number: usize, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<_> = (0..len).map(|i| (number + i * 7) as u8).collect();
+    let stamp = (number as u32).to_le_bytes();
+    let room = len.min(stamp.len());
+    bytes[..room].copy_from_slice(&stamp[..room]);
+    bytes
+}
+
+/// How often each datagram was sent, or seen.
+pub type Tally = BTreeMap<(SocketAddr, Vec<u8>), u32>;
+
+/// Sends datagrams of these sizes from the sockets in turn, never more than `window` ahead of
+/// what the server has seen, and waits until it saw all. Returns what was sent.
+pub fn send_all(
+    senders: &[UdpSocket],
+    to: SocketAddr,
+    sizes: impl IntoIterator<Item = usize>,
+    window: usize,
+    log: &Log,
+) -> Tally {
+    let before = log.seen().len();
+    let mut sent = Tally::new();
+    let mut count = 0;
+    for size in sizes {
+        if count >= window {
+            log.wait_for(before + count + 1 - window);
+        }
+        let sender = &senders[count % senders.len()];
+        let bytes = pattern(count, size);
+        assert_eq!(sender.send_to(&bytes, to).unwrap(), size);
+        *sent.entry((sender.local_addr().unwrap(), bytes)).or_default() += 1;
+        count += 1;
+    }
+    log.wait_for(before + count);
+    sent
+}
+
+/// What was seen, in the form of what was sent.
+pub fn tally(seen: &[Seen]) -> Tally {
+    let mut tally = Tally::new();
+    for seen in seen {
+        *tally.entry((seen.source, seen.bytes.clone())).or_default() += 1;
+    }
+    tally
+}
+
+/// Starts a server with something that not every system has.
+pub fn start_or_skip(
+    subject: &Subject,
+    server: &Server,
+) -> Result<(Running<Logger>, Arc<Log>), Skipped> {
+    subject.try_log(server, Answer::Nothing).map_err(|error| match error {
+        Error::Unavailable(reason) => Skipped(reason.to_string()),
+        other => panic!("{other}"),
+    })
+}
+
+/// Waits for something that a server does not announce.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let by = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < by, "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// Keeps the panics that checks provoke out of the output.
+pub fn silence_panics_on_purpose() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload_as_str().unwrap_or_default();
+        if !text.contains(ON_PURPOSE) {
+            usual(info);
+        }
+    }));
+}
