@@ -1,5 +1,6 @@
 //! Watches a server while it runs, and makes its report.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,7 +93,7 @@ impl Watch {
         let mut sampler = Sampler::new();
         let since = Since::now(&server, &mut sampler);
         let addresses = server.local_addresses().to_vec();
-        let state = State {
+        let mut state = State {
             server: Some(server),
             sampler,
             since,
@@ -102,11 +103,22 @@ impl Watch {
             active_runs: 0,
             last: None,
         };
+        state.begin();
         Self { design, addresses, audit, verify_all, events, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The addresses it receives on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The settings in effect, by name.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        self.lock().settings()
     }
 
     /// Whether the server still runs; it ends by itself only when it failed.
@@ -166,11 +178,10 @@ impl Watch {
         let total = total(&threads);
         let system = state.sampler.system().since(&state.since.system);
         let process = state.sampler.process().since(&state.since.process);
-        let settings = state.server.as_ref().map(Running::effective).unwrap_or_default();
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         wire::ServerReport {
             design: self.design.clone(),
-            settings: settings.into_iter().collect(),
+            settings: state.settings(),
             end_signalled,
             threads_started: threads.len() as u32,
             threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
@@ -208,8 +219,7 @@ impl Receiver for Watch {
         let serves = |address: &&SocketAddr| {
             address.ip().is_unspecified() || address.ip().to_canonical() == run.local
         };
-        let ports: Vec<u16> =
-            self.addresses.iter().filter(serves).map(SocketAddr::port).collect();
+        let ports: Vec<u16> = self.addresses.iter().filter(serves).map(SocketAddr::port).collect();
         if ports.is_empty() {
             return Err(format!("nothing is served on {}; {}", run.local, served(&self.addresses)));
         }
@@ -282,6 +292,11 @@ impl State {
         self.until_system = 0;
         self.kernel_bytes = None;
         self.read();
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let effective = self.server.as_ref().map(Running::effective).unwrap_or_default();
+        effective.into_iter().collect()
     }
 
     fn threads(&self) -> Vec<Snapshot> {
@@ -377,6 +392,7 @@ fn audit_report(audit: &AuditReport) -> wire::Audit {
         wrong_size: audit.wrong_size,
         duplicates: audit.duplicates,
         reordered: audit.reordered,
+        data_errors: audit.data_errors,
         latency_ns: latency,
     }
 }
