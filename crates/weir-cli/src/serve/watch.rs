@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
+use weir::counters::os::{ProcessUsage, Sampler, SocketUsage, SystemUsage};
 use weir::counters::{BatchSnapshot, Snapshot};
 use weir::udp::Running;
 use weir_lab::wire;
@@ -60,6 +60,7 @@ struct Since {
     threads: Vec<Snapshot>,
     process: ProcessUsage,
     system: SystemUsage,
+    sockets: Option<SocketUsage>,
 }
 
 /// One interval, for a line.
@@ -147,7 +148,7 @@ impl Watch {
             elapsed_ns: nanoseconds(state.since.at),
             datagrams: total.datagrams,
             cpu_ns: process.cpu_ns,
-            dropped_socket: dropped_at_sockets(&system),
+            dropped_socket: state.since.dropped_at_sockets(&self.addresses, &system),
         }
     }
 
@@ -200,7 +201,7 @@ impl Watch {
                 // queue of the CPU, where a drop is counted.
                 dropped_device: loopback.then_some(0),
                 dropped_cpu_queue: system.softnet_total().dropped,
-                dropped_socket: dropped_at_sockets(&system),
+                dropped_socket: state.since.dropped_at_sockets(&self.addresses, &system),
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: state.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -319,8 +320,21 @@ impl State {
 
 impl Since {
     fn now(server: &Running<Measured>, sampler: &mut Sampler) -> Self {
+        let sockets = SocketUsage::bound_to(server.local_addresses());
         let (process, system) = (sampler.process(), sampler.system());
-        Self { at: Instant::now(), threads: server.counters(), process, system }
+        Self { at: Instant::now(), threads: server.counters(), process, system, sockets }
+    }
+
+    /// Datagrams dropped at the server's sockets; where sockets cannot be told apart, at all
+    /// of the machine.
+    fn dropped_at_sockets(&self, addresses: &[SocketAddr], system: &SystemUsage) -> Option<u64> {
+        match self.sockets.zip(SocketUsage::bound_to(addresses)) {
+            Some((then, now)) => now.since(&then).drops,
+            None => {
+                let udp = system.udp();
+                both(udp.receive_buffer_errors, udp.memory_errors.or(Some(0)))
+            }
+        }
     }
 }
 
@@ -336,11 +350,6 @@ fn total(threads: &[Snapshot]) -> Snapshot {
 
 fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     Some(a? + b?)
-}
-
-fn dropped_at_sockets(system: &SystemUsage) -> Option<u64> {
-    let udp = system.udp();
-    both(udp.receive_buffer_errors, udp.memory_errors.or(Some(0)))
 }
 
 fn served(addresses: &[SocketAddr]) -> String {
