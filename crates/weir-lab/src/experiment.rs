@@ -90,7 +90,7 @@ struct Experiment<'a> {
     budget_s: f64,
     random: Random,
     tell: &'a mut dyn FnMut(Progress),
-    /// What starting and ending each checked row cost.
+    /// What starting and ending each run so far cost.
     overhead_ms: Vec<f64>,
 }
 
@@ -168,9 +168,9 @@ impl Experiment<'_> {
             );
             return Ok(());
         }
-        let overhead_ms = crate::stats::median(&self.overhead_ms)
-            .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
         for index in 0..results.loads.len() {
+            let overhead_ms = crate::stats::median(&self.overhead_ms)
+                .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
             let left_s = (self.budget_s - self.bench.elapsed_s()).max(0.0);
             let share_s = plan::shares(&results.loads[index..], left_s)[0];
             let schedule = budget::fit(self.settings.depth, share_s, rows.len(), overhead_ms);
@@ -241,9 +241,17 @@ impl Experiment<'_> {
             }
         };
         let extent = Extent::Timed { warmup_ms: schedule.warmup_ms, run_ms: schedule.run_ms };
+        let before_s = self.bench.elapsed_s();
         let core_to_core_ns = self.bench.core_to_core_ns();
         match self.bench.run(&Run { row: &row, load: &load, per_second, extent }) {
+            Ok((server, _)) if !server.end_signalled => {
+                let reason = "the server did not see the end of the run, so its counts are open";
+                results.cells[load_index][row_index].failed(reason.into());
+            }
             Ok((server, flood)) => {
+                let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
+                let planned_ms = (schedule.run_ms + schedule.warmup_ms) as f64;
+                self.overhead_ms.push(took_ms - planned_ms);
                 let at = Circumstances {
                     block,
                     core_to_core_ns,
@@ -292,12 +300,13 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
 }
 
 /// The exit code that tells the truth about an experiment: 0 success, 1 the run failed,
-/// 3 completed with data errors or an invalid run, 5 nothing could run here.
+/// 3 completed with data errors or an invalid run, 5 nothing could run here. An experiment
+/// that was interrupted is not complete, so it counts as failed.
 pub fn exit_code(results: &Results) -> u8 {
     let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
     if !results.rows.is_empty() && (0..results.rows.len()).all(unavailable) {
         5
-    } else if !results.has_figures() {
+    } else if !results.has_figures() || results.interrupted {
         1
     } else if results.has_invalid_runs() {
         3

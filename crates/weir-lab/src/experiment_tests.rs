@@ -50,6 +50,9 @@ impl Bench for Simulated {
         if checked {
             flood.elapsed_ns = 100_000_000;
         }
+        if run.row.design == "forgets" && !checked {
+            server.end_signalled = false;
+        }
         if run.row.design == "corrupts" {
             server.audit.corrupt = 1;
         }
@@ -137,6 +140,12 @@ fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
 }
 
 #[test]
+fn a_run_whose_end_was_not_seen_is_no_sample() {
+    let (results, _) = experiment(&["forgets"], vec![Load::saturation(64)], Depth::Quick);
+    assert!(results.unranked(0, 0).unwrap().contains("did not see the end"));
+}
+
+#[test]
 fn shares_of_the_maximum_follow_from_the_runs_at_saturation() {
     let base = Load::saturation(64);
     let loads = vec![base, base.at(Rate::OfMaximum(0.75))];
@@ -155,6 +164,7 @@ fn an_interrupt_leaves_what_there_is() {
     let bench = Simulated { interrupt_after: Some(7), ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a", "b"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.interrupted && results.has_figures());
+    assert_eq!(exit_code(&results), 1);
     let bench = Simulated { interrupt_after: Some(0), ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.interrupted && !results.has_figures());

@@ -263,7 +263,7 @@ impl Results {
 
 /// Warns of settings that must be equal for figures to be compared, and are not.
 pub fn unequal_settings(results: &Results) -> Vec<String> {
-    const MUST_BE_EQUAL: [&str; 3] = ["rcvbuf_bytes", "receive_offload", "size_bytes"];
+    const MUST_BE_EQUAL: [&str; 3] = ["receive-buffer-bytes", "receive-offload", "size"];
     let mut warnings = vec![];
     for name in MUST_BE_EQUAL {
         let mut values: Vec<(&str, &Row)> = vec![];
@@ -383,13 +383,13 @@ mod tests {
         let mut results = results(&["epoll", "port"]);
         for (row, bytes) in ["212992", "425984"].iter().enumerate() {
             let mut sample = sample(0);
-            sample.settings.insert("rcvbuf_bytes".into(), (*bytes).into());
+            sample.settings.insert("receive-buffer-bytes".into(), (*bytes).into());
             results.cells[0][row].samples.push(sample);
         }
         let warnings = unequal_settings(&results);
         assert_eq!(
             warnings,
-            ["rows were made under different rcvbuf_bytes: 212992 (epoll), 425984 (port)"]
+            ["rows were made under different receive-buffer-bytes: 212992 (epoll), 425984 (port)"]
         );
         results.cells[0].pop();
         assert!(unequal_settings(&results).is_empty());

@@ -155,6 +155,9 @@ pub struct Audit {
     pub duplicates: u64,
     /// Datagrams that arrived after a later one.
     pub reordered: u64,
+    /// Whether anything arrived that was not sent like that: damaged, doubled, of another
+    /// size. Losses and reordering are no such errors, for UDP promises neither.
+    pub data_errors: bool,
     /// One-way latency, if the two ends share a clock and any was taken.
     pub latency_ns: Option<Latency>,
 }
@@ -201,7 +204,26 @@ pub struct SystemReport {
     pub cores: Vec<usize>,
 }
 
-/// The document of a generator.
+/// Whether a generator's document is one of failure: looked at before its figures, which
+/// are null then.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FloodStatus {
+    /// `ok` or `failed`.
+    pub status: Option<String>,
+    /// Why it failed.
+    pub reason: Option<String>,
+}
+
+impl FloodStatus {
+    /// Why it failed; `None` if it did not.
+    pub fn failure(&self) -> Option<String> {
+        let failed = self.status.as_deref() == Some("failed");
+        failed.then(|| self.reason.clone().unwrap_or_else(|| "the generator failed".into()))
+    }
+}
+
+/// The document of a generator that did not fail.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FloodReport {
@@ -225,8 +247,6 @@ pub struct FloodReport {
     pub windows_within: Option<u64>,
     /// The engine used.
     pub engine: Option<String>,
-    /// What went wrong, if anything did; the counts are right all the same.
-    pub failure: Option<String>,
     /// The receiver's report, if the control channel delivered one.
     pub report: Option<serde_json::Value>,
 }
@@ -244,5 +264,13 @@ mod tests {
         assert!(object.unavailable);
         assert!(read(r#"{"error":null,"sent":1}"#).is_err(), "null is no failure");
         assert!(read(r#"{"sent":1}"#).is_err());
+    }
+
+    #[test]
+    fn a_flood_says_whether_it_failed() {
+        let read = |text: &str| serde_json::from_str::<FloodStatus>(text).unwrap().failure();
+        assert_eq!(read(r#"{"status":"ok","reason":null,"sent":3}"#), None);
+        assert_eq!(read(r#"{"status":"failed","reason":"no","sent":null}"#), Some("no".into()));
+        assert_eq!(read(r#"{"sent":3}"#), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Watches a server while it runs, and makes its report.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
+use weir::counters::os::{ProcessUsage, Sampler, SocketUsage, SystemUsage};
 use weir::counters::{BatchSnapshot, Snapshot};
 use weir::udp::Running;
 use weir_lab::wire;
@@ -59,6 +60,7 @@ struct Since {
     threads: Vec<Snapshot>,
     process: ProcessUsage,
     system: SystemUsage,
+    sockets: Option<SocketUsage>,
 }
 
 /// One interval, for a line.
@@ -92,7 +94,7 @@ impl Watch {
         let mut sampler = Sampler::new();
         let since = Since::now(&server, &mut sampler);
         let addresses = server.local_addresses().to_vec();
-        let state = State {
+        let mut state = State {
             server: Some(server),
             sampler,
             since,
@@ -102,11 +104,22 @@ impl Watch {
             active_runs: 0,
             last: None,
         };
+        state.begin();
         Self { design, addresses, audit, verify_all, events, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The addresses it receives on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The settings in effect, by name.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        self.lock().settings()
     }
 
     /// Whether the server still runs; it ends by itself only when it failed.
@@ -135,7 +148,7 @@ impl Watch {
             elapsed_ns: nanoseconds(state.since.at),
             datagrams: total.datagrams,
             cpu_ns: process.cpu_ns,
-            dropped_socket: dropped_at_sockets(&system),
+            dropped_socket: state.since.dropped_at_sockets(&self.addresses, &system),
         }
     }
 
@@ -166,11 +179,10 @@ impl Watch {
         let total = total(&threads);
         let system = state.sampler.system().since(&state.since.system);
         let process = state.sampler.process().since(&state.since.process);
-        let settings = state.server.as_ref().map(Running::effective).unwrap_or_default();
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         wire::ServerReport {
             design: self.design.clone(),
-            settings: settings.into_iter().collect(),
+            settings: state.settings(),
             end_signalled,
             threads_started: threads.len() as u32,
             threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
@@ -189,7 +201,7 @@ impl Watch {
                 // queue of the CPU, where a drop is counted.
                 dropped_device: loopback.then_some(0),
                 dropped_cpu_queue: system.softnet_total().dropped,
-                dropped_socket: dropped_at_sockets(&system),
+                dropped_socket: state.since.dropped_at_sockets(&self.addresses, &system),
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: state.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -208,8 +220,7 @@ impl Receiver for Watch {
         let serves = |address: &&SocketAddr| {
             address.ip().is_unspecified() || address.ip().to_canonical() == run.local
         };
-        let ports: Vec<u16> =
-            self.addresses.iter().filter(serves).map(SocketAddr::port).collect();
+        let ports: Vec<u16> = self.addresses.iter().filter(serves).map(SocketAddr::port).collect();
         if ports.is_empty() {
             return Err(format!("nothing is served on {}; {}", run.local, served(&self.addresses)));
         }
@@ -284,6 +295,11 @@ impl State {
         self.read();
     }
 
+    fn settings(&self) -> BTreeMap<String, String> {
+        let effective = self.server.as_ref().map(Running::effective).unwrap_or_default();
+        effective.into_iter().collect()
+    }
+
     fn threads(&self) -> Vec<Snapshot> {
         let now = self.server.as_ref().map(Running::counters).unwrap_or_default();
         now.iter().zip(&self.since.threads).map(|(now, then)| now.since(then)).collect()
@@ -304,8 +320,21 @@ impl State {
 
 impl Since {
     fn now(server: &Running<Measured>, sampler: &mut Sampler) -> Self {
+        let sockets = SocketUsage::bound_to(server.local_addresses());
         let (process, system) = (sampler.process(), sampler.system());
-        Self { at: Instant::now(), threads: server.counters(), process, system }
+        Self { at: Instant::now(), threads: server.counters(), process, system, sockets }
+    }
+
+    /// Datagrams dropped at the server's sockets; where sockets cannot be told apart, at all
+    /// of the machine.
+    fn dropped_at_sockets(&self, addresses: &[SocketAddr], system: &SystemUsage) -> Option<u64> {
+        match self.sockets.zip(SocketUsage::bound_to(addresses)) {
+            Some((then, now)) => now.since(&then).drops,
+            None => {
+                let udp = system.udp();
+                both(udp.receive_buffer_errors, udp.memory_errors.or(Some(0)))
+            }
+        }
     }
 }
 
@@ -321,11 +350,6 @@ fn total(threads: &[Snapshot]) -> Snapshot {
 
 fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     Some(a? + b?)
-}
-
-fn dropped_at_sockets(system: &SystemUsage) -> Option<u64> {
-    let udp = system.udp();
-    both(udp.receive_buffer_errors, udp.memory_errors.or(Some(0)))
 }
 
 fn served(addresses: &[SocketAddr]) -> String {
@@ -377,6 +401,7 @@ fn audit_report(audit: &AuditReport) -> wire::Audit {
         wrong_size: audit.wrong_size,
         duplicates: audit.duplicates,
         reordered: audit.reordered,
+        data_errors: audit.data_errors,
         latency_ns: latency,
     }
 }

@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Bench, Extent, Run, RunError};
+use serde_json::Value;
+
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::plan::Load;
-use crate::wire::{Failure, FloodReport, ReadyLine, ServerReport};
+use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
 
 const SERVER: &str = "the server";
 const GENERATOR: &str = "the generator";
@@ -112,7 +114,7 @@ impl Processes {
         if !load.send_offload {
             command = command.arguments(["--engine", "sendmmsg"]);
         }
-        command.arguments(["--json"])
+        command.arguments(["-i", "0", "--json"])
     }
 
     fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
@@ -144,11 +146,17 @@ impl Processes {
     fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
         let mut generator = self.spawn(GENERATOR, command)?;
         let deadline = Instant::now() + duration(extent) + REPORT_WITHIN;
-        let report: FloodReport = generator.whole_document("report", deadline)?;
+        let document: Value = generator.whole_document("report", deadline)?;
         generator.finish(Instant::now() + END_WITHIN)?;
-        match report.failure {
-            None => Ok(report),
+        let garbage = |error: serde_json::Error| ChildError::Garbage {
+            name: GENERATOR,
+            what: "report",
+            problem: error.to_string(),
+        };
+        let status: FloodStatus = serde_json::from_value(document.clone()).map_err(garbage)?;
+        match status.failure() {
             Some(message) => Err(ChildError::Reported(Failure { unavailable: false, message })),
+            None => serde_json::from_value(document).map_err(garbage),
         }
     }
 }
@@ -199,7 +207,7 @@ fn blame(mut server: Child, generator: ChildError) -> ChildError {
     if matches!(generator, ChildError::Interrupted) {
         return generator;
     }
-    match server.document::<serde_json::Value>("report", Instant::now() + BLAME_WITHIN) {
+    match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
         Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
         _ => generator,
     }

@@ -83,14 +83,15 @@ fn a_server_that_crashes_in_the_middle_is_blamed_for_what_the_generator_says() {
 
 #[test]
 fn a_generator_that_fails_alone_is_quoted() {
-    let flood = r#"echo '{"error":{"message":"the server is of another build"}}'; exit 1"#;
+    let flood = r#"echo '{"status":"failed","reason":"the server is of another build"}'; exit 1"#;
     let text = failure(&format!("{READY}; exec sleep 1000"), flood);
     assert_eq!(text, "the server is of another build");
 }
 
 #[test]
 fn a_report_of_a_flood_that_failed_is_no_result() {
-    let flood = r#"echo '{"sent":3,"failure":"the control connection was lost"}'"#;
+    let flood =
+        r#"echo '{"status":"failed","reason":"the control connection was lost","sent":null}'"#;
     let text = failure(&format!("{READY}; exec sleep 1000"), flood);
     assert_eq!(text, "the control connection was lost");
 }
@@ -130,12 +131,12 @@ fn the_commands_can_be_repeated_by_hand() {
             .generator(&load, Some(50_000), extent, &[7, 8], "127.0.0.1:9".parse().ok())
             .to_string(),
         "/bin/weir flood 127.0.0.1 -p 7,8 --control 127.0.0.1:9 --cpu 1 -l 64 -P 1 \
-         --pps 50000 -t 600ms -O 150ms --json"
+         --pps 50000 -t 600ms -O 150ms -i 0 --json"
     );
     let check = Run { extent: Extent::Checked { datagrams: 1000, flows: 4 }, ..run };
     assert!(bench.server(&check).to_string().contains("--verify-all"));
     assert_eq!(
         bench.generator(&load, None, check.extent, &[7], None).to_string(),
-        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -n 1000 --pps 10000 --json"
+        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -n 1000 --pps 10000 -i 0 --json"
     );
 }

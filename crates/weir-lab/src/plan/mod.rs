@@ -7,6 +7,7 @@
 pub mod budget;
 pub mod load;
 pub mod row;
+pub mod rows;
 
 pub use budget::{Depth, Schedule};
 pub use load::{Load, Rate};

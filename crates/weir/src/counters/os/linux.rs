@@ -7,10 +7,15 @@
 
 mod parse;
 
-use super::{ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, TotalUsage};
+use super::{ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, TotalUsage, usage};
 use crate::Error;
 use socket2::Socket;
-use std::{fs::File, io, os::fd::AsRawFd, os::unix::fs::FileExt};
+use std::{
+    fs::{self, File},
+    io,
+    net::SocketAddr,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -98,6 +103,23 @@ pub(super) fn socket_usage(socket: &Socket) -> io::Result<SocketUsage> {
         drops: figure(libc::SK_MEMINFO_DROPS),
         queued_bytes: figure(libc::SK_MEMINFO_RMEM_ALLOC),
         receive_buffer_bytes: figure(libc::SK_MEMINFO_RCVBUF),
+    })
+}
+
+pub(super) fn sockets_bound_to(addresses: &[SocketAddr]) -> Option<SocketUsage> {
+    let of = |file: &str, wanted: fn(&SocketAddr) -> bool| {
+        let addresses: Vec<SocketAddr> = addresses.iter().copied().filter(wanted).collect();
+        if addresses.is_empty() {
+            return Some(SocketUsage::default());
+        }
+        Some(parse::udp_sockets(&fs::read(file).ok()?, &addresses))
+    };
+    let (v4, v6) =
+        (of("/proc/net/udp", SocketAddr::is_ipv4)?, of("/proc/net/udp6", SocketAddr::is_ipv6)?);
+    Some(SocketUsage {
+        drops: usage::count::plus(v4.drops, v6.drops),
+        queued_bytes: usage::count::plus(v4.queued_bytes, v6.queued_bytes),
+        receive_buffer_bytes: None,
     })
 }
 

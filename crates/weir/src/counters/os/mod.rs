@@ -38,6 +38,7 @@
 //   ThreadSampler::{new(id) -> Result, read() -> Result<ThreadUsage>}
 //   Sampler::{new(), process() -> ProcessUsage, system() -> SystemUsage}
 //   socket_usage(&Socket) -> io::Result<SocketUsage>
+//   sockets_bound_to(&[SocketAddr]) -> Option<SocketUsage>
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
@@ -45,7 +46,7 @@ mod sys;
 mod usage;
 
 use crate::Error;
-use std::fmt;
+use std::{fmt, net::SocketAddr};
 use usage::usage;
 
 usage! {
@@ -197,6 +198,14 @@ impl SocketUsage {
     pub fn of<'s>(socket: impl Into<socket2::SockRef<'s>>) -> Result<Self, Error> {
         sys::socket_usage(&socket.into())
             .map_err(|error| Error::io("cannot read the socket's memory and drops", error))
+    }
+
+    /// The figures of all UDP sockets bound to one of these addresses, added up, whichever
+    /// program of this network namespace holds them: for sockets that are out of reach,
+    /// inside a provider. The buffers' limits are not known this way. `None` where the
+    /// operating system does not say; it takes some 100 µs, more with many sockets.
+    pub fn bound_to(addresses: &[SocketAddr]) -> Option<Self> {
+        sys::sockets_bound_to(addresses)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Reads the texts of `/proc` into figures. Pure functions: any text gives an answer, and
 //! what is not found in it, or is no number, is `None`.
 
+use std::net::{IpAddr, SocketAddr};
+
 use crate::counters::os::{
-    CoreUsage, OfCore, ProcessUsage, SoftnetUsage, ThreadUsage, TotalUsage, UdpUsage,
+    CoreUsage, OfCore, ProcessUsage, SocketUsage, SoftnetUsage, ThreadUsage, TotalUsage, UdpUsage,
+    usage,
 };
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -194,3 +197,38 @@ pub(super) fn meminfo(text: &[u8]) -> TotalUsage {
 #[cfg(test)]
 #[path = "parse_tests.rs"]
 mod tests;
+
+/// `/proc/net/udp` and `/proc/net/udp6`: what the sockets bound to one of these addresses
+/// hold and dropped, added up; nothing is known if there is none.
+pub(super) fn udp_sockets(text: &[u8], addresses: &[SocketAddr]) -> SocketUsage {
+    let mut sum = SocketUsage::default();
+    for line in lines(text) {
+        // Words count from 0: 1 is the local address, 4 both queues, the last the drops.
+        let mut words = words(line);
+        let local = words.nth(1).and_then(socket_address);
+        if !local.is_some_and(|local| addresses.contains(&local)) {
+            continue;
+        }
+        let queued =
+            words.nth(2).and_then(|queues| hexadecimal(queues.split(|byte| *byte == b':').nth(1)?));
+        sum.queued_bytes = usage::count::plus(sum.queued_bytes, queued);
+        sum.drops = usage::count::plus(sum.drops, words.last().and_then(number));
+    }
+    sum
+}
+
+/// An address and a port as `/proc/net/udp` writes them: the address in words of 32 bits, each
+/// as the machine reads it from memory, so its bytes stand in reverse on most machines.
+fn socket_address(word: &[u8]) -> Option<SocketAddr> {
+    let (address, port) = std::str::from_utf8(word).ok()?.split_once(':')?;
+    let bytes: Option<Vec<[u8; 4]>> = address
+        .as_bytes()
+        .chunks(8)
+        .map(|word| u32::try_from(hexadecimal(word)?).ok().map(u32::to_ne_bytes))
+        .collect();
+    let ip = match bytes?.as_slice() {
+        [v4] => IpAddr::from(*v4),
+        words => IpAddr::from(<[u8; 16]>::try_from(words.concat()).ok()?),
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}

@@ -32,6 +32,28 @@ voluntary_ctxt_switches:\t150
 nonvoluntary_ctxt_switches:\t545
 ";
 
+const UDP: &[u8] = b"   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+ 1039: 0100007F:B514 00000000:0000 07 00000000:00000300 00:00000000 00000000     0        0 254581 2 000000002cf56bd9 4
+ 4713: 0100007F:836E 00000000:0000 07 00000000:00000001 00:00000000 00000000     0        0 255045 2 000000008058639c 9
+ 4713: 00000000:B514 00000000:0000 07 00000000:00000001 00:00000000 00000000     0        0 255045 2 000000008058639c 9
+ 1039: 0100007F:B514 00000000:0000 07 00000000:00000010 00:00000000 00000000     0        0 254582 2 000000002cf56bd8 1
+";
+
+const UDP6: &[u8] = b"  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+ 2208: 00000000000000000000000001000000:1F90 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 93 2 0000000000000000 7
+";
+
+#[cfg(target_endian = "little")]
+#[test]
+fn sockets_are_found_by_their_address() {
+    let at = |text, address: &str| udp_sockets(text, &[address.parse().expect("an address")]);
+    let both = at(UDP, "127.0.0.1:46356");
+    assert_eq!((both.drops, both.queued_bytes), (Some(5), Some(0x310)));
+    assert_eq!(at(UDP, "0.0.0.0:46356").drops, Some(9));
+    assert_eq!(at(UDP6, "[::1]:8080").drops, Some(7));
+    assert_eq!(at(UDP, "127.0.0.2:46356"), SocketUsage::default());
+}
+
 const SNMP: &[u8] = b"Tcp: RtoAlgorithm RtoMin
 Tcp: 1 200
 Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
@@ -203,6 +225,8 @@ fn any_text() -> impl Strategy<Value = Vec<u8>> {
         SOFTNET,
         STAT,
         SOCKSTAT,
+        UDP,
+        UDP6,
     ]);
     let piece = (recorded, any::<prop::sample::Index>(), any::<prop::sample::Index>()).prop_map(
         |(text, a, b)| {
@@ -228,6 +252,7 @@ proptest! {
         stat_total(&text);
         sockstat(&text, scale);
         meminfo(&text);
+        udp_sockets(&text, &[([127, 0, 0, 1], 46356).into()]);
         let lines = text.split(|byte| *byte == b'\n').count();
         prop_assert!(softnet(&text).len() <= lines);
         prop_assert!(stat_cores(&text, scale).len() <= lines);

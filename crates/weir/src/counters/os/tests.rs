@@ -169,3 +169,20 @@ fn the_kernels_part_may_be_rougher_than_the_sum() {
     assert_eq!(cpu(Some(10), None).cpu_user_ns(), None);
     assert_eq!(cpu(None, Some(10)).cpu_user_ns(), None);
 }
+
+#[test]
+fn sockets_are_counted_by_their_address() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = receiver.local_addr().expect("its address");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let Some(before) = SocketUsage::bound_to(&[address]) else { return }; // not on this OS
+    assert_eq!((before.drops, before.queued_bytes), (Some(0), Some(0)));
+    // More than any buffer holds, of which nothing is read.
+    for _ in 0..10_000 {
+        sender.send_to(&[0; 1024], address).expect("sent");
+    }
+    let after = SocketUsage::bound_to(&[address]).expect("known before");
+    assert_eq!(after.drops, SocketUsage::of(&receiver).expect("its figures").drops);
+    assert!(after.drops > Some(0) && after.queued_bytes > Some(0), "{after:?}");
+    assert_eq!(SocketUsage::bound_to(&[([127, 0, 0, 1], 1).into()]), Some(SocketUsage::default()));
+}

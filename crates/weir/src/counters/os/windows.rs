@@ -4,6 +4,7 @@
 use super::{ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, UdpUsage};
 use crate::Error;
 use socket2::Socket;
+use std::net::SocketAddr;
 use std::os::windows::io::AsRawHandle;
 use std::{io, os::windows::io::FromRawHandle, os::windows::io::OwnedHandle};
 use windows_sys::Win32::{
@@ -76,6 +77,10 @@ fn filetime_ns(time: FILETIME) -> u64 {
 
 pub(super) fn socket_usage(_socket: &Socket) -> io::Result<SocketUsage> {
     Ok(SocketUsage::default()) // Winsock tells none of it
+}
+
+pub(super) fn sockets_bound_to(_addresses: &[SocketAddr]) -> Option<SocketUsage> {
+    None
 }
 
 #[derive(Debug)]

@@ -1,0 +1,344 @@
+//! `weir compare`: every design that can run here, under the same load, side by side.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use weir_lab::bench::processes::Processes;
+use weir_lab::child::Interrupt;
+use weir_lab::experiment::{self, Progress, Settings};
+use weir_lab::machine::Machine;
+use weir_lab::plan::{self, Depth, Load, Rate, Row, rows};
+use weir_lab::random::fresh_seed;
+use weir_lab::report::number::{percent, si};
+use weir_lab::report::{json, table};
+use weir_lab::results::Results;
+use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
+
+use crate::cores::Cores;
+use crate::exit::{self, Failure};
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// UDP servers.
+    Udp,
+}
+
+/// Options of `weir compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// What to compare.
+    #[arg(value_enum, default_value = "udp")]
+    kind: Kind,
+
+    /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
+    /// [default: every design].
+    #[arg(long)]
+    design: Vec<String>,
+
+    /// A first look in about 25 seconds: saturation only.
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+
+    /// Every load, and more rounds; takes about 20 minutes.
+    #[arg(long)]
+    full: bool,
+
+    /// Time that it may take in all.
+    #[arg(short = 't', long, value_parser = parse_time)]
+    time: Option<std::time::Duration>,
+
+    /// Payload of a datagram in bytes (k = 1024).
+    #[arg(short = 'l', long, default_value = "64", value_parser = parse_size)]
+    length: usize,
+
+    /// Work per datagram: this many and one steps of a pseudo-random generator.
+    #[arg(long, default_value_t = 0)]
+    work: u32,
+
+    /// Flows of the generator.
+    #[arg(short = 'P', long, default_value_t = 1)]
+    parallel: u16,
+
+    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    #[arg(long, value_parser = parse_size)]
+    rcvbuf: Option<usize>,
+
+    /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
+    /// design's own maximum: 50k or 75%; may be given several times.
+    #[arg(long, value_parser = parse_pace)]
+    pace: Vec<Pace>,
+
+    /// Generator without segmentation offload.
+    #[arg(long)]
+    no_send_offload: bool,
+
+    /// Half-width of the 95 % intervals at which a load may end early.
+    #[arg(long, default_value = "5%", value_parser = parse_percent)]
+    confidence: f64,
+
+    /// Cores of the server: 0 or 2,3 or 4-7.
+    #[arg(long)]
+    server_cpu: Option<Cores>,
+
+    /// Core of the generator.
+    #[arg(long)]
+    generator_cpu: Option<usize>,
+
+    /// Seed of the order, to have it again.
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Print every command before it is started.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print the plan and run nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// One document on standard output.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// A paced load, as written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Pace(Rate);
+
+fn parse_pace(text: &str) -> Result<Pace, String> {
+    match text.ends_with('%') {
+        true => Ok(Pace(Rate::OfMaximum(parse_percent(text)?))),
+        false => Ok(Pace(Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64))),
+    }
+}
+
+/// Width of the report where there is no terminal: all columns of a table beside each other.
+const WIDTH_WITHOUT_TERMINAL: usize = 190;
+/// Most cores that the server is given unless told otherwise.
+const MOST_SERVER_CORES: usize = 8;
+
+/// Runs `weir compare`.
+pub fn run(args: &CompareArgs) -> ExitCode {
+    let command: Vec<String> = std::env::args().collect();
+    match compare(args, &command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            if args.json {
+                print(&format!("{:#}\n", json::failure(&command, &failure.message)));
+            }
+            eprintln!("weir compare: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
+    let Kind::Udp = args.kind;
+    let interrupt = Interrupt::new();
+    let raised = interrupt.clone();
+    ctrlc::set_handler(move || raised.raise())
+        .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+
+    let mut rows = match args.design.is_empty() {
+        true => rows::all(),
+        false => rows::of_texts(&args.design).map_err(Failure::usage)?,
+    };
+    let again = rows::preferred_again(&rows);
+    plan::add_again(&mut rows, again);
+    let depth = depth(args);
+    let loads = loads(args, depth)?;
+    let (server_cores, generator_core) = cores(args)?;
+
+    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    results.seed = args.seed.unwrap_or_else(fresh_seed);
+    results.asked_half_width = args.confidence;
+    results.server_cores = server_cores.clone();
+    results.generator_cores = vec![generator_core];
+    if server_cores.contains(&generator_core) {
+        results.warnings.push(format!(
+            "server and generator share core {generator_core}: rates say little about either"
+        ));
+    }
+    let settings = Settings { depth, budget_s: args.time.map(|time| time.as_secs_f64()) };
+    eprint!("{}", effective(&results, &settings));
+    if args.dry_run {
+        return Ok(exit::OK);
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let mut bench = Processes::new(program, server_cores, Some(generator_core), interrupt, tell);
+    let mut display = Display { terminal: std::io::stderr().is_terminal(), width: 0 };
+    experiment::run(&mut bench, &mut results, &settings, &mut |progress| display.show(&progress));
+    display.clear();
+    if args.json {
+        print(&format!("{:#}\n", json::document(&results)));
+    } else {
+        print(&table::report(&results, width()));
+    }
+    Ok(experiment::exit_code(&results))
+}
+
+fn depth(args: &CompareArgs) -> Depth {
+    match (args.quick, args.full) {
+        (true, _) => Depth::Quick,
+        (_, true) => Depth::Full,
+        _ => Depth::Standard,
+    }
+}
+
+fn loads(args: &CompareArgs, depth: Depth) -> Result<Vec<Load>, Failure> {
+    const MOST_BYTES: usize = weir_load::stamp::DATAGRAM_BYTES_MAX;
+    if args.length > MOST_BYTES {
+        return Err(Failure::usage(format!(
+            "a datagram of {} bytes is too long; a UDP datagram carries at most {MOST_BYTES}",
+            args.length
+        )));
+    }
+    let base = Load {
+        work: args.work,
+        flows: args.parallel.max(1),
+        send_offload: !args.no_send_offload,
+        rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
+        ..Load::saturation(args.length as u32)
+    };
+    if args.pace.is_empty() {
+        return Ok(plan::loads(depth, base));
+    }
+    let paced = args.pace.iter().map(|Pace(rate)| base.at(*rate));
+    Ok(std::iter::once(base).chain(paced).collect())
+}
+
+/// The server's cores and the generator's: the last core is the generator's, the server has
+/// the others.
+fn cores(args: &CompareArgs) -> Result<(Vec<usize>, usize), Failure> {
+    let allowed = weir::affinity::allowed_cores();
+    let known = |core: &usize| allowed.contains(core);
+    let asked = args.server_cpu.iter().flat_map(|Cores(cores)| cores).chain(&args.generator_cpu);
+    if let Some(core) = asked.into_iter().find(|core| !known(core)) {
+        return Err(Failure::usage(format!(
+            "core {core} is not one that this process may use; there are {allowed:?}"
+        )));
+    }
+    let server_asked = args.server_cpu.as_ref().map(|Cores(cores)| cores.clone());
+    let last_free = |taken: &[usize]| {
+        allowed.iter().rev().find(|core| !taken.contains(core)).or(allowed.last()).copied()
+    };
+    let generator = match args.generator_cpu {
+        Some(core) => core,
+        None => last_free(server_asked.as_deref().unwrap_or(&[])).unwrap_or(0),
+    };
+    let server = server_asked.unwrap_or_else(|| {
+        let others: Vec<usize> = allowed
+            .iter()
+            .copied()
+            .filter(|core| *core != generator)
+            .take(MOST_SERVER_CORES)
+            .collect();
+        if others.is_empty() { vec![generator] } else { others }
+    });
+    Ok((server, generator))
+}
+
+/// The effective settings, before anything runs.
+fn effective(results: &Results, settings: &Settings) -> String {
+    let budget = settings.budget_s.unwrap_or_else(|| settings.depth.budget_s());
+    let mut text = format!(
+        "compares {} rows in about {budget:.0} s: server on core {:?}, generator on core {:?}, \
+         intervals of ±{} asked for, seed {}\n",
+        results.rows.len(),
+        results.server_cores,
+        results.generator_cores,
+        percent(results.asked_half_width),
+        results.seed
+    );
+    for load in &results.loads {
+        text.push_str(&format!("  load: {load}\n"));
+    }
+    for row in &results.rows {
+        let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
+        text.push_str(&format!("  row: {row}{}\n", reason.unwrap_or_default()));
+    }
+    text
+}
+
+/// Progress on standard error: one line that changes on a terminal, else a line for what is
+/// worth keeping in a log.
+struct Display {
+    terminal: bool,
+    /// Characters of the line that stands there.
+    width: usize,
+}
+
+impl Display {
+    fn show(&mut self, progress: &Progress) {
+        match progress {
+            Progress::Calibrated(calibration) => self.keep(&format!(
+                "the generator sends at most {} datagrams/s",
+                si(calibration.sent_per_s)
+            )),
+            Progress::Checking(row) => self.change(&format!("checks {row}")),
+            Progress::Dropped(row, reason) => self.keep(&format!("{row} is left out: {reason}")),
+            Progress::Load(load, schedule) => self.keep(&format!(
+                "{load}: {} rounds, runs of {} ms",
+                schedule.rounds, schedule.run_ms
+            )),
+            Progress::Run { number, of, row } => {
+                self.change(&format!("[{number}/{of}] {row}"));
+            }
+            Progress::Failed(row, reason) => self.keep(&failed(row, reason)),
+        }
+    }
+
+    fn keep(&mut self, line: &str) {
+        self.clear();
+        eprintln!("{line}");
+    }
+
+    fn change(&mut self, line: &str) {
+        if self.terminal {
+            self.clear();
+            eprint!("{line}");
+            let _ = std::io::stderr().flush();
+            self.width = line.chars().count();
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.width > 0 {
+            eprint!("\r{:width$}\r", "", width = self.width);
+            self.width = 0;
+        }
+    }
+}
+
+fn failed(row: &Row, reason: &str) -> String {
+    format!("{row} failed: {reason}")
+}
+
+fn width() -> usize {
+    let terminal = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
+    terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
+}
+
+/// On standard output. A reader that has gone has seen enough.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_a_rate_or_a_share() {
+        assert_eq!(parse_pace("50k"), Ok(Pace(Rate::PerSecond(50_000))));
+        assert_eq!(parse_pace("75%"), Ok(Pace(Rate::OfMaximum(0.75))));
+        assert!(
+            parse_pace("0").is_err() && parse_pace("150%").is_err() && parse_pace("x").is_err()
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! `weir designs`: what there is, and whether it can run here.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+use weir::options::OptionInfo;
+use weir::rio::Choice;
+use weir::udp::{AnyDesign, designs};
+
+use crate::exit;
+
+/// Options of `weir designs`.
+#[derive(Debug, Args)]
+pub struct DesignsArgs {
+    /// Design to show with its options.
+    name: Option<String>,
+
+    /// One document on standard output.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// Runs `weir designs`.
+pub fn run(args: &DesignsArgs) -> ExitCode {
+    let all = designs();
+    let chosen = match &args.name {
+        None => None,
+        Some(name) => match all.iter().find(|design| design.about().name == name) {
+            Some(design) => Some(design),
+            None => {
+                let names: Vec<&str> = all.iter().map(|design| design.about().name).collect();
+                let problem =
+                    format!("there is no design {name:?}; there are: {}", names.join(", "));
+                if args.json {
+                    println!("{}", json!({ "schema_version": 1, "error": problem }));
+                }
+                eprintln!("weir designs: {problem}");
+                return ExitCode::from(exit::USAGE);
+            }
+        },
+    };
+    let text = match (args.json, chosen) {
+        (true, Some(design)) => format!("{}\n", document(std::slice::from_ref(design))),
+        (true, None) => format!("{}\n", document(&all)),
+        (false, Some(design)) => one(design),
+        (false, None) => list(&all),
+    };
+    print!("{text}");
+    ExitCode::from(exit::OK)
+}
+
+fn can_run(design: &AnyDesign) -> Option<String> {
+    design.availability().err().map(|unavailable| unavailable.to_string())
+}
+
+fn list(all: &[AnyDesign]) -> String {
+    let mut text = String::from("UDP designs\n");
+    for design in all {
+        let about = design.about();
+        entry(&mut text, about.name, about.summary, about.origin, can_run(design));
+    }
+    text.push_str("\nproviders of registered I/O (option --provider of the rio designs)\n");
+    for provider in Choice::ALL {
+        let about = provider.about();
+        let reason = provider.availability().err().map(|unavailable| unavailable.to_string());
+        entry(&mut text, about.name, about.summary, about.origin, reason);
+    }
+    text.push_str("\n`weir designs NAME` shows the options of a design.\n");
+    text
+}
+
+fn entry(text: &mut String, name: &str, summary: &str, origin: &str, reason: Option<String>) {
+    let here = reason.unwrap_or_else(|| "runs here".into());
+    let _ = writeln!(text, "  {name}\n      {summary}\n      from: {origin}\n      {here}");
+}
+
+fn one(design: &AnyDesign) -> String {
+    let about = design.about();
+    let mut text = String::new();
+    entry(&mut text, about.name, about.summary, about.origin, can_run(design));
+    let options = design.known_options();
+    if options.is_empty() {
+        text.push_str("  no options\n");
+    }
+    for OptionInfo { name, help, default, accepts } in options {
+        let _ = writeln!(text, "  --{name} ({accepts}; default {default})\n      {help}");
+    }
+    text
+}
+
+fn document(all: &[AnyDesign]) -> Value {
+    let option = |option: OptionInfo| {
+        json!({
+            "name": option.name,
+            "help": option.help,
+            "default": option.default,
+            "accepts": option.accepts,
+        })
+    };
+    let design = |design: &AnyDesign| {
+        let about = design.about();
+        let reason = can_run(design);
+        json!({
+            "name": about.name,
+            "summary": about.summary,
+            "origin": about.origin,
+            "status": if reason.is_none() { "ok" } else { "unavailable" },
+            "reason": reason,
+            "options": design.known_options().into_iter().map(option).collect::<Vec<_>>(),
+        })
+    };
+    let provider = |provider: &Choice| {
+        let about = provider.about();
+        let reason = provider.availability().err().map(|unavailable| unavailable.to_string());
+        json!({
+            "name": about.name,
+            "summary": about.summary,
+            "origin": about.origin,
+            "status": if reason.is_none() { "ok" } else { "unavailable" },
+            "reason": reason,
+        })
+    };
+    json!({
+        "schema_version": 1,
+        "designs": all.iter().map(design).collect::<Vec<_>>(),
+        "providers": Choice::ALL.iter().map(provider).collect::<Vec<_>>(),
+    })
+}

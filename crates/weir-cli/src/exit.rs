@@ -1,0 +1,46 @@
+//! Exit codes that tell the truth, and the error that carries one.
+
+use std::fmt;
+
+/// Success.
+pub const OK: u8 = 0;
+/// The run failed.
+pub const FAILED: u8 = 1;
+/// Wrong usage.
+pub const USAGE: u8 = 2;
+/// The run is complete, and its data are wrong or a part of it is invalid.
+pub const DATA_ERRORS: u8 = 3;
+/// Nothing could run here.
+pub const UNAVAILABLE: u8 = 5;
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub struct Failure {
+    /// What to tell the user.
+    pub message: String,
+    /// Which exit code says the same.
+    pub code: u8,
+}
+
+impl Failure {
+    /// A run that failed.
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), code: FAILED }
+    }
+
+    /// A command that was used wrongly.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), code: USAGE }
+    }
+}
+
+impl From<weir::Error> for Failure {
+    fn from(error: weir::Error) -> Self {
+        let code = match &error {
+            weir::Error::Option { .. } | weir::Error::UnknownName { .. } => USAGE,
+            weir::Error::Unavailable(_) => UNAVAILABLE,
+            _ => FAILED,
+        };
+        Self { message: error.to_string(), code }
+    }
+}

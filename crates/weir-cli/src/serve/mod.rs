@@ -1,0 +1,320 @@
+//! `weir serve udp`: runs one design until it is told to end, and reports.
+//!
+//! For a person it prints its settings, a line an interval, and at the end the report of the
+//! originals and more. With `--json` it prints two documents, one a line: where it listens,
+//! and its report; that is how `weir compare` uses it.
+
+mod handler;
+mod text;
+mod watch;
+mod window;
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use weir::limits::Limits;
+use weir::socket::SocketOptions;
+use weir::udp::{AnyDesign, DEFAULT_PAYLOAD_BYTES, Final, Server};
+use weir_lab::wire;
+use weir_load::audit::Audit;
+use weir_load::control::{ControlServer, ControlSettings};
+use weir_load::quantity::{parse_count, parse_size, parse_time};
+
+use crate::cores::Cores;
+use crate::exit::{self, Failure};
+use handler::Measured;
+use watch::{Event, Now, Watch};
+
+/// What `weir serve` can serve.
+#[derive(Debug, Subcommand)]
+pub enum Serve {
+    /// Run one UDP design: a sink that counts, unless --echo is given.
+    Udp(ServeUdp),
+}
+
+/// Options of `weir serve udp`.
+#[derive(Debug, Args)]
+pub struct ServeUdp {
+    /// Design with its options, as `weir designs` lists them.
+    #[arg(long, default_value = "rio-hybrid --threads 1")]
+    design: String,
+
+    /// Address and port to receive on; may be given several times. Port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    bind: Vec<SocketAddr>,
+
+    /// Address and port of the control channel, over which generators ask for consent.
+    #[arg(long)]
+    control: Option<SocketAddr>,
+
+    /// Cores to run on: 0 or 2,3 or 4-7.
+    #[arg(long)]
+    cpu: Option<Cores>,
+
+    /// Longest datagram received whole, in bytes (k = 1024).
+    #[arg(long, default_value_t = DEFAULT_PAYLOAD_BYTES, value_parser = parse_size)]
+    size: usize,
+
+    /// Work per datagram: this many and one steps of a pseudo-random generator.
+    #[arg(long, default_value_t = 0)]
+    work: u32,
+
+    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    #[arg(long, value_parser = parse_size)]
+    rcvbuf: Option<usize>,
+
+    /// Send every datagram back to its source.
+    #[arg(long)]
+    echo: bool,
+
+    /// Most replies per second with --echo (k = 1000).
+    #[arg(long, default_value = "100k", value_parser = parse_count)]
+    replies_per_s: u64,
+
+    /// A line every so often; 0 for none.
+    #[arg(short, long, default_value = "1", value_parser = parse_time)]
+    interval: Duration,
+
+    /// End after the first run of a generator.
+    #[arg(short = '1', long, requires = "control")]
+    once: bool,
+
+    /// End when the standard input ends.
+    #[arg(long)]
+    end_with_input: bool,
+
+    /// Verify every byte of every datagram instead of samples.
+    #[arg(long)]
+    verify_all: bool,
+
+    /// Accept generators of another build.
+    #[arg(long)]
+    any_build: bool,
+
+    /// Documents on standard output, everything else on standard error.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// How often counters are read during a run, for the measured window.
+const READ_EVERY: Duration = Duration::from_millis(20);
+/// How often they are read at other times, and how often a server that waits looks whether
+/// it still runs.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a generator may take to fetch its report and hang up.
+const REPORT_FETCHED_WITHIN: Duration = Duration::from_secs(2);
+/// How often that is looked at.
+const FETCHED_EVERY: Duration = Duration::from_millis(2);
+
+/// Runs `weir serve`.
+pub fn run(serve: &Serve) -> ExitCode {
+    let Serve::Udp(args) = serve;
+    let code = match serve_udp(args) {
+        Ok(code) => code,
+        Err(failure) => {
+            if args.json {
+                let error = wire::Failure {
+                    unavailable: failure.code == exit::UNAVAILABLE,
+                    message: failure.message.clone(),
+                };
+                print_document(&wire::FailureLine { error });
+            }
+            eprintln!("weir serve udp: {}", failure.message);
+            failure.code
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
+    if let Some(Cores(cores)) = &args.cpu {
+        // Before any thread is started: threads inherit it on Linux.
+        weir::affinity::pin_current_thread_to(cores).map_err(|error| {
+            Failure::usage(format!(
+                "cannot run on the cores {cores:?}: {error}; this process may use {:?}",
+                weir::affinity::allowed_cores()
+            ))
+        })?;
+    }
+    let (sender, events) = channel();
+    let audit = Audit::new();
+    let (watch, design) = start(args, &audit, &sender)?;
+    let control = match args.control {
+        Some(address) => Some(listen(args, address, &watch)?),
+        None => None,
+    };
+    stop_on_request(args, &sender)?;
+    announce(args, &watch, control.as_ref());
+    watch_until_end(args, &watch, &events);
+    if let Some(control) = &control {
+        let deadline = Instant::now() + REPORT_FETCHED_WITHIN;
+        // The generator hangs up once it has its report; there is no event for that.
+        while args.once && control.peers() > 0 && Instant::now() < deadline {
+            std::thread::sleep(FETCHED_EVERY);
+        }
+    }
+    drop(control);
+    conclude(args, &watch, &design)
+}
+
+/// Starts the server. Gives also the name of its design.
+fn start(
+    args: &ServeUdp,
+    audit: &Arc<Audit>,
+    events: &Sender<Event>,
+) -> Result<(Arc<Watch>, String), Failure> {
+    let design = AnyDesign::parse(&args.design)?;
+    let name = design.about().name.to_owned();
+    design.availability().map_err(weir::Error::from)?;
+    let (first, others) =
+        args.bind.split_first().ok_or_else(|| Failure::usage("no address to receive on"))?;
+    let mut server = Server::bind(*first)
+        .payload_bytes(args.size)
+        .socket_options(SocketOptions {
+            receive_buffer_bytes: args.rcvbuf,
+            ..SocketOptions::default()
+        })
+        .limits(if args.echo { Limits::echo(args.replies_per_s) } else { Limits::SINK });
+    for address in others {
+        server = server.and_bind(*address);
+    }
+    let (handlers, work, echo) = (Arc::clone(audit), args.work, args.echo);
+    let running = server.start(design, move |_| Measured::new(handlers.auditor(), work, echo))?;
+    let watch =
+        Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone());
+    Ok((Arc::new(watch), name))
+}
+
+fn listen(
+    args: &ServeUdp,
+    address: SocketAddr,
+    watch: &Arc<Watch>,
+) -> Result<ControlServer, Failure> {
+    let settings = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
+    ControlServer::bind(address, settings, Arc::clone(watch) as _).map_err(Failure::failed)
+}
+
+/// Ctrl-C, and where asked for the end of the input, end the server with its report.
+fn stop_on_request(args: &ServeUdp, events: &Sender<Event>) -> Result<(), Failure> {
+    let sender = events.clone();
+    ctrlc::set_handler(move || {
+        let _ = sender.send(Event::Stop);
+    })
+    .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+    if args.end_with_input {
+        let sender = events.clone();
+        std::thread::spawn(move || {
+            let mut input = std::io::stdin().lock();
+            let mut ignored = [0; 256];
+            while input.read(&mut ignored).is_ok_and(|n| n > 0) {}
+            let _ = sender.send(Event::Stop);
+        });
+    }
+    Ok(())
+}
+
+fn announce(args: &ServeUdp, watch: &Watch, control: Option<&ControlServer>) {
+    let control = control.map(ControlServer::local_address);
+    let settings = watch.settings();
+    if args.json {
+        print_document(&wire::ReadyLine {
+            ready: wire::Ready { addresses: watch.addresses().to_vec(), control, settings },
+        });
+        return;
+    }
+    say(&text::settings(&settings));
+    for address in watch.addresses() {
+        say(&format!("receives on: {address}\n"));
+    }
+    if let Some(control) = control {
+        say(&format!("control channel: {control}\n"));
+    }
+    if !args.interval.is_zero() {
+        say(&format!("{}\n", text::INTERVAL_HEADING));
+    }
+}
+
+/// Takes readings and prints lines until something ends the server.
+fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
+    let every = (!args.interval.is_zero()).then_some(args.interval);
+    let mut then = Now::ZERO;
+    let mut next_line = every.map(|every| Instant::now() + every);
+    loop {
+        let pause = if watch.has_active_run() { READ_EVERY } else { LOOK_EVERY };
+        let until_line = next_line.map(|at| at.saturating_duration_since(Instant::now()));
+        match events.recv_timeout(until_line.map_or(pause, |left| left.min(pause))) {
+            Ok(Event::Stop) => return,
+            Ok(Event::RunEnded) if args.once => return,
+            Ok(Event::RunBegan | Event::RunEnded) => {}
+            Ok(Event::Note(note)) => eprintln!("{note}"),
+            Err(RecvTimeoutError::Timeout) => watch.read(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if !watch.is_running() {
+            return;
+        }
+        if let (Some(every), Some(at)) = (every, next_line)
+            && Instant::now() >= at
+        {
+            let now = watch.now();
+            line(args, &text::interval(&then, &now));
+            then = now;
+            next_line = Some(at + every);
+        }
+    }
+}
+
+/// Stops the server and prints its report.
+fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure> {
+    let report = watch.report();
+    if let Some(server) = watch.take_server() {
+        let Final { slices, failure, .. } = server.stop();
+        if slices.missing > 0 {
+            eprintln!(
+                "weir serve udp: {} of {} slices did not come back from the kernel",
+                slices.missing, slices.made
+            );
+        }
+        if let Some(error) = failure {
+            if !args.json {
+                say(&text::report(&report, args.work));
+            }
+            let mut failure = Failure::from(error);
+            failure.message = format!("{design} stopped by itself: {}", failure.message);
+            return Err(failure);
+        }
+    }
+    if args.json {
+        print_document(&report);
+    } else {
+        say(&text::report(&report, args.work));
+    }
+    Ok(if report.audit.data_errors { exit::DATA_ERRORS } else { exit::OK })
+}
+
+/// A line for people: on standard output unless documents go there.
+fn line(args: &ServeUdp, text: &str) {
+    if args.json {
+        eprintln!("{text}");
+    } else {
+        say(&format!("{text}\n"));
+    }
+}
+
+/// Text on standard output. A reader that has gone is no reason to end the server.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn print_document(document: &impl serde::Serialize) {
+    match serde_json::to_string(document) {
+        Ok(text) => say(&format!("{text}\n")),
+        Err(error) => eprintln!("weir serve udp: the report cannot be written: {error}"),
+    }
+}

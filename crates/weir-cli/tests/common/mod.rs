@@ -1,0 +1,95 @@
+//! What the tests of the command share.
+
+#![allow(dead_code)] // each test file uses a part of it
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The command with these words.
+pub fn weir(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(words);
+    command
+}
+
+/// Runs it to its end.
+pub fn output(words: &[&str]) -> Output {
+    weir(words).stdin(Stdio::null()).output().expect("weir can be started")
+}
+
+/// The only document on its standard output.
+pub fn document(output: &Output) -> Value {
+    let text = String::from_utf8(output.stdout.clone()).expect("text");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+}
+
+/// What it said on its standard error.
+pub fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A server that listens; it is ended when dropped.
+pub struct Server {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    /// Its UDP port.
+    pub port: u16,
+    /// Its control channel.
+    pub control: String,
+}
+
+impl Server {
+    /// Starts it with a control channel on ports of its own.
+    pub fn start(more: &[&str]) -> Self {
+        let mut child =
+            weir(&["serve", "udp", "--bind", "127.0.0.1:0", "--control", "127.0.0.1:0"])
+                .args(["--json", "--interval", "0", "--end-with-input"])
+                .args(more)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("weir can be started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a ready line");
+        let ready: Value = serde_json::from_str(&line).unwrap_or_else(|error| {
+            let mut errors = String::new();
+            let _ = child.stderr.take().expect("piped").read_to_string(&mut errors);
+            panic!("{error} in {line:?}; it said {errors:?}")
+        });
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let address = text(&ready["ready"]["addresses"][0]);
+        let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+        Self { child, lines, port, control: text(&ready["ready"]["control"]) }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Closes its input, which ends it.
+    pub fn close_input(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Waits for its end; gives its exit code, if it had one, and its last line.
+    pub fn end(mut self) -> (Option<i32>, Value) {
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).expect("its output can be read");
+        let code = self.child.wait().expect("it can be waited for").code();
+        let last = rest.lines().last().map(serde_json::from_str);
+        (code, last.and_then(Result::ok).unwrap_or(Value::Null))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

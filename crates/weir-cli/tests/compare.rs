@@ -1,0 +1,103 @@
+//! `weir compare` and `weir designs` as a user meets them.
+
+mod common;
+
+use common::{document, errors, output};
+
+#[test]
+fn a_short_comparison_is_one_valid_document() {
+    let run = output(&[
+        "compare",
+        "udp",
+        "--design",
+        "blocking",
+        "--design",
+        "blocking-batch",
+        "--quick",
+        "-t",
+        "4",
+        "--seed",
+        "7",
+        "--json",
+    ]);
+    let document = document(&run);
+    let code = run.status.code();
+    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["seed"], 7);
+    assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
+    let rows = document["results"].as_array().unwrap();
+    let named: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| (row["design"].as_str().unwrap(), row["role"].as_str().unwrap()))
+        .collect();
+    assert_eq!(named, [("blocking", "plain"), ("blocking-batch", "plain"), ("blocking", "again")]);
+    for row in rows {
+        assert_eq!(row["status"], "ok", "{row:#}");
+        assert_eq!(row["conformance"], "passed", "{row:#}");
+        let received = &row["metrics"]["received_per_s"];
+        assert!(received["median"].as_f64().is_some_and(|rate| rate > 0.0), "{received}");
+        assert_eq!(received["samples"].as_array().unwrap().len(), 3);
+        let counts = &row["ledger"]["counts"];
+        let of = |name: &str| counts[name].as_u64().unwrap_or(0);
+        assert_eq!(of("offered"), of("sent") + of("refused"));
+        assert!(of("received") > 0);
+    }
+    assert_eq!(code, Some(0), "{}", errors(&run));
+}
+
+#[test]
+fn the_plan_can_be_seen_without_a_run() {
+    let plan =
+        output(&["compare", "--dry-run", "--seed", "9", "--design", "epoll", "--pace", "75%"]);
+    assert_eq!(plan.status.code(), Some(0));
+    let said = errors(&plan);
+    for line in
+        ["seed 9", "load: saturation, 64 B", "paced at 75 % of each row's maximum", "row: epoll"]
+    {
+        assert!(said.contains(line), "{line:?} is missing of {said}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_said_and_json_stays_valid() {
+    for (words, said) in [
+        (&["--design", "nonsense"][..], "nonsense"),
+        (&["--design", "blocking --threads 0"][..], "1 to 256"),
+        (&["--design", "blocking", "--design", "blocking"][..], "twice"),
+        (&["--length", "70000"][..], "at most"),
+        (&["--server-cpu", "8000"][..], "core 8000"),
+        (&["--pace", "0"][..], "0"),
+        (&["--quick", "--full"][..], "--full"),
+        (&["tcp"][..], "tcp"),
+    ] {
+        let mut all = vec!["compare", "--json"];
+        all.extend_from_slice(words);
+        let failed = output(&all);
+        assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));
+        let document = document(&failed);
+        assert_eq!(document["results"], serde_json::json!([]));
+        assert!(document["error"].as_str().is_some_and(|error| error.contains(said)), "{document}");
+    }
+}
+
+#[test]
+fn designs_are_listed_with_their_options() {
+    let list = output(&["designs"]);
+    let text = String::from_utf8(list.stdout).unwrap();
+    for name in ["blocking", "rio-hybrid", "uring", "batch"] {
+        assert!(text.lines().any(|line| line.trim() == name), "{name} is missing of\n{text}");
+    }
+    let one = output(&["designs", "rio-hybrid"]);
+    let text = String::from_utf8(one.stdout).unwrap();
+    assert!(text.contains("--threshold") && text.contains("default 666"), "{text}");
+    assert!(!text.contains("blocking-batch"), "{text}");
+
+    let all = document(&output(&["designs", "--json"]));
+    let designs = all["designs"].as_array().unwrap();
+    assert!(designs.iter().any(|design| design["name"] == "blocking" && design["status"] == "ok"));
+    assert!(designs.iter().all(|design| design["options"].is_array()));
+
+    let unknown = output(&["designs", "nonsense", "--json"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(document(&unknown)["error"].as_str().unwrap().contains("rio-hybrid"));
+}

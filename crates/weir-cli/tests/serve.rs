@@ -1,0 +1,172 @@
+//! `weir serve udp` with `weir flood` on the other end, and what goes wrong.
+
+mod common;
+
+use std::net::UdpSocket;
+
+use common::{Server, document, errors, output, weir};
+
+#[test]
+fn a_flood_is_served_and_accounted_for() {
+    let server = Server::start(&["--design", "blocking", "--once", "--verify-all"]);
+    let flood = output(&[
+        "flood",
+        "127.0.0.1",
+        "-n",
+        "500",
+        "--pps",
+        "5k",
+        "-P",
+        "2",
+        "-i",
+        "0",
+        "--control",
+        &server.control,
+        "--json",
+    ]);
+    assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
+    let flood = document(&flood);
+    let (code, report) = server.end();
+    assert_eq!((code, &flood["sent"]), (Some(0), &500.into()));
+    let dropped = report["system"]["dropped_socket"].as_u64().unwrap_or(0);
+    assert_eq!(report["audit"]["received"], 500 - dropped);
+    assert_eq!(report["audit"]["data_errors"], false);
+    assert_eq!(report["end_signalled"], true);
+    assert_eq!(report["threads_used"], 1);
+    assert_eq!(flood["report"]["audit"], report["audit"], "both tell the same");
+    assert!(report["audit"]["latency_ns"]["p50"].as_u64().is_some_and(|ns| ns > 0));
+    assert!(report["window"]["datagrams"].as_u64().is_some_and(|n| n > 0), "{report}");
+}
+
+#[test]
+fn strangers_are_counted_apart() {
+    let server = Server::start(&["--design", "blocking", "--once"]);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut flood = weir(&[
+        "flood",
+        "127.0.0.1",
+        "-t",
+        "300ms",
+        "--pps",
+        "2k",
+        "-i",
+        "0",
+        "--control",
+        &server.control,
+        "--json",
+    ]);
+    let mut flood = flood
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut strange = 0u64;
+    while flood.try_wait().unwrap().is_none() {
+        stranger.send_to(b"not of this run", ("127.0.0.1", server.port)).unwrap();
+        strange += 1;
+        std::thread::yield_now();
+    }
+    let (_, report) = server.end();
+    let strangers = report["audit"]["strangers"].as_u64().unwrap();
+    assert!(strangers > 0 && strangers <= strange, "{strangers} of {strange}");
+    assert_eq!(report["audit"]["data_errors"], false, "{report}");
+}
+
+#[test]
+fn an_echo_answers_and_a_sink_does_not() {
+    for (echo, expected) in [(true, Some(5)), (false, None)] {
+        let more: &[&str] =
+            if echo { &["--design", "blocking", "--echo"] } else { &["--design", "blocking"] };
+        let server = Server::start(more);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket
+            .set_read_timeout(Some(std::time::Duration::from_millis(if echo { 5000 } else { 100 })))
+            .unwrap();
+        socket.send_to(b"hello", ("127.0.0.1", server.port)).unwrap();
+        assert_eq!(socket.recv(&mut [0; 16]).ok(), expected);
+    }
+}
+
+#[test]
+fn the_end_of_its_input_ends_a_server_with_its_report() {
+    let mut server = Server::start(&["--design", "blocking"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..3 {
+        socket.send_to(b"hello", ("127.0.0.1", server.port)).unwrap();
+    }
+    server.close_input();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["design"]), (Some(0), &"blocking".into()));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_server_with_its_report() {
+    let server = Server::start(&["--design", "blocking --threads 2"]);
+    let killed =
+        std::process::Command::new("kill").args(["-INT", &server.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let (code, report) = server.end();
+    assert_eq!((code, &report["threads_started"]), (Some(0), &2.into()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_generator_that_is_killed_leaves_a_report_and_no_server() {
+    let server = Server::start(&["--design", "blocking", "--once"]);
+    let mut flood =
+        weir(&["flood", "127.0.0.1", "-t", "60", "--pps", "1k", "--control", &server.control]);
+    let mut flood = flood
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Its first interval line says that the flood is on.
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(flood.stdout.take().unwrap()));
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("refused"))));
+    flood.kill().unwrap();
+    flood.wait().unwrap();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["end_signalled"]), (Some(0), &false.into()));
+    assert!(report["audit"]["received"].as_u64().is_some_and(|n| n > 0), "{report}");
+}
+
+#[test]
+fn a_port_in_use_is_said_with_what_to_do() {
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let failed = output(&["serve", "udp", "--design", "blocking", "--bind", &address, "--json"]);
+    assert_eq!(failed.status.code(), Some(1));
+    let message = document(&failed)["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(&address) && message.contains("choose another port"), "{message}");
+    assert!(errors(&failed).contains(&message));
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused() {
+    // 192.0.2.0/24 is kept for documentation: no machine has it.
+    let failed = output(&["serve", "udp", "--design", "blocking", "--bind", "192.0.2.1:9999"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(errors(&failed).contains("no such address"), "{}", errors(&failed));
+}
+
+#[test]
+fn absurd_values_are_wrong_usage() {
+    for (words, said) in [
+        (&["--design", "blocking --threads 0"][..], "1 to 256"),
+        (&["--design", "nonsense"][..], "blocking"),
+        (&["--design", "rio-hybrid --outstanding 1000000000"][..], "1 to 1000000"),
+        (&["--design", "rio-hybrid --threshold 2000"][..], "threshold"),
+        (&["--bind", "nowhere"][..], "nowhere"),
+        (&["--size", "0"][..], "1 to"),
+        (&["--cpu", "8000"][..], "8000"),
+        (&["--no-such-flag"][..], "--no-such-flag"),
+        (&["--once"][..], "--control"),
+    ] {
+        let mut all = vec!["serve", "udp"];
+        all.extend_from_slice(words);
+        let failed = output(&all);
+        assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));
+        assert!(errors(&failed).contains(said), "{words:?}: {}", errors(&failed));
+    }
+}

@@ -1,0 +1,145 @@
+//! The rows of the comparison, from the library's own tables: a design or a provider that is
+//! added there becomes a row here by itself.
+
+use weir::udp::{AnyDesign, designs};
+
+use super::{Role, Row};
+
+/// The options that make a design do as the originals' traditional server did: 8 threads,
+/// 5000 receives outstanding one by one, one completion a take.
+const TRADITIONAL: &str = "port --shape original --threads 8";
+
+/// The design whose row runs under two names: the one that is expected to win, for there the
+/// noise matters most.
+const AGAIN: &str = "rio-hybrid";
+
+/// Every row that the library can offer, those included that cannot run here.
+///
+/// A design that runs on several providers is a row for each; one that runs on several
+/// threads is a row with one thread and a row with its default. Providers of one mechanism
+/// that differ only in how they poll (`uring`, `uring-interrupt`) are all tried with the
+/// designs that poll; the others take the first of them, since they hardly poll.
+pub fn all() -> Vec<Row> {
+    let mut rows: Vec<Row> = designs().iter().flat_map(rows_of).collect();
+    if let Ok(traditional) = Row::parse(TRADITIONAL)
+        && AnyDesign::parse(TRADITIONAL).is_ok()
+    {
+        rows.insert(0, traditional.with_role(Role::Traditional));
+    }
+    rows.iter_mut().for_each(find_availability);
+    rows
+}
+
+/// The rows of the given texts.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong, and what there is.
+pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in texts {
+        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+        AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
+        if row.spec() == TRADITIONAL {
+            row.role = Role::Traditional;
+        }
+        if rows.iter().any(|other| other.spec() == row.spec()) {
+            return Err(format!(
+                "the design {text:?} is given twice; once is enough, for the \
+                                experiment runs one design under two names by itself"
+            ));
+        }
+        find_availability(&mut row);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// The index of the row that should run under two names.
+pub fn preferred_again(rows: &[Row]) -> Option<usize> {
+    rows.iter().position(|row| row.design == AGAIN && row.unavailable.is_none())
+}
+
+fn rows_of(design: &AnyDesign) -> Vec<Row> {
+    let name = design.about().name;
+    let options = design.known_options();
+    let default_of = |name: &str| {
+        options.iter().find(|option| option.name == name).map(|option| option.default.as_str())
+    };
+    let providers: Vec<Option<String>> = match default_of("provider") {
+        None => vec![None],
+        Some(_) => providers_for(name).into_iter().map(Some).collect(),
+    };
+    let threads: Vec<Option<&str>> = match default_of("threads") {
+        None => vec![None],
+        Some("1") => vec![None],
+        Some(several) => vec![Some("1"), Some(several)],
+    };
+    let mut rows = vec![];
+    for provider in &providers {
+        for threads in &threads {
+            let threads = threads.map(|threads| ("threads".to_owned(), Some(threads.to_owned())));
+            rows.push(Row {
+                design: name.into(),
+                provider: provider.clone(),
+                options: threads.into_iter().collect(),
+                role: Role::Plain,
+                unavailable: None,
+            });
+        }
+    }
+    rows
+}
+
+fn providers_for(design: &str) -> Vec<String> {
+    let polls = design.contains("polled");
+    let names = weir::rio::Choice::ALL.iter().map(ToString::to_string);
+    let is_variant = |name: &str| name.contains('-');
+    names.filter(|name| polls || !is_variant(name)).collect()
+}
+
+fn find_availability(row: &mut Row) {
+    let design = AnyDesign::parse(&row.spec());
+    row.unavailable = match design {
+        Ok(design) => design.availability().err().map(|unavailable| unavailable.to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_design_of_the_library_is_a_row_and_every_row_is_understood() {
+        let rows = all();
+        for design in designs() {
+            let name = design.about().name;
+            assert!(rows.iter().any(|row| row.design == name), "{name} is in no row");
+        }
+        for row in &rows {
+            AnyDesign::parse(&row.spec()).unwrap_or_else(|error| panic!("{row}: {error}"));
+        }
+        let mut specs: Vec<String> = rows.iter().map(Row::spec).collect();
+        specs.sort();
+        let all = specs.len();
+        specs.dedup();
+        assert_eq!(specs.len(), all, "no row twice: {specs:?}");
+    }
+
+    #[test]
+    fn polling_designs_try_every_form_of_polling() {
+        assert!(providers_for("rio-polled").contains(&"uring-sqpoll".to_owned()));
+        assert!(!providers_for("rio-event").contains(&"uring-sqpoll".to_owned()));
+        assert!(providers_for("rio-event").contains(&"batch".to_owned()));
+    }
+
+    #[test]
+    fn wrong_texts_are_explained() {
+        let texts =
+            |list: &[&str]| of_texts(&list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>());
+        assert_eq!(texts(&["blocking", "blocking --threads 2"]).unwrap().len(), 2);
+        assert!(texts(&["nonsense"]).unwrap_err().contains("blocking"), "the names there are");
+        assert!(texts(&["blocking --threads 0"]).unwrap_err().contains("1 to 256"));
+        assert!(texts(&["blocking", "blocking"]).unwrap_err().contains("twice"));
+    }
+}
