@@ -135,4 +135,9 @@ impl Completions {
     pub fn len(&mut self) -> usize {
         self.take().len()
     }
+
+    /// Completions that the kernel lost for want of memory: then the queue is of no more use.
+    pub fn lost(&mut self) -> u32 {
+        self.take().overflow()
+    }
 }

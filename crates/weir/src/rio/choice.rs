@@ -109,9 +109,22 @@ macro_rules! with_provider {
                 let $provider = $crate::rio::batch::PlainSockets;
                 $body
             }
-            missing => {
-                Err($crate::Unavailable::new(format!("provider {missing}"), "not built yet").into())
+            $crate::rio::Choice::Uring => {
+                let $provider =
+                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Deferred);
+                $body
             }
+            $crate::rio::Choice::UringInterrupt => {
+                let $provider =
+                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Interrupt);
+                $body
+            }
+            $crate::rio::Choice::UringSqpoll => {
+                let $provider =
+                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::KernelThread);
+                $body
+            }
+            $crate::rio::Choice::Auto => unreachable!("resolved above"),
         }
     };
 }

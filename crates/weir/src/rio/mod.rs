@@ -27,7 +27,6 @@ mod choice;
 pub mod fake;
 mod sharing;
 pub mod turn;
-#[cfg(target_os = "linux")]
 pub mod uring;
 
 pub(crate) use choice::with_provider;

@@ -7,7 +7,7 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::{
-        Arc,
+        Arc, TryLockError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
 };
@@ -27,6 +27,9 @@ pub trait Shared<X>: Clone {
 
     /// Works on it. `f` must not reach for the same value again.
     fn with<R>(&self, f: impl FnOnce(&mut X) -> R) -> R;
+
+    /// Works on it, unless another thread does just now.
+    fn try_with<R>(&self, f: impl FnOnce(&mut X) -> R) -> Option<R>;
 }
 
 /// A count that several queues change. Clones are the same count.
@@ -60,6 +63,11 @@ impl<X> Shared<X> for Rc<RefCell<X>> {
     fn with<R>(&self, f: impl FnOnce(&mut X) -> R) -> R {
         f(&mut self.borrow_mut())
     }
+
+    #[inline]
+    fn try_with<R>(&self, f: impl FnOnce(&mut X) -> R) -> Option<R> {
+        Some(self.with(f))
+    }
 }
 
 impl<X> Shared<X> for Arc<Mutex<X>> {
@@ -71,6 +79,15 @@ impl<X> Shared<X> for Arc<Mutex<X>> {
     fn with<R>(&self, f: impl FnOnce(&mut X) -> R) -> R {
         // The queues leave what they share whole even where an assertion fails half way.
         f(&mut self.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    #[inline]
+    fn try_with<R>(&self, f: impl FnOnce(&mut X) -> R) -> Option<R> {
+        match self.try_lock() {
+            Ok(mut value) => Some(f(&mut value)),
+            Err(TryLockError::Poisoned(e)) => Some(f(&mut e.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

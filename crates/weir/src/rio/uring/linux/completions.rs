@@ -5,14 +5,16 @@
 //! again, here and by nobody else.
 
 use super::{
+    common::{Common, GROUP, class},
     requests::UringRequests,
-    shared::{GROUP, Shared, class},
-    sharing::{Count, Guard, Sharing},
 };
 use crate::{
     counters::Counters,
     ring::{Attention, Completions, Slots, Token},
-    rio::{Batch, Completion, CompletionQueue, Outcome, Stopped, Woken},
+    rio::{
+        Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
+        sharing::{Count as _, Shared as _, Sharing},
+    },
     wake::Waker,
 };
 use io_uring::{cqueue, opcode, squeue, types};
@@ -28,7 +30,7 @@ const POLL_FIRST: u16 = 1 << 0;
 
 /// The completion queue of all sockets of one ring.
 pub struct UringCompletions<T: Sharing> {
-    pub(super) shared: Arc<Shared<T>>,
+    pub(super) common: Arc<Common<T>>,
     pub(super) completions: Completions,
     /// The receive of each socket that has one; the value is the socket.
     pub(super) receives: Slots<u32>,
@@ -52,14 +54,14 @@ struct Found {
 impl<T: Sharing> UringCompletions<T> {
     /// Arms a receive for each socket, from the calling thread.
     pub(super) fn start(
-        shared: Arc<Shared<T>>,
+        common: Arc<Common<T>>,
         completions: Completions,
         counters: &Counters,
     ) -> io::Result<Self> {
-        let sockets = shared.sockets.len() as u32;
-        let window = shared.buffers.with(|buffers| buffers.window());
+        let sockets = common.sockets.len() as u32;
+        let window = common.buffers.with(|buffers| buffers.window());
         let mut queue = Self {
-            shared,
+            common,
             completions,
             receives: Slots::new(class::RECEIVE, sockets as usize),
             disarmed: (0..sockets).collect(),
@@ -82,16 +84,16 @@ impl<T: Sharing> UringCompletions<T> {
 
     #[cold]
     fn arm(&mut self, how: u16, counters: &Counters) -> io::Result<bool> {
-        let Self { shared, receives, disarmed, alarm_armed, .. } = self;
+        let Self { common, receives, disarmed, alarm_armed, .. } = self;
         let can_receive = how == POLL_FIRST
-            || (!disarmed.is_empty() && shared.buffers.with(|buffers| buffers.ready()));
+            || (!disarmed.is_empty() && common.buffers.with(|buffers| buffers.ready()));
         if *alarm_armed && !can_receive {
             return Ok(false);
         }
         // Submitted under the same guard: the thread that submits a receive is the one whose
         // task copies, and that must be this one.
         let before = counters.kernel_entries.get();
-        shared.submissions.with(|submissions| {
+        common.submissions.with(|submissions| {
             let mut push = |entries: &[squeue::Entry]| {
                 // SAFETY: the message header and the alarm's time never move, and a buffer is
                 // given back only after the receive is over.
@@ -103,13 +105,13 @@ impl<T: Sharing> UringCompletions<T> {
                 io::Result::Ok(unsafe { submissions.push(entries) }.is_ok())
             };
             if !*alarm_armed {
-                shared.alarm.reset();
-                *alarm_armed = push(&shared.alarm.entries(Token::bare(class::ALARM)))?;
+                common.alarm.reset();
+                *alarm_armed = push(&common.alarm.entries(Token::bare(class::ALARM)))?;
             }
             while can_receive && let Some(&socket) = disarmed.last() {
                 let token = receives.insert(socket).expect("a socket has one receive at a time");
-                let fd = types::Fd(shared.sockets[socket as usize].native().fd());
-                let entry = opcode::RecvMsgMulti::new(fd, shared.message.as_ptr(), GROUP)
+                let fd = types::Fd(common.sockets[socket as usize].native().fd());
+                let entry = opcode::RecvMsgMulti::new(fd, common.message.as_ptr(), GROUP)
                     .ioprio(how)
                     .build()
                     .user_data(token.user_data());
@@ -128,7 +130,7 @@ impl<T: Sharing> UringCompletions<T> {
     #[inline]
     fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
-        let Self { shared, completions, receives, disarmed, ids, .. } = self;
+        let Self { common, completions, receives, disarmed, ids, .. } = self;
         let mut queue = completions.take();
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
@@ -136,7 +138,7 @@ impl<T: Sharing> UringCompletions<T> {
             let token = Token::from_user_data(entry.user_data());
             let (result, flags) = (entry.result(), entry.flags());
             if token.class() != class::RECEIVE {
-                let Some(completion) = settle_other(shared, token, result) else {
+                let Some(completion) = settle_other(common, token, result) else {
                     self.alarm_armed &= token.class() != class::ALARM;
                     self.cancels -= u32::from(token.class() == class::CANCEL);
                     continue;
@@ -147,7 +149,7 @@ impl<T: Sharing> UringCompletions<T> {
             // A buffer comes back whatever became of the receive, stale tokens included.
             let slice = cqueue::buffer_select(flags).and_then(|id| {
                 // SAFETY: the kernel says that it is done with this buffer.
-                let slice = unsafe { shared.table.take(id, &shared.region) };
+                let slice = unsafe { common.table.take(id, &common.region) };
                 if slice.is_some() {
                     ids.push(id);
                 } else {
@@ -172,15 +174,15 @@ impl<T: Sharing> UringCompletions<T> {
                 Some(_) if result < 0 => Outcome::Failed(io::Error::from_raw_os_error(-result)),
                 Some(_) => {
                     found.received += 1;
-                    Outcome::Received(shared.frame.arrival(&slice, result as u32))
+                    Outcome::Received(common.frame.arrival(&slice, result as u32))
                 }
             };
             out.push(Completion { slice, socket: socket.unwrap_or(0), outcome });
         }
         drop(queue);
         if !ids.is_empty() {
-            shared.receives_out.subtract(ids.len() as u32);
-            shared.buffers.with(|buffers| buffers.came_back(ids, &shared.table));
+            common.receives_out.take_off(ids.len() as u32);
+            common.buffers.with(|buffers| buffers.came_back(ids, &common.table));
         }
         found
     }
@@ -189,7 +191,7 @@ impl<T: Sharing> UringCompletions<T> {
     #[inline]
     fn enter_if_useful(&mut self, counters: &Counters) -> io::Result<bool> {
         // Where another thread submits just now, that brings the same, and we look again soon.
-        let attention = self.shared.submissions.try_with(|submissions| {
+        let attention = self.common.submissions.try_with(|submissions| {
             // Entries lie here only where the kernel would not take them the first time.
             if submissions.pending() > 0 {
                 submissions.submit(counters)?;
@@ -203,7 +205,7 @@ impl<T: Sharing> UringCompletions<T> {
         }
         counters.overflows.add(u64::from(overflow));
         counters.kernel_entries.one();
-        self.shared.ring.enter(0, 0, None, false)?;
+        self.common.ring.enter(0, 0, None, false)?;
         Ok(true)
     }
 
@@ -218,11 +220,11 @@ impl<T: Sharing> UringCompletions<T> {
 }
 
 /// What a completion means that is not a receive's: a send's slice comes back.
-fn settle_other<T: Sharing>(shared: &Shared<T>, token: Token, result: i32) -> Option<Completion> {
+fn settle_other<T: Sharing>(common: &Common<T>, token: Token, result: i32) -> Option<Completion> {
     // SAFETY: this is the last completion of that send, and its slice is of this region.
     let (slice, socket) =
-        shared.sends.with(|sends| unsafe { sends.over(token, &shared.region) })?;
-    shared.sends_out.subtract(1);
+        common.sends.with(|sends| unsafe { sends.over(token, &common.region) })?;
+    common.sends_out.take_off(1);
     let outcome = if result < 0 {
         Outcome::Failed(io::Error::from_raw_os_error(-result))
     } else {
@@ -275,12 +277,12 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         counters: &Counters,
     ) -> io::Result<Woken> {
         self.arm_again(counters)?;
-        let Self { shared, completions, .. } = self;
-        shared.alarm.wait(&shared.ring, completions, at_least, timeout, counters)
+        let Self { common, completions, .. } = self;
+        common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }
 
     fn waker(&self) -> Waker {
-        self.shared.alarm.waker()
+        self.common.alarm.waker()
     }
 
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped {

@@ -1,14 +1,14 @@
 //! Posting: slices are gathered here and told to the kernel at commit, under one guard.
 
-use super::{
-    shared::Shared,
-    sharing::{Count, Guard, Sharing},
-};
+use super::common::Common;
 use crate::{
     counters::Counters,
     memory::{Posted, Slice},
     ring::{Crowded, Submissions},
-    rio::{Full, Peer, RequestQueue},
+    rio::{
+        Full, Peer, RequestQueue,
+        sharing::{Count as _, Shared as _, Sharing},
+    },
 };
 use io_uring::{opcode, types};
 use std::{collections::VecDeque, io, sync::Arc};
@@ -19,7 +19,7 @@ const GATHERED: usize = 256;
 
 /// The request queue of one socket.
 pub struct UringRequests<T: Sharing> {
-    shared: Arc<Shared<T>>,
+    common: Arc<Common<T>>,
     socket: u32,
     receives: Vec<Posted>,
     sends: VecDeque<Outgoing>,
@@ -34,10 +34,10 @@ struct Outgoing {
 }
 
 impl<T: Sharing> UringRequests<T> {
-    pub(super) fn new(shared: Arc<Shared<T>>, socket: u32) -> Self {
-        let sends = VecDeque::with_capacity(shared.needs.sends as usize);
+    pub(super) fn new(common: Arc<Common<T>>, socket: u32) -> Self {
+        let sends = VecDeque::with_capacity(common.needs.sends as usize);
         Self {
-            shared,
+            common,
             socket,
             receives: Vec::with_capacity(GATHERED),
             sends,
@@ -46,37 +46,37 @@ impl<T: Sharing> UringRequests<T> {
     }
 
     fn hand_on(&mut self) {
-        let Self { shared, receives, .. } = self;
-        self.holder_starved |= shared.buffers.with(|buffers| buffers.post(receives, &shared.table));
+        let Self { common, receives, .. } = self;
+        self.holder_starved |= common.buffers.with(|buffers| buffers.post(receives, &common.table));
     }
 
     /// Gives back what was not committed, and counts it.
     pub(super) fn give_back(&mut self) -> u32 {
-        let receives = self.shared.take_back(self.receives.drain(..));
+        let receives = self.common.take_back(self.receives.drain(..));
         let sends = self.sends.drain(..).count() as u32;
-        self.shared.receives_out.subtract(receives);
-        self.shared.sends_out.subtract(sends);
+        self.common.receives_out.take_off(receives);
+        self.common.sends_out.take_off(sends);
         receives + sends
     }
 }
 
 /// Pushes sends until all are pushed or the submission queue takes no more.
 fn push_sends<T: Sharing>(
-    shared: &Shared<T>,
+    common: &Common<T>,
     socket: u32,
     outgoing: &mut VecDeque<Outgoing>,
     submissions: &mut Submissions,
 ) {
-    let fd = types::Fd(shared.sockets[socket as usize].native().fd());
+    let fd = types::Fd(common.sockets[socket as usize].native().fd());
     while let Some(Outgoing { slice, len, to }) = outgoing.pop_front() {
-        let pushed = shared.sends.with(|sends| {
+        let pushed = common.sends.with(|sends| {
             let (token, message) = sends.prepare(slice, len, &to, socket)?;
             let entry = opcode::SendMsg::new(fd, message).build().user_data(token.user_data());
             // SAFETY: message and slice stay until the send is over, since only its last
             // completion, or the lines below, end it.
             unsafe { submissions.push(&[entry]) }.map_err(|Crowded| {
                 // SAFETY: the kernel never knew of it, and the slice is of this region.
-                let back = unsafe { sends.over(token, &shared.region) };
+                let back = unsafe { sends.over(token, &common.region) };
                 back.expect("prepared just above").0
             })
         });
@@ -90,8 +90,8 @@ fn push_sends<T: Sharing>(
 impl<T: Sharing> RequestQueue for UringRequests<T> {
     #[inline]
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        assert!(Arc::ptr_eq(slice.region(), &self.shared.region), "a slice of another region");
-        if !self.shared.receives_out.add_up_to(self.shared.needs.receives) {
+        assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
+        if !self.common.receives_out.add_one_below(self.common.needs.receives) {
             return Err((slice, Full));
         }
         self.receives.push(slice.post());
@@ -103,8 +103,8 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
 
     #[inline]
     fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
-        assert!(Arc::ptr_eq(slice.region(), &self.shared.region), "a slice of another region");
-        if !self.shared.sends_out.add_up_to(self.shared.needs.sends) {
+        assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
+        if !self.common.sends_out.add_one_below(self.common.needs.sends) {
             return Err((slice, Full));
         }
         self.sends.push_back(Outgoing { slice, len, to: *to });
@@ -121,14 +121,14 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
             // With one thread the holder is the caller, and looks again by itself.
             if T::HANDS_OVER {
                 counters.kernel_entries.one();
-                self.shared.alarm.ring();
+                self.common.alarm.ring();
             }
         }
-        let Self { shared, sends, socket, .. } = self;
+        let Self { common, sends, socket, .. } = self;
         while !sends.is_empty() {
             let before = sends.len();
-            shared.submissions.with(|submissions| {
-                push_sends(shared, *socket, sends, submissions);
+            common.submissions.with(|submissions| {
+                push_sends(common, *socket, sends, submissions);
                 submissions.submit(counters)
             })?;
             if sends.len() == before {
@@ -141,7 +141,7 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
     }
 
     fn outstanding(&self) -> (u32, u32) {
-        (self.shared.receives_out.get(), self.shared.sends_out.get())
+        (self.common.receives_out.get(), self.common.sends_out.get())
     }
 }
 

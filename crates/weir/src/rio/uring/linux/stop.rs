@@ -1,15 +1,13 @@
 //! The end of a queue: cancel, dequeue to the last completion, take the posted slices back.
 
-use super::{
-    completions::UringCompletions,
-    requests::UringRequests,
-    shared::class,
-    sharing::{Guard, Sharing},
-};
+use super::{common::class, completions::UringCompletions, requests::UringRequests};
 use crate::{
     counters::Counters,
     ring::Token,
-    rio::{Batch, Stopped},
+    rio::{
+        Batch, Stopped,
+        sharing::{Shared as _, Sharing},
+    },
 };
 use std::time::{Duration, Instant};
 
@@ -47,25 +45,25 @@ pub(super) fn stop<T: Sharing>(
             }
         }
         // An error here leaves the loop to the deadline: then slices are missing, and it shows.
-        let _ = queue.shared.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
+        let _ = queue.common.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
     };
     if over {
-        returned += queue.shared.end();
+        returned += queue.common.end();
     }
-    Stopped { returned, missing: queue.shared.in_kernel() }
+    Stopped { returned, missing: queue.common.in_kernel() }
 }
 
 impl<T: Sharing> UringCompletions<T> {
     /// Requests that are not over, the alarm's excepted: it uses nothing of ours.
     fn under_way(&self) -> Vec<Token> {
         let mut tokens: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
-        self.shared.sends.with(|sends| tokens.extend(sends.tokens()));
+        self.common.sends.with(|sends| tokens.extend(sends.tokens()));
         tokens
     }
 
     fn cancel(&mut self, token: Token, counters: &Counters) {
         let own = Token::bare(class::CANCEL);
-        let asked = self.shared.submissions.with(|s| s.cancel(token, own, counters));
+        let asked = self.common.submissions.with(|s| s.cancel(token, own, counters));
         // Where the kernel takes nothing more before completions are taken: the next round.
         self.cancels += u32::from(asked.is_ok());
     }

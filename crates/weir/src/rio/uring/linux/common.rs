@@ -4,12 +4,14 @@ use super::{
     buffers::{Buffers, Table},
     frame::Frame,
     sends::Sends,
-    sharing::{Guard, Sharing},
 };
 use crate::{
     memory::{Posted, Region},
     ring::{Alarm, Ring, Submissions},
-    rio::Needs,
+    rio::{
+        Needs,
+        sharing::{Shared as _, Sharing},
+    },
     socket::DatagramSocket,
 };
 use std::{
@@ -31,11 +33,11 @@ pub(super) mod class {
 /// The group of buffers: a ring of ours has one.
 pub(super) const GROUP: u16 = 0;
 
-/// What all queues of one ring share. Where it goes away before [`Shared::end`] was called, the
+/// What all queues of one ring share. Where it goes away before [`Common::end`] was called, the
 /// kernel may still write to slices: they are left to it, and counted.
 ///
 /// Guards are taken in this order: submissions, sends; or buffers alone.
-pub(super) struct Shared<T: Sharing> {
+pub(super) struct Common<T: Sharing> {
     pub region: Arc<Region>,
     pub ring: Arc<Ring>,
     pub sockets: Vec<DatagramSocket>,
@@ -43,9 +45,9 @@ pub(super) struct Shared<T: Sharing> {
     pub frame: Frame,
     pub alarm: Alarm,
     pub table: Table,
-    pub buffers: T::Guard<Buffers>,
-    pub submissions: T::Guard<Submissions>,
-    pub sends: T::Guard<Sends>,
+    pub buffers: T::Shared<Buffers>,
+    pub submissions: T::Shared<Submissions>,
+    pub sends: T::Shared<Sends>,
     /// Receives that are outstanding, over all sockets, those not committed included.
     pub receives_out: T::Count,
     /// Sends that are outstanding, the same way.
@@ -70,7 +72,7 @@ impl MessageHeader {
     }
 }
 
-impl<T: Sharing> Shared<T> {
+impl<T: Sharing> Common<T> {
     pub fn new(
         region: &Arc<Region>,
         ring: Arc<Ring>,
@@ -92,9 +94,9 @@ impl<T: Sharing> Shared<T> {
             frame,
             alarm,
             table,
-            buffers: Guard::new(buffers),
-            submissions: Guard::new(submissions),
-            sends: Guard::new(Sends::new(class::SEND, needs.sends)),
+            buffers: T::Shared::<_>::new(buffers),
+            submissions: T::Shared::<_>::new(submissions),
+            sends: T::Shared::<_>::new(Sends::new(class::SEND, needs.sends)),
             receives_out: T::Count::default(),
             sends_out: T::Count::default(),
             message: MessageHeader(Box::new(frame.message())),
@@ -130,7 +132,7 @@ impl<T: Sharing> Shared<T> {
     }
 }
 
-impl<T: Sharing> Drop for Shared<T> {
+impl<T: Sharing> Drop for Common<T> {
     fn drop(&mut self) {
         if self.ended.load(Relaxed) {
             return;

@@ -1,7 +1,10 @@
 //! Receiving: every datagram once, whatever its size and however few slices there are.
 
 use super::*;
-use crate::{rio::Woken, socket::SocketOptions};
+use crate::{
+    rio::{Woken, uring::WINDOW},
+    socket::SocketOptions,
+};
 use std::{sync::mpsc, thread};
 
 under_every_form!(
@@ -140,7 +143,7 @@ fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, needs, &[loopback()]);
     assert_eq!(rig.post(150_000), 150_000);
     assert_eq!(rig.requests[0].outstanding(), (150_000, 0));
-    assert_eq!(rig.queue.shared.buffers.with(|b| b.held()), WINDOW);
+    assert_eq!(rig.queue.common.buffers.with(|b| b.held()), WINDOW);
     let sender = peer(rig.at[0]);
     // Kept by the program, so that the window runs half empty and is topped up.
     let mut kept: Vec<Slice> = Vec::new();
@@ -156,7 +159,7 @@ fn more_slices_than_the_kernel_holds<T: Sharing>(polling: Polling) {
             }
         }
     }
-    assert!(rig.queue.shared.buffers.with(|b| b.held()) > WINDOW / 2);
+    assert!(rig.queue.common.buffers.with(|b| b.held()) > WINDOW / 2);
     assert_eq!(rig.requests[0].outstanding(), (147_000, 0));
     drop(kept);
     assert_eq!(rig.post(150_000), 3000);

@@ -1,0 +1,237 @@
+//! The provider itself: opening and starting a ring, and the proof that it works here.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `buffers` | posted slices: the kernel's window, and a stack behind it |
+//! | `frame` | where in a slice the kernel writes header, source and payload |
+//! | `sends` | messages under way |
+//! | `requests`, `completions`, `stop` | the contract's queues, and their end |
+//! | `common` | what the queues have in common |
+
+mod buffers;
+mod common;
+mod completions;
+mod frame;
+mod requests;
+mod sends;
+mod stop;
+#[cfg(test)]
+mod tests;
+
+pub use completions::UringCompletions;
+pub use requests::UringRequests;
+
+use super::{Polling, Uring};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    memory::{Layout, Region, RegionOptions},
+    ring::{self, Alarm, Ring, Use, Wanted},
+    rio::{
+        Batch, CompletionQueue, Needs, Opened, Outcome, Provider, RequestQueue, Started, Threading,
+        sharing::{Shared as _, Sharing},
+    },
+    socket::{DatagramSocket, Endpoint},
+};
+use common::Common;
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+impl Uring {
+    fn what(&self) -> String {
+        format!("provider {}", self.name())
+    }
+
+    fn wanted<T: Threading>(&self, needs: &Needs, sockets: usize) -> Wanted {
+        let r#use = match (self.polling, T::HANDS_OVER) {
+            (Polling::Deferred, false) => Use::Deferred,
+            (Polling::Interrupt, false) => Use::Interrupt,
+            (Polling::Deferred | Polling::Interrupt, true) => Use::Shared,
+            (Polling::KernelThread, false) => Use::KernelThread,
+            (Polling::KernelThread, true) => Use::SharedKernelThread,
+        };
+        // A completion for every buffer and send, and a few for arming, alarm and cancels:
+        // then it overflows only where nobody dequeues while more is posted.
+        let submissions = needs.sends.clamp(SUBMISSIONS.0, SUBMISSIONS.1).next_power_of_two();
+        let others = 4 * sockets as u32 + 16;
+        let completions = (self.window.saturating_add(needs.sends))
+            .saturating_add(others)
+            .max(needs.per_dequeue)
+            .clamp(8 * submissions, MOST_COMPLETIONS);
+        Wanted { r#use, submissions, completions: completions.next_power_of_two() }
+    }
+
+    /// Receives a datagram from ourselves: only that shows that all of it works here.
+    fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
+        let unavailable = |reason: String| Unavailable::new(self.what(), reason);
+        let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1 };
+        let region = Region::new(frame::layout(&needs), 1, RegionOptions::default())
+            .map_err(|e| unavailable(e.to_string()))?;
+        let small = Self { window: 1, ..*self };
+        let loopback: [SocketAddr; 2] =
+            [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
+        let opened = loopback
+            .iter()
+            .map(|&at| Provider::<T>::open(&small, &[at.into()], &region, &needs))
+            .reduce(|first, second| first.or(second))
+            .expect("there are two addresses")
+            .map_err(|error| match error {
+                Error::Unavailable(why) => why,
+                error => unavailable(error.to_string()),
+            })?;
+        let at = opened.local_addresses()[0];
+        let started: Started<UringCompletions<T>, UringRequests<T>> =
+            small.start(opened).map_err(|e| unavailable(e.to_string()))?;
+        let (mut queue, mut requests) = (started.completions, started.requests);
+        let received = receive_one(&region, &mut queue, &mut requests[0], at);
+        let stopped = queue.stop(requests, Instant::now() + PROOF_TIMEOUT);
+        match received {
+            Ok(()) if stopped.missing == 0 => Ok(()),
+            Ok(()) => Err(unavailable("a cancelled receive did not end".into())),
+            Err(e) => Err(unavailable(format!("multishot receive into provided buffers: {e}"))
+                .advise("it needs Linux 6.0 or later; use another provider")),
+        }
+    }
+}
+
+/// Entries of the submission queue: at least for arming many sockets at once, at most for a
+/// batch of sends that stays in the second-level cache.
+const SUBMISSIONS: (u32, u32) = (64, 256);
+
+/// The most entries of a completion queue that the kernel gives.
+const MOST_COMPLETIONS: u32 = 1 << 16;
+
+/// How long a datagram from ourselves may take.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn receive_one<T: Sharing>(
+    region: &Arc<Region>,
+    queue: &mut UringCompletions<T>,
+    requests: &mut UringRequests<T>,
+    at: SocketAddr,
+) -> std::io::Result<()> {
+    let counters = Counters::default();
+    let slice = region.take().expect("the region has one slice");
+    requests.receive(slice).expect("one receive may be posted");
+    requests.commit(&counters)?;
+    let sender = UdpSocket::bind(SocketAddr::new(at.ip(), 0))?;
+    sender.send_to(&[1], at)?;
+    let (mut batch, by) = (Batch::new(1), Instant::now() + PROOF_TIMEOUT);
+    while batch.is_empty() {
+        let left = by.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        queue.wait(1, Some(left), &counters)?;
+        queue.dequeue(&mut batch, &counters)?;
+    }
+    match batch.drain().next().expect("there is one").outcome {
+        Outcome::Failed(e) => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// A ring and its sockets, bound, not started.
+pub struct UringOpened {
+    io: io_uring::IoUring,
+    flags: ring::Flags,
+    sockets: Vec<DatagramSocket>,
+    region: Arc<Region>,
+    needs: Needs,
+    alarm: Alarm,
+}
+
+impl Opened for UringOpened {
+    fn local_addresses(&self) -> Vec<SocketAddr> {
+        self.sockets.iter().map(DatagramSocket::local_address).collect()
+    }
+}
+
+impl fmt::Debug for UringOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringOpened").field("at", &self.local_addresses()).finish()
+    }
+}
+
+impl<T: Sharing> Provider<T> for Uring {
+    type Cq = UringCompletions<T>;
+    type Rq = UringRequests<T>;
+    type Opened = UringOpened;
+
+    fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
+        if !(1..=buffers::MOST_HELD).contains(&self.window) {
+            let reason = format!("the kernel cannot hold a window of {} slices", self.window);
+            return Err(Unavailable::new(self.what(), reason)
+                .advise(format!("choose 1 to {}", buffers::MOST_HELD)));
+        }
+        self.prove::<T>()?;
+        Ok(frame::layout(needs))
+    }
+
+    fn open(
+        &self,
+        at: &[Endpoint],
+        region: &Arc<Region>,
+        needs: &Needs,
+    ) -> Result<UringOpened, Error> {
+        if region.layout() != frame::layout(needs) {
+            let problem = "the region was not cut as this provider's layout says".into();
+            return Err(Error::Option { name: "region".into(), problem });
+        }
+        let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, Error>>()?;
+        let (io, flags) = ring::set_up(&self.what(), &self.wanted::<T>(needs, at.len()))?;
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd", e))?;
+        Ok(UringOpened { io, flags, sockets, region: Arc::clone(region), needs: *needs, alarm })
+    }
+
+    fn start(&self, opened: UringOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
+        let UringOpened { io, flags, sockets, region, needs, alarm } = opened;
+        let (ring, submissions, completions) = Ring::split(io, flags);
+        ring.enable().map_err(|e| Error::io("enabling the ring", e))?;
+        let count = sockets.len() as u32;
+        let common = Arc::new(Common::<T>::new(
+            &region,
+            Arc::clone(&ring),
+            submissions,
+            sockets,
+            needs,
+            self.window,
+            alarm,
+        ));
+        let (window, (address, entries)) =
+            common.buffers.with(|buffers| (buffers.window(), buffers.extent()));
+        // SAFETY: the entries and the region live as long as `common` does, which takes the
+        // group away or leaks both.
+        unsafe { ring.register_buffers(address, entries, common::GROUP) }
+            .map_err(|e| Error::io("registering the ring of buffers", e))?;
+        let queue = UringCompletions::start(Arc::clone(&common), completions, &Counters::default())
+            .map_err(|e| Error::io("arming the receives", e))?;
+        let requests =
+            (0..count).map(|socket| UringRequests::new(Arc::clone(&common), socket)).collect();
+        let granted = vec![
+            ("ring-flags", ring.flags()),
+            ("polling", polled(&ring, self.polling)),
+            ("window", window.to_string()),
+            ("completion-queue", ring.sizes().1.to_string()),
+        ];
+        Ok(Started { completions: queue, requests, granted })
+    }
+}
+
+/// What came of the polling asked for, and who copies.
+fn polled(ring: &Ring, asked: Polling) -> String {
+    match (asked, ring.defers(), ring.has_kernel_thread()) {
+        (_, true, _) => "deferred: the thread that dequeues copies when it enters the kernel",
+        (_, _, true) => "kernel thread: it copies",
+        (Polling::Interrupt, ..) => "interrupt: the thread that armed the receives copies at once",
+        (Polling::Deferred | Polling::KernelThread, ..) => {
+            "interrupt, since deferral needs one thread and a newer kernel: the thread that armed \
+             the receives copies at once"
+        }
+    }
+    .into()
+}
