@@ -1,17 +1,16 @@
 //! The rows of the comparison, from the library's own tables: a design or a provider that is
 //! added there becomes a row here by itself.
 
-use weir::udp::{AnyDesign, designs};
+use weir::udp::{AnyDesign, Port, designs};
 
 use super::{Role, Row};
-
-/// The options that make a design do as the originals' traditional server did: 8 threads,
-/// 5000 receives outstanding one by one, one completion a take.
-const TRADITIONAL: &str = "port --shape original --threads 8";
 
 /// The design whose row runs under two names: the one that is expected to win, for there the
 /// noise matters most.
 const AGAIN: &str = "rio-hybrid";
+
+/// The option that says how many threads take part.
+const THREADS: &str = "threads";
 
 /// Every row that the library can offer, those included that cannot run here.
 ///
@@ -21,11 +20,7 @@ const AGAIN: &str = "rio-hybrid";
 /// designs that poll; the others take the first of them, since they hardly poll.
 pub fn all() -> Vec<Row> {
     let mut rows: Vec<Row> = designs().iter().flat_map(rows_of).collect();
-    if let Ok(traditional) = Row::parse(TRADITIONAL)
-        && AnyDesign::parse(TRADITIONAL).is_ok()
-    {
-        rows.insert(0, traditional.with_role(Role::Traditional));
-    }
+    rows.insert(0, traditional());
     rows.iter_mut().for_each(find_availability);
     rows
 }
@@ -38,8 +33,8 @@ pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
     let mut rows: Vec<Row> = vec![];
     for text in texts {
         let mut row = Row::parse(text).map_err(|error| error.to_string())?;
-        AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
-        if row.spec() == TRADITIONAL {
+        let design = AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
+        if design == AnyDesign::from(Port::original()) {
             row.role = Role::Traditional;
         }
         if rows.iter().any(|other| other.spec() == row.spec()) {
@@ -59,6 +54,22 @@ pub fn preferred_again(rows: &[Row]) -> Option<usize> {
     rows.iter().position(|row| row.design == AGAIN && row.unavailable.is_none())
 }
 
+/// The traditional design: a completion port in the shape of the originals. Its row states the
+/// options in which that shape differs from the design's own, and its threads.
+fn traditional() -> Row {
+    let (original, own) = (AnyDesign::from(Port::original()), AnyDesign::from(Port::default()));
+    let own = own.values();
+    let differs = |option: &(String, String)| option.0 == THREADS || !own.contains(option);
+    let options = original.values().into_iter().filter(differs);
+    Row {
+        design: original.about().name.into(),
+        provider: None,
+        options: options.map(|(name, value)| (name, Some(value))).collect(),
+        role: Role::Traditional,
+        unavailable: None,
+    }
+}
+
 fn rows_of(design: &AnyDesign) -> Vec<Row> {
     let name = design.about().name;
     let options = design.known_options();
@@ -69,7 +80,7 @@ fn rows_of(design: &AnyDesign) -> Vec<Row> {
         None => vec![None],
         Some(_) => providers_for(name).into_iter().map(Some).collect(),
     };
-    let threads: Vec<Option<&str>> = match default_of("threads") {
+    let threads: Vec<Option<&str>> = match default_of(THREADS) {
         None => vec![None],
         Some("1") => vec![None],
         Some(several) => vec![Some("1"), Some(several)],
@@ -77,7 +88,7 @@ fn rows_of(design: &AnyDesign) -> Vec<Row> {
     let mut rows = vec![];
     for provider in &providers {
         for threads in &threads {
-            let threads = threads.map(|threads| ("threads".to_owned(), Some(threads.to_owned())));
+            let threads = threads.map(|threads| (THREADS.to_owned(), Some(threads.to_owned())));
             rows.push(Row {
                 design: name.into(),
                 provider: provider.clone(),
@@ -124,6 +135,15 @@ mod tests {
         let all = specs.len();
         specs.dedup();
         assert_eq!(specs.len(), all, "no row twice: {specs:?}");
+    }
+
+    #[test]
+    fn the_traditional_design_is_the_shape_of_the_originals() {
+        let row = traditional();
+        assert_eq!(row.spec(), "port --threads 8 --armed 5000 --submit-after 1");
+        assert_eq!(AnyDesign::parse(&row.spec()).unwrap(), AnyDesign::from(Port::original()));
+        let asked = of_texts(&["port --submit-after 1 --armed 5000".into()]).unwrap();
+        assert_eq!(asked[0].role, Role::Traditional, "however it is written");
     }
 
     #[test]
