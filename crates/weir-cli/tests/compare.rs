@@ -101,3 +101,64 @@ fn designs_are_listed_with_their_options() {
     assert_eq!(unknown.status.code(), Some(2));
     assert!(document(&unknown)["error"].as_str().unwrap().contains("rio-hybrid"));
 }
+
+/// Processes of which an argument is this word; none where `/proc` does not tell.
+#[cfg(target_os = "linux")]
+fn running_with(word: &str) -> Vec<String> {
+    let lines = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    lines.filter(|line| line.split(' ').any(|other| other == word)).collect()
+}
+
+/// Starts a comparison that would take a minute, and waits until its first run is on. `length`
+/// marks its processes.
+#[cfg(target_os = "linux")]
+fn under_way(length: &str) -> std::process::Child {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let mut child = common::weir(&["compare", "--design", "blocking", "-t", "60", "-v", "--json"])
+        .args(["--length", length])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let errors = child.stderr.take().unwrap();
+    let mut lines = BufReader::new(errors).lines();
+    // The calibration is the first flood, the check the second, the first run the third.
+    for _ in 0..3 {
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains(" flood "))));
+    }
+    // Its standard error must be read on, or it would wait.
+    std::thread::spawn(move || lines.for_each(drop));
+    child
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_ends_a_comparison_with_what_there_is() {
+    let child = under_way("1231");
+    let killed =
+        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let document = document(&ended);
+    assert_eq!(document["interrupted"], true);
+    assert_eq!(running_with("1231"), Vec::<String>::new(), "nothing is left running");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_survives_a_comparison_that_is_killed() {
+    let mut child = under_way("1233");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The server ends with its input, the generator with its control connection.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !running_with("1233").is_empty() {
+        assert!(std::time::Instant::now() < deadline, "left: {:?}", running_with("1233"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

@@ -4,10 +4,10 @@
 //! blocks until its rounds are through, its confidence is reached or its time is up. What
 //! fails is noted and the experiment goes on; an interrupt ends it with what there is.
 
-use crate::bench::{Bench, Extent, Run, RunError};
+use crate::bench::{Bench, Extent, Made, Run, RunError};
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
-use crate::results::{Calibration, Conformance, Results, Status, unequal_settings};
+use crate::results::{Calibration, Conformance, Results, Status, busy_machine, unequal_settings};
 use crate::sample::{Circumstances, LATENCY_P99, RECEIVED, Sample};
 use crate::wire::{FloodReport, ServerReport};
 
@@ -77,8 +77,8 @@ pub fn run(
         results.interrupted = true;
     }
     results.count_only_alike();
-    let unequal = unequal_settings(results);
-    results.warnings.extend(unequal);
+    let found = [unequal_settings(results), busy_machine(results)].concat();
+    results.warnings.extend(found);
 }
 
 /// The user wants to stop.
@@ -137,7 +137,7 @@ impl Experiment<'_> {
             let load = load.at(plan::Rate::Saturation);
             let run = Run { row: &row, load: &load, per_second: None, extent: CHECK };
             results.conformance[index] = match self.bench.run(&run) {
-                Ok((server, flood)) => {
+                Ok(Made { server, flood, .. }) => {
                     let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                     self.overhead_ms.push(took_ms - flood.elapsed_ns as f64 / 1e6);
                     conformance(&server, &flood)
@@ -244,17 +244,18 @@ impl Experiment<'_> {
         let before_s = self.bench.elapsed_s();
         let core_to_core_ns = self.bench.core_to_core_ns();
         match self.bench.run(&Run { row: &row, load: &load, per_second, extent }) {
-            Ok((server, _)) if !server.end_signalled => {
+            Ok(made) if !made.server.end_signalled => {
                 let reason = "the server did not see the end of the run, so its counts are open";
                 results.cells[load_index][row_index].failed(reason.into());
             }
-            Ok((server, flood)) => {
+            Ok(Made { server, flood, load_of_others }) => {
                 let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                 let planned_ms = (schedule.run_ms + schedule.warmup_ms) as f64;
                 self.overhead_ms.push(took_ms - planned_ms);
                 let at = Circumstances {
                     block,
                     core_to_core_ns,
+                    load_of_others,
                     paced: per_second.is_some(),
                     calibrated_per_s: results.calibrated_per_s(load.receive_offload),
                     server_cores: results.server_cores.len().max(1),

@@ -26,7 +26,7 @@ impl Bench for Simulated {
         Ok(2e6)
     }
 
-    fn run(&mut self, run: &Run) -> Result<(ServerReport, FloodReport), RunError> {
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
         if self.interrupt_after == Some(self.runs.len()) {
             return Err(RunError::Interrupted);
         }
@@ -59,7 +59,7 @@ impl Bench for Simulated {
         if run.row.design == "loses" || self.unbalanced {
             server.audit.received -= 1000;
         }
-        Ok((server, flood))
+        Ok(Made { server, flood, load_of_others: Some(0.0) })
     }
 }
 

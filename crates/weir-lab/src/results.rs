@@ -3,10 +3,12 @@
 use crate::ledger::{Balance, Ledger};
 use crate::machine::Machine;
 use crate::plan::{Load, Role, Row, Schedule};
+use crate::report::number::percent;
 use crate::sample::{Metric, RECEIVED, Sample};
 use crate::stats::compare::{Confidence, Reading, alike};
 use crate::stats::{Estimate, bootstrap, median};
 use crate::verdict::{Verdict, of_runs};
+use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// Confidence of all intervals, as a share.
 pub const CONFIDENCE: f64 = 0.95;
@@ -284,6 +286,24 @@ pub fn unequal_settings(results: &Results) -> Vec<String> {
     warnings
 }
 
+/// Warns if other programs had a good part of the cores while the runs were made.
+pub fn busy_machine(results: &Results) -> Vec<String> {
+    let samples = || results.cells.iter().flatten().flat_map(|cell| &cell.samples);
+    let loads: Vec<f64> = samples().filter_map(|sample| sample.load_of_others).collect();
+    let busy = loads.iter().filter(|load| **load > MOST_LOAD_OF_OTHERS).count();
+    if busy * 10 < loads.len().max(1) {
+        return vec![];
+    }
+    let usual = median(&loads).unwrap_or(0.0);
+    vec![format!(
+        "in {busy} of {} runs other programs had more than {} of the cores ({} usually): the \
+         figures are too low, and rows are not compared fairly; end those programs",
+        loads.len(),
+        percent(MOST_LOAD_OF_OTHERS),
+        percent(usual)
+    )]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,6 +396,24 @@ mod tests {
         assert_eq!(counted(0), [true, true, false, true]);
         assert_eq!(counted(1), [true; 4], "two samples would be too few");
         assert_eq!(results.cells[0][0].values(&RECEIVED).len(), 3);
+    }
+
+    #[test]
+    fn a_busy_machine_is_warned_of() {
+        let mut results = results(&["epoll"]);
+        assert!(busy_machine(&results).is_empty());
+        for (block, load) in [0.02, 0.5, 0.6, 0.01].into_iter().enumerate() {
+            let mut sample = sample(block as u32);
+            sample.load_of_others = Some(load);
+            results.cells[0][0].samples.push(sample);
+        }
+        let warnings = busy_machine(&results);
+        assert!(
+            warnings[0].starts_with("in 2 of 4 runs other programs had more than 10 %"),
+            "{warnings:?}"
+        );
+        results.cells[0][0].samples.iter_mut().for_each(|s| s.load_of_others = Some(0.05));
+        assert!(busy_machine(&results).is_empty());
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Circumstances {
     pub block: u32,
     /// Nanoseconds of a cache line's way from core to core just before it.
     pub core_to_core_ns: Option<f64>,
+    /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
+    pub load_of_others: Option<f64>,
     /// True if the generator kept to a rate.
     pub paced: bool,
     /// What the generator sends per second into a sink that drops.
@@ -36,6 +38,8 @@ pub struct Sample {
     pub counted: bool,
     /// Nanoseconds of a cache line's way from core to core just before it.
     pub core_to_core_ns: Option<f64>,
+    /// Share (0 to 1) of all cores that other programs had meanwhile.
+    pub load_of_others: Option<f64>,
     /// Datagrams per second that reached the handler after the warm-up.
     pub received_per_s: Option<f64>,
     /// Datagrams per second offered over the whole run.
@@ -126,6 +130,7 @@ impl Sample {
             block: at.block,
             counted: true,
             core_to_core_ns: at.core_to_core_ns,
+            load_of_others: at.load_of_others,
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
             sent_per_s,
@@ -247,6 +252,8 @@ metrics! {
     PACE, "pace_kept_percent", "%", |s| s.pace_kept.map(|share| share * 100.0);
     /// A cache line's way from core to core.
     CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.core_to_core_ns;
+    /// Share of all cores that other programs had.
+    OTHERS, "load_of_others_percent", "%", |s| s.load_of_others.map(|share| share * 100.0);
 }
 
 #[cfg(test)]

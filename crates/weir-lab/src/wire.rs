@@ -186,6 +186,8 @@ pub struct Latency {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SystemReport {
+    /// CPU time of the process since it was started, in nanoseconds.
+    pub cpu_ns: Option<u64>,
     /// Context switches of the process.
     pub context_switches: Option<u64>,
     /// Interrupts of all cores.

@@ -178,7 +178,8 @@ impl Watch {
         let threads = state.threads();
         let total = total(&threads);
         let system = state.sampler.system().since(&state.since.system);
-        let process = state.sampler.process().since(&state.since.process);
+        let all = state.sampler.process();
+        let process = all.since(&state.since.process);
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         wire::ServerReport {
             design: self.design.clone(),
@@ -195,6 +196,7 @@ impl Watch {
                 audit_report,
             ),
             system: wire::SystemReport {
+                cpu_ns: all.cpu_ns,
                 context_switches: both(process.voluntary_switches, process.involuntary_switches),
                 interrupts: system.total.interrupts,
                 // The loopback device has no queue of its own: it hands every packet to the

@@ -40,6 +40,17 @@ pub enum Extent {
     },
 }
 
+/// What a run delivered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// The server's report.
+    pub server: ServerReport,
+    /// The generator's.
+    pub flood: FloodReport,
+    /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
+    pub load_of_others: Option<f64>,
+}
+
 /// Why a run delivered nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
@@ -73,5 +84,5 @@ pub trait Bench {
     ///
     /// # Errors
     /// Any [`RunError`].
-    fn run(&mut self, run: &Run) -> Result<(ServerReport, FloodReport), RunError>;
+    fn run(&mut self, run: &Run) -> Result<Made, RunError>;
 }

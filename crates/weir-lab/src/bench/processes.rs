@@ -8,8 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Extent, Run, RunError};
+use super::{Bench, Extent, Made, Run, RunError};
 use serde_json::Value;
+use weir::machine::LoadMeter;
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::plan::Load;
@@ -124,7 +125,8 @@ impl Processes {
         Child::spawn(name, command, &self.interrupt)
     }
 
-    fn try_run(&self, run: &Run) -> Result<(ServerReport, FloodReport), ChildError> {
+    fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
+        let mut meter = LoadMeter::start();
         let mut server = self.spawn(SERVER, &self.server(run))?;
         let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
         let ready = line.ready;
@@ -140,7 +142,9 @@ impl Processes {
         for (name, value) in ready.settings {
             report.settings.entry(name).or_insert(value);
         }
-        Ok((report, flood))
+        let own_ns = report.system.cpu_ns.unwrap_or(0) + flood.cpu_ns.unwrap_or(0);
+        let load_of_others = meter.read(own_ns).others;
+        Ok(Made { server: report, flood, load_of_others })
     }
 
     fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
@@ -189,7 +193,7 @@ impl Bench for Processes {
         Ok(flood.sent as f64 * 1e9 / flood.elapsed_ns as f64)
     }
 
-    fn run(&mut self, run: &Run) -> Result<(ServerReport, FloodReport), RunError> {
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
         Ok(self.try_run(run)?)
     }
 }

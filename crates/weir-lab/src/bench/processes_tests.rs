@@ -1,8 +1,9 @@
 //! Runs whose two children are played by a script.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
@@ -19,8 +20,16 @@ impl Script {
         let name = format!("weir-lab-test-{}-{number}.sh", std::process::id());
         let path = std::env::temp_dir().join(name);
         let text = format!("#!/bin/sh\ncase $1 in\nserve) {serve} ;;\nflood) {flood} ;;\nesac\n");
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        // Written by another process: a child that some other test starts meanwhile would
+        // inherit our descriptor for a moment, and a file open for writing cannot be run.
+        let mut writer = Command::new("/bin/sh")
+            .args(["-c", r#"cat > "$0" && chmod 700 "$0""#])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
         Self(path)
     }
 }
@@ -40,7 +49,7 @@ fn bench(program: &Path) -> Processes {
     Processes::new(program.to_owned(), vec![0], Some(1), Interrupt::new(), None)
 }
 
-fn run_with(serve: &str, flood: &str) -> Result<(ServerReport, FloodReport), RunError> {
+fn run_with(serve: &str, flood: &str) -> Result<Made, RunError> {
     let script = Script::new(serve, flood);
     let row = Row::parse("epoll").unwrap();
     let load = Load::saturation(64);
@@ -58,9 +67,11 @@ fn failure(serve: &str, flood: &str) -> String {
 #[test]
 fn both_reports_come_back() {
     // The server ends when its input does, as the real one.
-    let (server, flood) = run_with(&format!("{READY}; {SERVED}; read line"), FLOODED).unwrap();
+    let Made { server, flood, load_of_others } =
+        run_with(&format!("{READY}; {SERVED}; read line"), FLOODED).unwrap();
     assert_eq!((server.window.datagrams, flood.sent), (2, 3));
     assert_eq!(server.settings["threads"], "1");
+    assert!(load_of_others.is_none_or(|share| (0.0..=1.0).contains(&share)));
 }
 
 #[test]

@@ -99,10 +99,17 @@ impl Row {
     }
 
     /// Design and options as shown in a table, where the provider has a column of its own.
+    /// The traditional design is shown by what it is; its options stand in the legend.
     pub fn title(&self) -> String {
-        let row = Self { provider: None, ..self.clone() };
-        let again = if matches!(self.role, Role::Again(_)) { " (again)" } else { "" };
-        format!("{}{again}", row.spec())
+        match self.role {
+            Role::Traditional => format!("{} (original)", self.design),
+            Role::Plain => self.spec_without_provider(),
+            Role::Again(_) => format!("{} (again)", self.spec_without_provider()),
+        }
+    }
+
+    fn spec_without_provider(&self) -> String {
+        Self { provider: None, ..self.clone() }.spec()
     }
 }
 

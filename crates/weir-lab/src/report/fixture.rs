@@ -68,6 +68,7 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
     let at = Circumstances {
         block: block as u32,
         core_to_core_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
+        load_of_others: Some(0.01),
         paced,
         calibrated_per_s: Some(2.4e6),
         server_cores: 1,

@@ -35,7 +35,11 @@ pub fn report(results: &Results, width: usize) -> String {
         };
         let ranking = Ranking::of(results, index, metric, better);
         let _ = writeln!(text, "\n{load}{}\n", rounds(results, index));
-        let order = order(results, index, &ranking);
+        let mut order = order(results, index, &ranking);
+        if index > 0 {
+            // The first table has said already that they cannot run here.
+            order.retain(|row| results.status(index, *row) != Status::Unavailable);
+        }
         let at =
             |row| At { results, ranking: &ranking, load: index, latency_load: first_paced, row };
         for part in parts(columns, &order, &at, width) {
@@ -58,7 +62,7 @@ pub fn report(results: &Results, width: usize) -> String {
         }
     }
     warnings(&mut text, results, width);
-    legend(&mut text, width);
+    legend(&mut text, results, width);
     text
 }
 
@@ -330,8 +334,11 @@ fn warnings(text: &mut String, results: &Results, width: usize) {
     }
 }
 
-fn legend(text: &mut String, width: usize) {
+fn legend(text: &mut String, results: &Results, width: usize) {
     text.push('\n');
+    if let Some(traditional) = results.traditional().map(|row| &results.rows[row]) {
+        paragraph(text, &format!("{}: {}", traditional.title(), traditional.spec()), width);
+    }
     for line in [
         "received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \
          its 95 % interval. of sent: over the whole run.",

@@ -26,7 +26,7 @@ mod warnings;
 
 pub use core_to_core::core_to_core_ns;
 pub use load::{Load, LoadMeter};
-pub use warnings::{Warning, warnings};
+pub use warnings::{MOST_LOAD_OF_OTHERS, MOST_STOLEN, Warning, warnings};
 
 use crate::affinity;
 
