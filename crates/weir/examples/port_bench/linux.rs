@@ -186,6 +186,7 @@ fn run_port(contender: &Contender) -> Sample {
                     worker.receive(socket, slice).expect("room for all");
                 }
                 let mut taken = Taken::new(per_take);
+                let mut again = Vec::with_capacity(per_take);
                 let mut bytes = 0;
                 while worker.take(&mut taken, None, &counters).expect("the ring works").is_some() {
                     counters.dequeues.one();
@@ -198,8 +199,10 @@ fn run_port(contender: &Contender) -> Sample {
                             bytes += slice.payload()[..arrival.len].len();
                             received += 1;
                         }
-                        let _ = worker.receive(socket, slice); // refused when closed
+                        again.push(slice);
                     }
+                    let _ = worker.receive_all(socket, &mut again); // refused when closed
+                    again.clear();
                     counters.datagrams.add(received);
                 }
                 std::hint::black_box(bytes);
@@ -244,11 +247,13 @@ struct Receive {
 }
 
 /// The system calls of the port at its best and nothing else: one ring with the flags of a shared
-/// one, 64 receives with a buffer each, submitted and waited for by one entry.
+/// one and the socket in its table of files, 64 receives with a buffer each, submitted and waited
+/// for by one entry.
 fn bare(fd: libc::c_int, counters: &Counters, stop: &AtomicBool) -> io::Result<()> {
     const ARMED: usize = Shape::BEST.armed as usize;
     let mut ring: IoUring =
         IoUring::builder().setup_submit_all().setup_cqsize(256).build(ARMED as u32)?;
+    ring.submitter().register_files(&[fd])?;
     // SAFETY: all zeroes is a valid value of every field.
     let mut receives: Box<[Receive]> = (0..ARMED).map(|_| unsafe { mem::zeroed() }).collect();
     let base = receives.as_mut_ptr();
@@ -268,7 +273,7 @@ fn bare(fd: libc::c_int, counters: &Counters, stop: &AtomicBool) -> io::Result<(
                 receive.message.msg_namelen = size_of::<libc::sockaddr_in6>() as u32;
                 receive.message.msg_iov = &raw mut receive.vector;
                 receive.message.msg_iovlen = 1;
-                let entry = opcode::RecvMsg::new(types::Fd(fd), &raw mut receive.message).build();
+                let entry = opcode::RecvMsg::new(types::Fixed(0), &raw mut receive.message).build();
                 // SAFETY: the header lives until the ring is drained.
                 unsafe { queue.push(&entry.user_data(number as u64)) }.expect("as many as fit");
             }

@@ -90,6 +90,10 @@ impl Worker for Never {
         match *self {}
     }
 
+    fn receive_all(&mut self, _: SocketId, _: &mut Vec<Slice>) -> Result<(), Refused> {
+        match *self {}
+    }
+
     fn send(
         &mut self,
         _: SocketId,

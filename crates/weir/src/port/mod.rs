@@ -176,6 +176,13 @@ pub trait Worker {
     /// Gives the slice back when [`Needs::receives`] are outstanding, or the port is closed.
     fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
 
+    /// Starts a receive into each of the slices, last to first, in one step: cheaper than one by
+    /// one. Their tokens come with their completions.
+    ///
+    /// # Errors
+    /// As [`receive`](Worker::receive); those that were not started stay in `slices`.
+    fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused>;
+
     /// Starts a send of the first `len` bytes of a slice. It comes back as [`Outcome::Sent`],
     /// [`Outcome::NotSent`] or [`Outcome::Returned`].
     ///
@@ -309,7 +316,9 @@ impl Taken {
     /// Adds one, for providers. There must be room.
     #[inline]
     pub fn push(&mut self, completion: Completion) {
-        assert!(self.completions.len() < self.capacity, "no room for what was taken");
+        // The vector's own capacity, which is at least ours: so the compiler sees that pushing
+        // never grows it.
+        assert!(self.completions.len() < self.completions.capacity(), "no room in what is taken");
         self.completions.push(completion);
     }
 

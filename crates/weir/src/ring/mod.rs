@@ -131,6 +131,24 @@ impl Ring {
         self.io.submitter().unregister_buf_ring(group)
     }
 
+    /// Gives the ring a table of so many files, all empty: an operation on one of them need not
+    /// look its descriptor up.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn make_file_table(&self, files: u32) -> io::Result<()> {
+        self.io.submitter().register_files_sparse(files)
+    }
+
+    /// Puts a descriptor into the table; -1 takes out what is there. Files stay open for as long
+    /// as they are in the table of a ring that the kernel has not done away with.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn set_file(&self, at: u32, fd: std::os::fd::RawFd) -> io::Result<()> {
+        self.io.submitter().register_files_update(at, &[fd]).map(drop)
+    }
+
     /// Whether a thread of the kernel submits (SQPOLL).
     pub fn has_kernel_thread(&self) -> bool {
         self.io.params().is_setup_sqpoll()

@@ -4,7 +4,7 @@
 use super::{Handler, Job, Slices, Worker};
 use crate::{
     Error, Unavailable,
-    memory::Region,
+    memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Peer, Port, Provider, SocketId, Taken,
         Worker as Taker,
@@ -115,9 +115,10 @@ fn run<H: Handler, P: Port>(
     }
     worker.ready(None);
     let mut taken = Taken::new(per_take);
+    let mut again = Again { socket: shared.sockets[0], slices: Vec::with_capacity(per_take) };
     let took = |e| Error::io("taking completions", e);
     while taker.take(&mut taken, None, &worker.counters).map_err(took)?.is_some() {
-        handle(worker, shared, &mut taker, &mut taken)?;
+        handle(worker, shared, &mut taker, &mut taken, &mut again)?;
     }
     Ok(())
 }
@@ -139,13 +140,48 @@ fn post_all<H: Handler, P: Port>(
     taker.commit(&worker.counters).map_err(|e| Error::io("posting receives", e))
 }
 
-/// Handles what one take brought, and posts each slice again.
+/// Slices to be posted again together: all of one socket.
+struct Again {
+    socket: SocketId,
+    slices: Vec<Slice>,
+}
+
+impl Again {
+    /// Adds a slice. Slices of another socket are posted first.
+    #[inline]
+    fn add<H: Handler>(
+        &mut self,
+        worker: &Worker<H>,
+        taker: &mut impl Taker,
+        socket: SocketId,
+        slice: Slice,
+    ) {
+        if socket != self.socket {
+            self.post(worker, taker);
+            self.socket = socket;
+        }
+        self.slices.push(slice);
+    }
+
+    /// Posts them. A slice that is one too many (it was a reply's), or comes after the end,
+    /// returns to the pool by being dropped.
+    #[inline]
+    fn post<H: Handler>(&mut self, worker: &Worker<H>, taker: &mut impl Taker) {
+        let before = self.slices.len();
+        let _ = taker.receive_all(self.socket, &mut self.slices);
+        worker.counters.posts.add((before - self.slices.len()) as u64);
+        self.slices.clear();
+    }
+}
+
+/// Handles what one take brought, and posts the slices again.
 #[inline]
 fn handle<H: Handler, P: Port>(
     worker: &mut Worker<H>,
     shared: &Shared<P>,
     taker: &mut P::Worker<'_>,
     taken: &mut Taken,
+    again: &mut Again,
 ) -> Result<(), Error> {
     let mut received = 0;
     for completion in taken.drain() {
@@ -175,11 +211,9 @@ fn handle<H: Handler, P: Port>(
             Outcome::Failed(e) => worker.receive_failed(e)?,
             Outcome::Returned => {}
         }
-        // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
-        if taker.receive(socket, slice).is_ok() {
-            worker.counters.posts.one();
-        }
+        again.add(worker, taker, socket, slice);
     }
+    again.post(worker, taker);
     worker.counters.dequeued(received);
     worker.batch_end();
     Ok(())

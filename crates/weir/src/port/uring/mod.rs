@@ -27,6 +27,7 @@
 //! Origin: io_uring, Linux 5.1; RECVMSG and SENDMSG with buffers of their own, Linux 5.3.
 
 mod headers;
+mod operations;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -111,12 +112,9 @@ impl Provider for Uring {
             ring,
             submit_after: self.shape.submit_after,
         });
-        Ok(UringPort {
-            inner,
-            concurrency,
-            armed: self.shape.armed.min(needs.receives),
-            needs: *needs,
-        })
+        let file_table = inner.ring.make_file_table(needs.sockets).is_ok();
+        let armed = self.shape.armed.min(needs.receives);
+        Ok(UringPort { inner, file_table, concurrency, armed, needs: *needs })
     }
 }
 
@@ -133,6 +131,8 @@ fn concurrency(asked: u32) -> u32 {
 pub struct UringPort {
     /// Shared with those who may close the port.
     inner: Arc<Inner>,
+    /// Whether sockets have a place in the ring's table of files.
+    file_table: bool,
     concurrency: u32,
     armed: u32,
     needs: Needs,
@@ -161,12 +161,17 @@ impl Port for UringPort {
 
     fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error> {
         self.inner.with(|state| {
-            if state.sockets.len() == self.needs.sockets as usize {
-                let problem =
-                    format!("the port was opened for {}; open it for more", self.needs.sockets);
+            let number = state.operations.sockets.len() as u32;
+            if number == self.needs.sockets {
+                let problem = format!("the port was opened for {number}; open it for more");
                 return Err(Error::Option { name: "sockets".into(), problem });
             }
-            Ok(state.associate(socket, key))
+            let file = match self.file_table {
+                true => self.inner.ring.set_file(number, socket.native().fd()).ok(),
+                false => None,
+            };
+            state.associate(socket, key, file.map(|()| number));
+            Ok(SocketId(number))
         })
     }
 
@@ -204,8 +209,7 @@ impl Port for UringPort {
     fn stop(self, by: Instant) -> Stopped {
         self.inner.close();
         let drained = self.inner.drain(by);
-        let state = self.inner.lock().take().expect("taken only here and in drop");
-        let (returned, missing) = state.give_up();
+        let (returned, missing) = self.give_up().expect("given up only here and in drop");
         Stopped { returned: drained + returned, missing }
     }
 
@@ -215,10 +219,25 @@ impl Port for UringPort {
             ("ring-flags", self.inner.ring.flags()),
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
+            ("file-table", self.file_table.to_string()),
             ("armed", self.armed.to_string()),
             ("submit-after", self.inner.submit_after.to_string()),
             ("concurrency", self.concurrency.to_string()),
         ]
+    }
+}
+
+impl UringPort {
+    /// Takes the sockets from the ring, which would hold them until the kernel has done away
+    /// with it, and gives up the rest.
+    fn give_up(&self) -> Option<(u32, u32)> {
+        let state = self.inner.lock().take()?;
+        for (number, associated) in state.operations.sockets.iter().enumerate() {
+            if associated.has_file() {
+                let _ = self.inner.ring.set_file(number as u32, -1);
+            }
+        }
+        Some(state.give_up())
     }
 }
 
@@ -335,7 +354,7 @@ impl Inner {
             let slices = out.drain().filter(|c| matches!(c, Completion::Operation { .. }));
             returned += slices.count() as u32;
         };
-        for token in self.with(|state| state.all_started()) {
+        for token in self.with(|state| state.operations.all_started()) {
             self.with(|state| {
                 state.cancel(Token(token.user_data()), &counters);
                 state.reap(&mut out);
@@ -350,7 +369,7 @@ impl Inner {
                 // What waits in the lists is not started any more. A queue too crowded for the
                 // cancels has room again when it was submitted.
                 let _ = state.push_cancels();
-                (state.started(), state.submissions.pending())
+                (state.operations.started, state.submissions.pending())
             });
             let left = by.saturating_duration_since(Instant::now());
             if started == 0 || left.is_zero() {
@@ -374,9 +393,7 @@ enum Next {
 impl Drop for UringPort {
     fn drop(&mut self) {
         // Without a stop: what the kernel holds is leaked and counted.
-        if let Some(state) = self.inner.lock().take() {
-            state.give_up();
-        }
+        self.give_up();
     }
 }
 
@@ -418,6 +435,22 @@ impl Worker for UringWorker<'_> {
                 return Err((slice, Refused::Closed));
             }
             state.receive(socket, slice).map_err(|slice| (slice, Refused::Full))
+        })
+    }
+
+    #[inline]
+    fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused> {
+        self.port.with(|state| {
+            if state.closed {
+                return Err(Refused::Closed);
+            }
+            while let Some(slice) = slices.pop() {
+                if let Err(slice) = state.receive(socket, slice) {
+                    slices.push(slice);
+                    return Err(Refused::Full);
+                }
+            }
+            Ok(())
         })
     }
 

@@ -1,31 +1,26 @@
-//! What the threads of a port share under its lock: the two halves of the ring, the operations
-//! under way, and those that wait for their turn.
+//! What the threads of a port share under its lock: the two halves of the ring, the operations,
+//! and what waits for its turn.
 
-use super::headers::Headers;
+use super::operations::{Operations, Stage};
 use crate::{
     counters::Counters,
     memory::Slice,
     port::{Completion, Key, Needs, Packet, SocketId, Taken, Token},
-    ring::{self, Alarm, Completions, Slots, Submissions},
-    rio::{Outcome, Peer},
+    ring::{self, Alarm, Completions, Crowded, Submissions},
+    rio::Peer,
     socket::DatagramSocket,
 };
-use io_uring::{opcode, squeue, types};
-use std::{collections::VecDeque, io, sync::Arc};
+use io_uring::{opcode, squeue};
+use std::{collections::VecDeque, sync::Arc};
 
-/// Classes of tokens.
-const RECEIVE: u8 = 1;
-const SEND: u8 = 2;
-/// Of requests that bring nothing themselves.
+/// Of requests that are no operations.
 const CANCEL: ring::Token = ring::Token::bare(3);
 const ALARM: ring::Token = ring::Token::bare(4);
 
 pub(super) struct State {
     pub submissions: Submissions,
     pub completions: Completions,
-    pub sockets: Vec<Associated>,
-    receives: Slots<Receive>,
-    sends: Slots<Send>,
+    pub operations: Operations,
     /// Packets not yet taken, in order.
     packets: VecDeque<Packet>,
     packets_most: usize,
@@ -40,8 +35,6 @@ pub(super) struct State {
     rung: bool,
     /// The leader waits in the kernel, or is about to.
     pub waiting: bool,
-    receive_headers: Headers,
-    send_headers: Headers,
     /// Sends that the kernel does not know yet, in order.
     queued: VecDeque<ring::Token>,
     /// Operations that were cancelled before the kernel knew them: they come back through the
@@ -49,47 +42,10 @@ pub(super) struct State {
     returning: Vec<ring::Token>,
     /// Operations whose cancel found no room in the submission queue.
     cancels: Vec<ring::Token>,
-    /// Most receives outstanding, over all sockets.
-    receives_most: usize,
+    receives_most: u32,
     /// Most receives in the kernel's hands for each socket.
     armed_most: u32,
-    /// Operations in the kernel's hands.
-    started: u32,
     pub closed: bool,
-}
-
-/// A socket of the port.
-pub(super) struct Associated {
-    socket: DatagramSocket,
-    key: Key,
-    /// Its receives in the kernel's hands.
-    armed: u32,
-    /// Its receives that wait for their turn, the latest on top: its slice is still in a cache.
-    waiting: Vec<ring::Token>,
-}
-
-struct Receive {
-    slice: Slice,
-    socket: u32,
-    stage: Stage,
-}
-
-struct Send {
-    slice: Slice,
-    socket: u32,
-    len: usize,
-    to: Peer,
-    stage: Stage,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The kernel does not know it.
-    Waiting,
-    /// It is in the kernel's hands.
-    Started,
-    /// It was cancelled while it waited.
-    Returning,
 }
 
 /// Whether the kernel took all there was to start.
@@ -112,9 +68,7 @@ impl State {
         Self {
             submissions,
             completions,
-            sockets: Vec::with_capacity(needs.sockets as usize),
-            receives: Slots::new(RECEIVE, receives),
-            sends: Slots::new(SEND, sends),
+            operations: Operations::new(needs),
             packets: VecDeque::with_capacity(needs.packets as usize),
             packets_most: needs.packets as usize,
             packets_first: true,
@@ -122,34 +76,30 @@ impl State {
             alarm_armed: false,
             rung: false,
             waiting: false,
-            receive_headers: Headers::new(receives),
-            send_headers: Headers::new(sends),
             queued: VecDeque::with_capacity(sends),
             returning: Vec::with_capacity(receives + sends),
             cancels: Vec::with_capacity(receives + sends),
-            receives_most: receives,
+            receives_most: needs.receives,
             armed_most,
-            started: 0,
             closed: false,
         }
     }
 
-    pub(super) fn associate(&mut self, socket: DatagramSocket, key: Key) -> SocketId {
-        let waiting = Vec::with_capacity(self.receives_most);
-        self.sockets.push(Associated { socket, key, armed: 0, waiting });
-        SocketId(self.sockets.len() as u32 - 1)
+    pub(super) fn associate(&mut self, socket: DatagramSocket, key: Key, file: Option<u32>) {
+        self.operations.associate(socket, key, file, self.receives_most);
     }
 
-    /// Puts a receive on the list of its socket. Gives the slice back when all slots are in use.
+    /// Puts a receive on the list of its socket. Gives the slice back when as many as may are
+    /// outstanding.
     #[inline]
     pub(super) fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, Slice> {
-        let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting };
-        let token = self.receives.insert(receive).map_err(|receive| receive.slice)?;
-        self.sockets[socket.0 as usize].waiting.push(token);
+        let token = self.operations.receive(socket, slice)?;
+        self.operations.sockets[socket.0 as usize].waiting.push(token);
         Ok(Token(token.user_data()))
     }
 
-    /// Puts a send at the end of the queue. Gives the slice back when all slots are in use.
+    /// Puts a send at the end of the queue. Gives the slice back when as many as may are
+    /// outstanding.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -158,8 +108,7 @@ impl State {
         len: usize,
         to: &Peer,
     ) -> Result<Token, Slice> {
-        let send = Send { slice, socket: socket.0, len, to: *to, stage: Stage::Waiting };
-        let token = self.sends.insert(send).map_err(|send| send.slice)?;
+        let token = self.operations.send(socket, slice, len, to)?;
         self.queued.push_back(token);
         Ok(Token(token.user_data()))
     }
@@ -187,12 +136,6 @@ impl State {
         !self.packets.is_empty() || self.completions.len() > 0
     }
 
-    pub(super) fn push_no_op(&mut self, token: ring::Token) -> Result<(), ring::Crowded> {
-        let entry = opcode::Nop::new().build().user_data(token.user_data());
-        // SAFETY: a no-op points at nothing.
-        unsafe { self.submissions.push(&[entry]) }
-    }
-
     /// Puts into the submission queue whatever may start: what was cancelled, sends in order,
     /// and receives up to the number that may be armed.
     #[inline]
@@ -201,7 +144,7 @@ impl State {
     }
 
     #[inline]
-    fn push_all(&mut self) -> Result<(), ring::Crowded> {
+    fn push_all(&mut self) -> Result<(), Crowded> {
         if !self.alarm_armed {
             // SAFETY: the alarm's entries point at a static.
             unsafe { self.submissions.push(&self.alarm.entries(ALARM)) }?;
@@ -210,22 +153,26 @@ impl State {
         if !self.returning.is_empty() || !self.cancels.is_empty() {
             self.push_cancelled()?;
         }
-        while let Some(&token) = self.queued.front() {
-            self.push_send(token)?;
-            self.queued.pop_front();
+        let Self { operations, submissions, queued, armed_most, .. } = self;
+        // SAFETY: what an entry points at stays in its operation's slot until the completion, and
+        // is leaked if that never comes; a socket stays associated until the port goes.
+        let mut push = |entry| unsafe { submissions.push(&[entry]) };
+        while let Some(&token) = queued.front() {
+            operations.start_send(token, &mut push)?;
+            queued.pop_front();
         }
-        for socket in 0..self.sockets.len() {
-            while self.sockets[socket].armed < self.armed_most {
-                let Some(&token) = self.sockets[socket].waiting.last() else { break };
-                self.push_receive(token, socket)?;
-                self.sockets[socket].waiting.pop();
+        for socket in 0..operations.sockets.len() {
+            while operations.sockets[socket].armed < *armed_most {
+                let Some(&token) = operations.sockets[socket].waiting.last() else { break };
+                operations.start_receive(token, &mut push)?;
+                operations.sockets[socket].waiting.pop();
             }
         }
         Ok(())
     }
 
     #[cold]
-    fn push_cancelled(&mut self) -> Result<(), ring::Crowded> {
+    fn push_cancelled(&mut self) -> Result<(), Crowded> {
         while let Some(&token) = self.returning.last() {
             self.push_no_op(token)?;
             self.returning.pop();
@@ -234,46 +181,23 @@ impl State {
     }
 
     /// Puts cancels that found no room into the submission queue.
-    pub(super) fn push_cancels(&mut self) -> Result<(), ring::Crowded> {
+    pub(super) fn push_cancels(&mut self) -> Result<(), Crowded> {
         while let Some(&token) = self.cancels.last() {
-            // SAFETY: a cancel points at nothing.
-            unsafe { self.submissions.push(&[cancel_entry(token)]) }?;
+            let entry = opcode::AsyncCancel::new(token.user_data()).build();
+            self.push_harmless(entry.user_data(CANCEL.user_data()))?;
             self.cancels.pop();
         }
         Ok(())
     }
 
-    #[inline]
-    fn push_receive(&mut self, token: ring::Token, socket: usize) -> Result<(), ring::Crowded> {
-        let associated = &mut self.sockets[socket];
-        let native = associated.socket.native();
-        let receive = self.receives.get_mut(token).expect("what waits is not over");
-        let header =
-            self.receive_headers.receive(token.slot(), &receive.slice, native.has_control());
-        let entry = opcode::RecvMsg::new(types::Fd(native.fd()), header)
-            .build()
-            .user_data(token.user_data());
-        // SAFETY: header and slice stay in their slot until the operation's completion, and are
-        // leaked if it never comes; the socket stays associated until the port goes.
-        unsafe { self.submissions.push(&[entry]) }?;
-        receive.stage = Stage::Started;
-        associated.armed += 1;
-        self.started += 1;
-        Ok(())
+    pub(super) fn push_no_op(&mut self, token: ring::Token) -> Result<(), Crowded> {
+        self.push_harmless(opcode::Nop::new().build().user_data(token.user_data()))
     }
 
-    #[inline]
-    fn push_send(&mut self, token: ring::Token) -> Result<(), ring::Crowded> {
-        let send = self.sends.get_mut(token).expect("what waits is not over");
-        let fd = self.sockets[send.socket as usize].socket.native().fd();
-        let header = self.send_headers.send(token.slot(), &send.slice, send.len, &send.to);
-        let entry =
-            opcode::SendMsg::new(types::Fd(fd), header).build().user_data(token.user_data());
-        // SAFETY: as in `push_receive`.
-        unsafe { self.submissions.push(&[entry]) }?;
-        send.stage = Stage::Started;
-        self.started += 1;
-        Ok(())
+    /// For entries that point at nothing.
+    fn push_harmless(&mut self, entry: squeue::Entry) -> Result<(), Crowded> {
+        // SAFETY: no-ops and cancels, which are what this is for, point at nothing.
+        unsafe { self.submissions.push(&[entry]) }
     }
 
     /// Moves packets and completions into `out`, as many as fit, and returns how many.
@@ -305,52 +229,19 @@ impl State {
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
             let token = ring::Token::from_user_data(entry.user_data());
-            let result = entry.result();
-            let completion = match token.class() {
-                RECEIVE => {
-                    let Some(receive) = self.receives.remove(token) else { continue };
-                    let associated = &mut self.sockets[receive.socket as usize];
-                    let outcome = if receive.stage == Stage::Started {
-                        associated.armed -= 1;
-                        self.started -= 1;
-                        received(&self.receive_headers, token, result)
-                    } else {
-                        Outcome::Returned
-                    };
-                    let Receive { slice, socket, .. } = receive;
-                    operation(token, socket, associated.key, slice, outcome)
-                }
-                SEND => {
-                    let Some(send) = self.sends.remove(token) else { continue };
-                    let outcome = if send.stage == Stage::Started {
-                        self.started -= 1;
-                        outcome_of(result, Outcome::Sent, Outcome::NotSent)
-                    } else {
-                        Outcome::Returned
-                    };
-                    let Send { slice, socket, .. } = send;
-                    operation(token, socket, self.sockets[socket as usize].key, slice, outcome)
-                }
-                _ if token == ALARM => {
-                    self.alarm.reset();
-                    (self.alarm_armed, self.rung) = (false, false);
-                    continue;
-                }
-                _ => continue,
-            };
-            out.push(completion);
+            if token == ALARM {
+                self.alarm.reset();
+                (self.alarm_armed, self.rung) = (false, false);
+            } else {
+                self.operations.finish(token, entry.result(), out);
+            }
         }
     }
 
     /// Asks for an operation to be cancelled. `false`: it is over.
     pub(super) fn cancel(&mut self, token: Token, counters: &Counters) -> bool {
         let token = ring::Token::from_user_data(token.0);
-        let stage = match token.class() {
-            RECEIVE => self.receives.get_mut(token).map(|receive| &mut receive.stage),
-            SEND => self.sends.get_mut(token).map(|send| &mut send.stage),
-            _ => None,
-        };
-        match stage {
+        match self.operations.stage(token) {
             None => return false,
             Some(Stage::Returning) => {}
             Some(stage @ Stage::Waiting) => {
@@ -374,102 +265,18 @@ impl State {
     /// Takes an operation from the list it waits in: by looking for it, since this is rare.
     fn withdraw(&mut self, token: ring::Token) {
         self.queued.retain(|&queued| queued != token);
-        for associated in &mut self.sockets {
-            if let Some(at) = associated.waiting.iter().rposition(|&waiting| waiting == token) {
-                associated.waiting.remove(at);
-            }
+        for associated in &mut self.operations.sockets {
+            associated.waiting.retain(|&waiting| waiting != token);
         }
-    }
-
-    /// How many operations are in the kernel's hands.
-    pub(super) fn started(&self) -> u32 {
-        self.started
-    }
-
-    /// Those operations.
-    pub(super) fn all_started(&self) -> Vec<ring::Token> {
-        let receives = self.receives.iter().filter(|(_, receive)| receive.stage == Stage::Started);
-        let sends = self.sends.iter().filter(|(_, send)| send.stage == Stage::Started);
-        receives.map(|(token, _)| token).chain(sends.map(|(token, _)| token)).collect()
     }
 
     /// Gives up everything, and returns how many slices went back to their pools and how many
-    /// the kernel holds. The latter are leaked, with their headers, and counted in their region.
-    pub(super) fn give_up(mut self) -> (u32, u32) {
-        let (mut returned, mut missing) = (0, 0);
-        let tokens: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
-        let mut slices: Vec<_> = tokens
-            .into_iter()
-            .filter_map(|token| self.receives.remove(token))
-            .map(|receive| (receive.slice, receive.stage))
-            .collect();
-        let tokens: Vec<_> = self.sends.iter().map(|(token, _)| token).collect();
-        let sends = tokens.into_iter().filter_map(|token| self.sends.remove(token));
-        slices.extend(sends.map(|send| (send.slice, send.stage)));
-        for (slice, stage) in slices {
-            if stage == Stage::Started {
-                missing += 1;
-                slice.region().count_leaked(1);
-                let _leaked = slice.post();
-            } else {
-                returned += 1;
-            }
-        }
-        debug_assert_eq!(missing, self.started);
-        if missing == 0 {
-            // SAFETY: no operation is in the kernel's hands, and the ring's halves go with this
-            // value, so none will be.
-            unsafe {
-                self.receive_headers.free();
-                self.send_headers.free();
-            }
-        }
-        (returned, missing)
-    }
-}
-
-fn cancel_entry(token: ring::Token) -> squeue::Entry {
-    opcode::AsyncCancel::new(token.user_data()).build().user_data(CANCEL.user_data())
-}
-
-#[inline]
-fn operation(
-    token: ring::Token,
-    socket: u32,
-    key: Key,
-    slice: Slice,
-    outcome: Outcome,
-) -> Completion {
-    let (token, socket) = (Token(token.user_data()), SocketId(socket));
-    Completion::Operation { token, socket, key, slice, outcome }
-}
-
-#[inline]
-fn received(headers: &Headers, token: ring::Token, result: i32) -> Outcome {
-    let done = |len| {
-        // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
-        match unsafe { headers.arrival(token.slot(), len) } {
-            Some(arrival) => Outcome::Received(arrival),
-            None => Outcome::Failed(io::Error::new(
-                io::ErrorKind::ConnectionAborted,
-                "receiving was ended on this socket",
-            )),
-        }
-    };
-    outcome_of(result, done, Outcome::Failed)
-}
-
-/// What a completion's result means.
-#[inline]
-fn outcome_of(
-    result: i32,
-    done: impl FnOnce(usize) -> Outcome,
-    failed: impl FnOnce(io::Error) -> Outcome,
-) -> Outcome {
-    match -result {
-        ..=0 => done(result as usize),
-        // Also what the kernel answers for operations of a thread that has exited.
-        libc::ECANCELED | libc::EINTR | libc::EAGAIN => Outcome::Returned,
-        errno => failed(io::Error::from_raw_os_error(errno)),
+    /// the kernel holds.
+    pub(super) fn give_up(self) -> (u32, u32) {
+        let Self { operations, submissions, completions, .. } = self;
+        // The only way to submit goes first. What lies in the submission queue counts as started.
+        drop((submissions, completions));
+        // SAFETY: there are no submissions any more.
+        unsafe { operations.give_up() }
     }
 }

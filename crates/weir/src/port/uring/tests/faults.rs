@@ -192,6 +192,26 @@ fn stopping_under_load_gives_every_slice_back() {
 }
 
 #[test]
+fn a_stopped_port_leaves_the_address_free() {
+    for stops in [true, false] {
+        let bench = bench(Uring::default(), needs());
+        let mut worker = bench.port.worker().unwrap();
+        if stops {
+            bench.post(&mut worker, 64);
+        }
+        worker.commit(&Counters::default()).unwrap();
+        drop(worker);
+        let address = bench.address;
+        if stops {
+            bench.stop();
+        } else {
+            drop(bench);
+        }
+        DatagramSocket::bind(&address.into()).unwrap();
+    }
+}
+
+#[test]
 fn receives_of_a_thread_that_exited_come_back_and_no_datagram_is_lost() {
     let bench = bench(uring(4, 1), needs());
     thread::scope(|scope| {

@@ -1,0 +1,295 @@
+//! The operations of a port: a slot for each that is outstanding, with its slice and its header,
+//! and the entries that hand them to the kernel.
+
+use super::headers::Headers;
+use crate::{
+    memory::Slice,
+    port::{Completion, Key, Needs, SocketId, Taken, Token},
+    ring::{self, Slots},
+    rio::{Outcome, Peer},
+    socket::{Arrival, DatagramSocket},
+};
+use io_uring::{opcode, squeue, types};
+use std::io;
+
+/// Classes of tokens.
+const RECEIVE: u8 = 1;
+const SEND: u8 = 2;
+
+pub(super) struct Operations {
+    pub sockets: Vec<Associated>,
+    receives: Slots<Receive>,
+    sends: Slots<Send>,
+    receive_headers: Headers,
+    send_headers: Headers,
+    /// How many are in the kernel's hands.
+    pub started: u32,
+}
+
+/// A socket of the port.
+pub(super) struct Associated {
+    socket: DatagramSocket,
+    key: Key,
+    /// Its place in the ring's table of files, where it has one: then the kernel need not look
+    /// the descriptor up for each operation.
+    file: Option<u32>,
+    /// Its receives in the kernel's hands.
+    pub armed: u32,
+    /// Its receives that wait for their turn, the latest on top: its slice is still in a cache.
+    pub waiting: Vec<ring::Token>,
+}
+
+struct Receive {
+    slice: Slice,
+    socket: u32,
+    stage: Stage,
+}
+
+struct Send {
+    slice: Slice,
+    socket: u32,
+    len: usize,
+    to: Peer,
+    stage: Stage,
+}
+
+/// Where an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The kernel does not know it.
+    Waiting,
+    /// It is in the kernel's hands.
+    Started,
+    /// It was cancelled while it waited.
+    Returning,
+}
+
+impl Associated {
+    pub(super) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+}
+
+impl Operations {
+    pub(super) fn new(needs: &Needs) -> Self {
+        let (receives, sends) = (needs.receives as usize, needs.sends as usize);
+        Self {
+            sockets: Vec::with_capacity(needs.sockets as usize),
+            receives: Slots::new(RECEIVE, receives),
+            sends: Slots::new(SEND, sends),
+            receive_headers: Headers::new(receives),
+            send_headers: Headers::new(sends),
+            started: 0,
+        }
+    }
+
+    pub(super) fn associate(
+        &mut self,
+        socket: DatagramSocket,
+        key: Key,
+        file: Option<u32>,
+        receives_most: u32,
+    ) {
+        let waiting = Vec::with_capacity(receives_most as usize);
+        self.sockets.push(Associated { socket, key, file, armed: 0, waiting });
+    }
+
+    /// A slot for a receive; the slice comes back when all are in use.
+    #[inline]
+    pub(super) fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<ring::Token, Slice> {
+        let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting };
+        self.receives.insert(receive).map_err(|receive| receive.slice)
+    }
+
+    /// A slot for a send; the slice comes back when all are in use.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        socket: SocketId,
+        slice: Slice,
+        len: usize,
+        to: &Peer,
+    ) -> Result<ring::Token, Slice> {
+        let send = Send { slice, socket: socket.0, len, to: *to, stage: Stage::Waiting };
+        self.sends.insert(send).map_err(|send| send.slice)
+    }
+
+    /// Hands a receive that waits to `push`, which says whether the kernel will have it.
+    #[inline]
+    pub(super) fn start_receive<E>(
+        &mut self,
+        token: ring::Token,
+        push: impl FnOnce(squeue::Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let receive = self.receives.get_mut(token).expect("what waits is not over");
+        let associated = &mut self.sockets[receive.socket as usize];
+        let control = associated.socket.native().has_control();
+        let header = self.receive_headers.receive(token.slot(), &receive.slice, control);
+        let entry = match associated.file {
+            Some(file) => opcode::RecvMsg::new(types::Fixed(file), header).build(),
+            None => {
+                opcode::RecvMsg::new(types::Fd(associated.socket.native().fd()), header).build()
+            }
+        };
+        push(entry.user_data(token.user_data()))?;
+        receive.stage = Stage::Started;
+        associated.armed += 1;
+        self.started += 1;
+        Ok(())
+    }
+
+    /// Hands a send that waits to `push`, which says whether the kernel will have it.
+    #[inline]
+    pub(super) fn start_send<E>(
+        &mut self,
+        token: ring::Token,
+        push: impl FnOnce(squeue::Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let send = self.sends.get_mut(token).expect("what waits is not over");
+        let associated = &self.sockets[send.socket as usize];
+        let header = self.send_headers.send(token.slot(), &send.slice, send.len, &send.to);
+        let entry = match associated.file {
+            Some(file) => opcode::SendMsg::new(types::Fixed(file), header).build(),
+            None => {
+                opcode::SendMsg::new(types::Fd(associated.socket.native().fd()), header).build()
+            }
+        };
+        push(entry.user_data(token.user_data()))?;
+        send.stage = Stage::Started;
+        self.started += 1;
+        Ok(())
+    }
+
+    /// Ends the operation of a completion, and puts it into `out`. What is not ours, or is over
+    /// already, is passed over.
+    #[inline]
+    pub(super) fn finish(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        if token.class() == SEND {
+            return self.finish_send(token, result, out);
+        }
+        let Some(Receive { slice, socket, stage }) = self.receives.remove(token) else { return };
+        let associated = &mut self.sockets[socket as usize];
+        let key = associated.key;
+        if stage != Stage::Started {
+            return out.push(operation(token, socket, key, slice, Outcome::Returned));
+        }
+        associated.armed -= 1;
+        self.started -= 1;
+        if result < 0 {
+            let outcome = failed(result, Outcome::Failed);
+            return out.push(operation(token, socket, key, slice, outcome));
+        }
+        // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
+        let arrival = unsafe { self.receive_headers.arrival(token.slot(), result as usize) };
+        match arrival {
+            Some(arrival) => out.push(arrived(token, socket, key, slice, arrival)),
+            None => out.push(operation(token, socket, key, slice, ended())),
+        }
+    }
+
+    fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        let Some(Send { slice, socket, stage, .. }) = self.sends.remove(token) else { return };
+        let outcome = match stage {
+            Stage::Started => {
+                self.started -= 1;
+                if result < 0 {
+                    failed(result, Outcome::NotSent)
+                } else {
+                    Outcome::Sent(result as usize)
+                }
+            }
+            _ => Outcome::Returned,
+        };
+        out.push(operation(token, socket, self.sockets[socket as usize].key, slice, outcome));
+    }
+
+    /// Where an operation is; `None`: it is over.
+    pub(super) fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
+        if token.class() == SEND {
+            return self.sends.get_mut(token).map(|send| &mut send.stage);
+        }
+        self.receives.get_mut(token).map(|receive| &mut receive.stage)
+    }
+
+    /// Those in the kernel's hands.
+    pub(super) fn all_started(&self) -> Vec<ring::Token> {
+        let receives = self.receives.iter().filter(|(_, receive)| receive.stage == Stage::Started);
+        let sends = self.sends.iter().filter(|(_, send)| send.stage == Stage::Started);
+        receives.map(|(token, _)| token).chain(sends.map(|(token, _)| token)).collect()
+    }
+
+    /// Gives up everything, and returns how many slices went back to their pools and how many
+    /// the kernel holds. The latter are leaked, with their headers, and counted in their region.
+    ///
+    /// # Safety
+    /// Nothing will be submitted from now on.
+    pub(super) unsafe fn give_up(mut self) -> (u32, u32) {
+        let (mut returned, mut missing) = (0, 0);
+        let receives: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
+        let receives = receives.into_iter().filter_map(|token| self.receives.remove(token));
+        let sends: Vec<_> = self.sends.iter().map(|(token, _)| token).collect();
+        let sends = sends.into_iter().filter_map(|token| self.sends.remove(token));
+        let all = receives
+            .map(|receive| (receive.slice, receive.stage))
+            .chain(sends.map(|send| (send.slice, send.stage)));
+        for (slice, stage) in all {
+            if stage == Stage::Started {
+                missing += 1;
+                slice.region().count_leaked(1);
+                let _leaked = slice.post();
+            } else {
+                returned += 1;
+            }
+        }
+        debug_assert_eq!(missing, self.started);
+        if missing == 0 {
+            // SAFETY: no operation is in the kernel's hands, and the caller vouches that none
+            // will be.
+            unsafe {
+                self.receive_headers.free();
+                self.send_headers.free();
+            }
+        }
+        (returned, missing)
+    }
+}
+
+#[inline]
+fn operation(
+    token: ring::Token,
+    socket: u32,
+    key: Key,
+    slice: Slice,
+    outcome: Outcome,
+) -> Completion {
+    let (token, socket) = (Token(token.user_data()), SocketId(socket));
+    Completion::Operation { token, socket, key, slice, outcome }
+}
+
+#[inline]
+fn arrived(
+    token: ring::Token,
+    socket: u32,
+    key: Key,
+    slice: Slice,
+    arrival: Arrival,
+) -> Completion {
+    operation(token, socket, key, slice, Outcome::Received(arrival))
+}
+
+/// What is told of a receive that has no source.
+#[cold]
+fn ended() -> Outcome {
+    let problem = "receiving was ended on this socket";
+    Outcome::Failed(io::Error::new(io::ErrorKind::ConnectionAborted, problem))
+}
+
+/// What a negative result means.
+#[cold]
+fn failed(result: i32, failed: impl FnOnce(io::Error) -> Outcome) -> Outcome {
+    match -result {
+        // Also what the kernel answers for operations of a thread that has exited.
+        libc::ECANCELED | libc::EINTR | libc::EAGAIN => Outcome::Returned,
+        errno => failed(io::Error::from_raw_os_error(errno)),
+    }
+}
