@@ -17,6 +17,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4},
     os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
     ptr,
+    time::Duration,
 };
 use windows_sys::Win32::{
     Foundation::{HANDLE, WAIT_OBJECT_0},
@@ -26,8 +27,8 @@ use windows_sys::Win32::{
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
         WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
         WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK, WSAGetLastError,
-        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASetEvent,
-        WSAWaitForMultipleEvents, setsockopt,
+        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASendTo,
+        WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -40,6 +41,10 @@ pub const BATCHES_IN_ONE_CALL: bool = false;
 
 /// Room for the control data of one datagram: packet information of IPv6, the larger.
 const CONTROL_BYTES: usize = 64;
+
+/// How long a send waits that would block. Under Wine (8) one would whenever another thread is
+/// sending on the same socket, however empty its buffer.
+const SEND_PATIENCE: Duration = Duration::from_millis(10);
 
 /// An address of no one, for a name of a family that is not the internet's.
 const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -297,8 +302,64 @@ impl Native {
         to: &SocketAddr,
         counters: &Counters,
     ) -> io::Result<()> {
+        let to = SockAddr::from(*to);
         counters.kernel_entries.one();
-        self.socket.send_to(bytes, &SockAddr::from(*to)).map(drop)
+        match self.socket.send_to(bytes, &to) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.send_waiting(bytes, &to),
+            result => result.map(drop),
+        }
+    }
+
+    /// Sends as soon as the socket can, if that is within [`SEND_PATIENCE`].
+    #[cold]
+    fn send_waiting(&self, bytes: &[u8], to: &SockAddr) -> io::Result<()> {
+        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let vector = WSABUF { len: length, buf: bytes.as_ptr().cast_mut() };
+        let code = with_event_of_thread(|sent| {
+            // SAFETY: all zeroes is a valid OVERLAPPED.
+            let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
+            operation.hEvent = sent;
+            let operation = &raw mut operation;
+            let (name, namelen) = (to.as_ptr().cast(), to.len());
+            // SAFETY: bytes, name and operation stay in place until the operation is over, which
+            // is waited for below; the system only reads the bytes.
+            let result = unsafe {
+                WSASendTo(
+                    self.raw(),
+                    &vector,
+                    1,
+                    ptr::null_mut(),
+                    0,
+                    name,
+                    namelen,
+                    operation,
+                    None,
+                )
+            };
+            if result == SOCKET_ERROR {
+                match last_error() {
+                    WSA_IO_PENDING => {}
+                    code => return code,
+                }
+                let patience_ms = SEND_PATIENCE.as_millis() as u32;
+                // SAFETY: the event is this thread's, and lives.
+                let over = unsafe { WSAWaitForMultipleEvents(1, &sent, 0, patience_ms, 0) };
+                if over != WAIT_OBJECT_0 {
+                    // SAFETY: the operation was started on this socket and is still in place.
+                    unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
+                }
+            }
+            let (mut len, mut flags) = (0, 0);
+            // SAFETY: as for a receive that waits: after this the operation is over.
+            let done =
+                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
+            if done == 0 { last_error() } else { 0 }
+        })?;
+        match code {
+            0 => Ok(()),
+            WSA_OPERATION_ABORTED => Err(io::ErrorKind::WouldBlock.into()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
     }
 
     /// Shutdown makes every later receive fail at once, but wakes nobody (Wine 8 does not,

@@ -54,7 +54,7 @@ fn local_address(subject: &Subject) -> Result<(), Skipped> {
         let sent = send_all(&senders(2, to), to, [0, 10, 500, 1024], WINDOW, &log);
         stop(server, &log);
         let seen = log.seen();
-        assert_eq!(tally(&seen), sent);
+        assert_same(&seen, &sent);
         let expected: Option<IpAddr> = Some(to.ip());
         assert!(seen.iter().all(|seen| seen.local == expected), "{seen:?}");
     }
@@ -69,7 +69,7 @@ fn receive_time(subject: &Subject) -> Result<(), Skipped> {
     let sent = send_all(&senders(1, to), to, [0, 10, 1024], WINDOW, &log);
     stop(server, &log);
     let seen = log.seen();
-    assert_eq!(tally(&seen), sent);
+    assert_same(&seen, &sent);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     for seen in seen {
         let at = seen.received_at.expect("asked for");

@@ -57,7 +57,7 @@ fn answers(subject: &Subject, answer: Answer) {
 
 fn expect(socket: &UdpSocket, from: SocketAddr, bytes: &[u8]) {
     let mut buffer = [0; 2048];
-    let (len, source) = socket.recv_from(&mut buffer).expect("a reply");
+    let (len, source) = receive(socket, &mut buffer).expect("a reply");
     assert_eq!((&buffer[..len], source), (bytes, from));
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -236,9 +237,7 @@ pub fn stop(server: Running<Logger>, log: &Log) -> Final<Logger> {
         let handled = seen.iter().filter(|seen| seen.thread == thread).count();
         assert_eq!(report.counters.datagrams, handled as u64, "of thread {thread}");
     }
-    for address in addresses {
-        UdpSocket::bind(address).expect("a stopped server has left its address");
-    }
+    addresses.into_iter().for_each(assert_left);
     report
 }
 
@@ -267,6 +266,23 @@ pub fn senders(count: usize, to: SocketAddr) -> Vec<UdpSocket> {
             socket
         })
         .collect()
+}
+
+/// Receives one datagram. A ring that an earlier server closed may interrupt the thread that
+/// opened it: the kernel runs the end of a ring in every thread that used it.
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Waits until a stopped server has left its address. Another test may hold the port for a
+/// moment.
+pub fn assert_left(address: SocketAddr) {
+    until(&format!("the end of the socket at {address}"), || UdpSocket::bind(address).is_ok());
 }
 
 /// Bytes that differ from those of every other datagram, as far as there is room.
@@ -314,6 +330,30 @@ pub fn tally(seen: &[Seen]) -> Tally {
         *tally.entry((seen.source, seen.bytes.clone())).or_default() += 1;
     }
     tally
+}
+
+/// Adds what was sent later. A later sender may have an earlier one's port.
+pub fn add(tally: &mut Tally, later: Tally) {
+    for (datagram, count) in later {
+        *tally.entry(datagram).or_default() += count;
+    }
+}
+
+/// Checks that what was sent was seen, each datagram as often as it was sent.
+pub fn assert_same(seen: &[Seen], sent: &Tally) {
+    let seen = tally(seen);
+    let differs = |(from, to): (&Tally, &Tally)| {
+        let differ = |((source, bytes), count): (&(SocketAddr, Vec<u8>), &u32)| {
+            let other = to.get(&(*source, bytes.clone())).copied().unwrap_or(0);
+            (other < *count).then(|| {
+                let head = &bytes[..bytes.len().min(8)];
+                format!("{} bytes {head:?}… from {source}: {count}, not {other}", bytes.len())
+            })
+        };
+        from.iter().filter_map(differ).take(3).collect::<Vec<_>>()
+    };
+    let (missing, surplus) = (differs((sent, &seen)), differs((&seen, sent)));
+    assert!(missing.is_empty() && surplus.is_empty(), "sent: {missing:?}; seen: {surplus:?}");
 }
 
 /// Starts a server with something that not every system has.
