@@ -135,15 +135,14 @@ fn receive_one<T: Sharing>(
     }
 }
 
-/// Sockets, bound, whose ring is not made yet.
-///
-/// The kernel ties a ring to the thread that makes it, and interrupts that thread when the ring
-/// is gone; so it is made by the thread that will use it, not by whoever opens a server.
+/// A ring and its sockets, bound, not started.
 pub struct UringOpened {
-    wanted: Wanted,
+    io: io_uring::IoUring,
+    flags: ring::Flags,
     sockets: Vec<DatagramSocket>,
     region: Arc<Region>,
     needs: Needs,
+    alarm: Alarm,
 }
 
 impl Opened for UringOpened {
@@ -169,8 +168,8 @@ impl<T: Sharing> Provider<T> for Uring {
             return Err(Unavailable::new(self.what(), reason)
                 .advise(format!("choose 1 to {}", buffers::MOST_HELD)));
         }
-        // On a thread of its own: the kernel interrupts the thread that made a ring once more,
-        // some time after the ring is gone, and that must not be a caller's.
+        // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
+        // time after the ring is gone, and that must not be a caller's.
         let proof = std::thread::scope(|scope| scope.spawn(|| self.prove::<T>()).join());
         proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(frame::layout(needs))
@@ -187,14 +186,13 @@ impl<T: Sharing> Provider<T> for Uring {
             return Err(Error::Option { name: "region".into(), problem });
         }
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, Error>>()?;
-        let wanted = self.wanted::<T>(needs, at.len());
-        Ok(UringOpened { wanted, sockets, region: Arc::clone(region), needs: *needs })
+        let (io, flags) = ring::set_up(&self.what(), &self.wanted::<T>(needs, at.len()))?;
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd", e))?;
+        Ok(UringOpened { io, flags, sockets, region: Arc::clone(region), needs: *needs, alarm })
     }
 
     fn start(&self, opened: UringOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
-        let UringOpened { wanted, sockets, region, needs } = opened;
-        let (io, flags) = ring::set_up(&self.what(), &wanted)?;
-        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd", e))?;
+        let UringOpened { io, flags, sockets, region, needs, alarm } = opened;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring", e))?;
         let count = sockets.len() as u32;

@@ -201,7 +201,8 @@ fn completions_that_find_no_room<T: Sharing>(polling: Polling) {
     let uring = Uring::polling(polling);
     let region = region::<T>(&uring, &needs);
     let mut opened = Provider::<T>::open(&uring, &[loopback()], &region, &needs).unwrap();
-    opened.wanted = Wanted { submissions: 4, completions: 8, ..opened.wanted };
+    let wanted = Wanted { submissions: 4, completions: 8, ..uring.wanted::<T>(&needs, 1) };
+    (opened.io, opened.flags) = ring::set_up("the test", &wanted).unwrap();
     let mut rig = Rig::<T>::start(uring, needs, region, opened);
     rig.post(100);
     let sender = peer(rig.at[0]);
