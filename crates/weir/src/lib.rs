@@ -10,7 +10,6 @@ pub mod options;
 pub mod port;
 pub mod readiness;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, unused_imports)] // until both providers that share it are there
 mod ring;
 pub mod rio;
 pub mod socket;
