@@ -15,13 +15,13 @@
 //! Origin: the IOCP servers of Holgate's study (2011), with 1 and with 8 threads.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running,
-    port_frame::{self, Numbers},
+    About, Contract, Design, Handler, Job, Running, Worker,
+    port_frame::{self, Numbers, Shared},
 };
 use crate::{
     Error, Unavailable,
     options::options,
-    port::{Native, Shape},
+    port::{self, Completion, Native, Shape, Taken, Worker as _},
 };
 
 options! {
@@ -50,13 +50,10 @@ impl Design for Port {
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
-        let numbers = Numbers {
-            threads: self.threads,
-            outstanding: self.outstanding,
-            concurrency: self.concurrency,
-            per_take: 1,
-        };
-        port_frame::start(&mut job, &Native { shape }, numbers)?;
+        let Self { threads, outstanding, concurrency, .. } = self;
+        let numbers = Numbers { threads, outstanding, concurrency };
+        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        port_frame::spawn(&mut job, threads, shared, run)?;
         job.run()
     }
 
@@ -71,4 +68,38 @@ impl Port {
         let Shape { armed, submit_after } = Shape::original(Self::default().outstanding);
         Self { armed, submit_after, ..Self::default() }
     }
+}
+
+fn run<H: Handler, P: port::Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P>,
+) -> Result<(), Error> {
+    let mut taker = port_frame::join(worker, shared)?;
+    let mut taken = Taken::new(1);
+    while port_frame::take(worker, &mut taker, &mut taken)? {
+        for completion in taken.drain() {
+            handle(worker, shared, &mut taker, completion)?;
+        }
+    }
+    Ok(())
+}
+
+/// Handles one completion and posts its slice again.
+#[inline]
+fn handle<H: Handler, P: port::Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P>,
+    taker: &mut P::Worker<'_>,
+    completion: Completion,
+) -> Result<(), Error> {
+    let settled = port_frame::settle(worker, shared, taker, completion)?;
+    // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
+    if let Some((socket, slice)) = settled.again
+        && taker.receive(socket, slice).is_ok()
+    {
+        worker.counters.posts.one();
+    }
+    worker.counters.dequeued(usize::from(settled.received));
+    worker.batch_end();
+    Ok(())
 }

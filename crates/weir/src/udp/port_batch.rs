@@ -10,13 +10,14 @@
 //! Origin: the "IOCP + GQCSEx" server of Holgate's study (2011).
 
 use super::{
-    About, Contract, Design, Handler, Job, Running,
-    port_frame::{self, Numbers},
+    About, Contract, Design, Handler, Job, Running, Worker,
+    port_frame::{self, Numbers, Shared},
 };
 use crate::{
     Error, Unavailable,
     options::options,
-    port::{Native, Shape},
+    memory::Slice,
+    port::{Native, Port, Shape, SocketId, Taken, Worker as Taker},
 };
 
 options! {
@@ -47,17 +48,89 @@ impl Design for PortBatch {
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
-        let numbers = Numbers {
-            threads: self.threads,
-            outstanding: self.outstanding,
-            concurrency: self.concurrency,
-            per_take: self.batch,
-        };
-        port_frame::start(&mut job, &Native { shape }, numbers)?;
+        let Self { threads, outstanding, concurrency, .. } = self;
+        let numbers = Numbers { threads, outstanding, concurrency };
+        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        let batch = self.batch as usize;
+        port_frame::spawn(&mut job, threads, shared, move |worker, shared| {
+            run(worker, shared, batch)
+        })?;
         job.run()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
         port_frame::availability()
+    }
+}
+
+fn run<H: Handler, P: Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P>,
+    batch: usize,
+) -> Result<(), Error> {
+    let mut taker = port_frame::join(worker, shared)?;
+    let mut taken = Taken::new(batch);
+    let mut again = Again { socket: None, slices: Vec::with_capacity(batch) };
+    while port_frame::take(worker, &mut taker, &mut taken)? {
+        handle(worker, shared, &mut taker, &mut taken, &mut again)?;
+    }
+    Ok(())
+}
+
+/// Handles what one take brought, and posts the slices again together.
+#[inline]
+fn handle<H: Handler, P: Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P>,
+    taker: &mut P::Worker<'_>,
+    taken: &mut Taken,
+    again: &mut Again,
+) -> Result<(), Error> {
+    let mut received = 0;
+    for completion in taken.drain() {
+        let settled = port_frame::settle(worker, shared, taker, completion)?;
+        received += usize::from(settled.received);
+        if let Some((socket, slice)) = settled.again {
+            again.add(worker, taker, socket, slice);
+        }
+    }
+    again.post(worker, taker);
+    worker.counters.dequeued(received);
+    worker.batch_end();
+    Ok(())
+}
+
+/// Slices to be posted again together: all of one socket.
+struct Again {
+    socket: Option<SocketId>,
+    slices: Vec<Slice>,
+}
+
+impl Again {
+    /// Adds a slice. Slices of another socket are posted first.
+    #[inline]
+    fn add<H: Handler>(
+        &mut self,
+        worker: &Worker<H>,
+        taker: &mut impl Taker,
+        socket: SocketId,
+        slice: Slice,
+    ) {
+        if self.socket != Some(socket) {
+            self.post(worker, taker);
+            self.socket = Some(socket);
+        }
+        self.slices.push(slice);
+    }
+
+    /// Posts them. A slice that is one too many (it was a reply's), or comes after the end,
+    /// returns to the pool by being dropped.
+    #[inline]
+    fn post<H: Handler>(&mut self, worker: &Worker<H>, taker: &mut impl Taker) {
+        let before = self.slices.len();
+        let Some(socket) = self.socket else { return };
+        let _ = taker.receive_all(socket, &mut self.slices);
+        worker.counters.posts.add((before - self.slices.len()) as u64);
+        self.slices.clear();
     }
 }

@@ -1,5 +1,5 @@
-//! What the designs on a completion port share: opening the port, what becomes of a completion,
-//! and giving everything back.
+//! What the designs on a completion port share: opening the port, starting its threads, what
+//! becomes of a completion, and giving everything back.
 
 use super::{Handler, Job, Slices, Worker};
 use crate::{
@@ -24,11 +24,10 @@ pub(super) struct Numbers {
     pub(super) threads: u32,
     pub(super) outstanding: u32,
     pub(super) concurrency: u32,
-    pub(super) per_take: u32,
 }
 
 /// A port with its sockets, and memory. The threads share it, and the last to leave stops it.
-struct Shared<P> {
+pub(super) struct Shared<P> {
     port: P,
     region: Arc<Region>,
     sockets: Vec<SocketId>,
@@ -49,13 +48,13 @@ pub(super) fn availability() -> Result<(), Unavailable> {
     Native::default().layout(&needs).map(drop)
 }
 
-/// Opens the port and starts its threads.
-pub(super) fn start<H: Handler, P: Provider>(
+/// Makes the region as the provider wants it cut, opens the port, and associates the sockets.
+pub(super) fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
-) -> Result<(), Error> {
-    let Numbers { threads, outstanding, concurrency, per_take } = numbers;
+) -> Result<Shared<P::Port>, Error> {
+    let Numbers { threads, outstanding, concurrency } = numbers;
     let sends = job.limits.replies_outstanding;
     let needs = Needs {
         payload: job.payload_bytes,
@@ -78,15 +77,25 @@ pub(super) fn start<H: Handler, P: Provider>(
     for (name, value) in port.granted() {
         job.state(name, value);
     }
-    let closer = port.closer();
+    Ok(Shared { port, region, sockets, outstanding })
+}
+
+/// Starts the threads. Each calls `run`, and the last to leave stops the port.
+pub(super) fn spawn<H: Handler, P: Port>(
+    job: &mut Job<H>,
+    threads: u32,
+    shared: Shared<P>,
+    run: impl Fn(&mut Worker<H>, &Shared<P>) -> Result<(), Error> + Clone + Send + 'static,
+) -> Result<(), Error> {
+    let closer = shared.port.closer();
     job.on_stop(closer.clone());
     // One share for each thread and none for this one, so that the last thread finds itself last.
-    let shared = Arc::new(Shared { port, region, sockets, outstanding });
-    let mut shares = vec![shared; threads as usize];
-    for thread in 0..threads as usize {
-        let shared = shares.pop().expect("as many as threads");
+    let shared = Arc::new(shared);
+    let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&shared)).collect();
+    for shared in shares.into_iter().chain([shared]) {
+        let run = run.clone();
         let spawned = job.spawn(threads as usize, move |worker| {
-            let result = run(worker, &shared, thread == 0, per_take as usize);
+            let result = run(worker, &shared);
             if result.is_err() {
                 shared.port.close(); // the others must not wait for this thread
             }
@@ -103,24 +112,28 @@ pub(super) fn start<H: Handler, P: Provider>(
     Ok(())
 }
 
-fn run<H: Handler, P: Port>(
+/// Takes a place among the threads that take. The first thread posts the first receives.
+pub(super) fn join<'p, H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &Shared<P>,
-    first: bool,
-    per_take: usize,
-) -> Result<(), Error> {
+    shared: &'p Shared<P>,
+) -> Result<P::Worker<'p>, Error> {
     let mut taker = shared.port.worker()?;
-    if first {
+    if worker.index == 0 {
         post_all(worker, shared, &mut taker)?;
     }
     worker.ready(None);
-    let mut taken = Taken::new(per_take);
-    let mut again = Again { socket: shared.sockets[0], slices: Vec::with_capacity(per_take) };
-    let took = |e| Error::io("taking completions", e);
-    while taker.take(&mut taken, None, &worker.counters).map_err(took)?.is_some() {
-        handle(worker, shared, &mut taker, &mut taken, &mut again)?;
-    }
-    Ok(())
+    Ok(taker)
+}
+
+/// Takes what has finished. False: the port was closed.
+#[inline]
+pub(super) fn take<H: Handler>(
+    worker: &Worker<H>,
+    taker: &mut impl Taker,
+    taken: &mut Taken,
+) -> Result<bool, Error> {
+    let took = taker.take(taken, None, &worker.counters);
+    Ok(took.map_err(|e| Error::io("taking completions", e))?.is_some())
 }
 
 /// Starts the first receives, shared among the sockets.
@@ -140,83 +153,50 @@ fn post_all<H: Handler, P: Port>(
     taker.commit(&worker.counters).map_err(|e| Error::io("posting receives", e))
 }
 
-/// Slices to be posted again together: all of one socket.
-struct Again {
-    socket: SocketId,
-    slices: Vec<Slice>,
+/// What is left of a completion once it is dealt with.
+pub(super) struct Settled {
+    /// Whether it was a datagram.
+    pub(super) received: bool,
+    /// The slice to be posted again, and for which socket.
+    pub(super) again: Option<(SocketId, Slice)>,
 }
 
-impl Again {
-    /// Adds a slice. Slices of another socket are posted first.
-    #[inline]
-    fn add<H: Handler>(
-        &mut self,
-        worker: &Worker<H>,
-        taker: &mut impl Taker,
-        socket: SocketId,
-        slice: Slice,
-    ) {
-        if socket != self.socket {
-            self.post(worker, taker);
-            self.socket = socket;
-        }
-        self.slices.push(slice);
-    }
-
-    /// Posts them. A slice that is one too many (it was a reply's), or comes after the end,
-    /// returns to the pool by being dropped.
-    #[inline]
-    fn post<H: Handler>(&mut self, worker: &Worker<H>, taker: &mut impl Taker) {
-        let before = self.slices.len();
-        let _ = taker.receive_all(self.socket, &mut self.slices);
-        worker.counters.posts.add((before - self.slices.len()) as u64);
-        self.slices.clear();
-    }
-}
-
-/// Handles what one take brought, and posts the slices again.
+/// Gives a datagram to the handler, or counts what else completed.
 #[inline]
-fn handle<H: Handler, P: Port>(
+pub(super) fn settle<H: Handler, P: Port>(
     worker: &mut Worker<H>,
     shared: &Shared<P>,
     taker: &mut P::Worker<'_>,
-    taken: &mut Taken,
-    again: &mut Again,
-) -> Result<(), Error> {
-    let mut received = 0;
-    for completion in taken.drain() {
-        let Completion::Operation { mut slice, socket, key, outcome, .. } = completion else {
-            continue; // this server posts no packets
-        };
-        match outcome {
-            Outcome::Received(arrival) => {
-                received += 1;
-                let echo = worker.deliver(slice.payload_mut(), &arrival, key.0 as u32);
-                if worker.has_replies() {
-                    flush(worker, shared, taker, socket);
-                }
-                if echo {
-                    let to = Peer { address: arrival.from, local: arrival.local };
-                    match taker.send(socket, slice, arrival.len, &to) {
-                        Ok(_) => continue,
-                        Err((back, _)) => {
-                            worker.counters.replies_refused.one();
-                            slice = back;
-                        }
+    completion: Completion,
+) -> Result<Settled, Error> {
+    let Completion::Operation { mut slice, socket, key, outcome, .. } = completion else {
+        return Ok(Settled { received: false, again: None }); // this server posts no packets
+    };
+    let mut received = false;
+    match outcome {
+        Outcome::Received(arrival) => {
+            received = true;
+            let echo = worker.deliver(slice.payload_mut(), &arrival, key.0 as u32);
+            if worker.has_replies() {
+                flush(worker, shared, taker, socket);
+            }
+            if echo {
+                let to = Peer { address: arrival.from, local: arrival.local };
+                match taker.send(socket, slice, arrival.len, &to) {
+                    Ok(_) => return Ok(Settled { received, again: None }),
+                    Err((back, _)) => {
+                        worker.counters.replies_refused.one();
+                        slice = back;
                     }
                 }
             }
-            Outcome::Sent(_) => worker.counters.replies.one(),
-            Outcome::NotSent(_) => worker.counters.send_errors.one(),
-            Outcome::Failed(e) => worker.receive_failed(e)?,
-            Outcome::Returned => {}
         }
-        again.add(worker, taker, socket, slice);
+        Outcome::Sent(_) => worker.counters.replies.one(),
+        Outcome::NotSent(_) => worker.counters.send_errors.one(),
+        Outcome::Failed(e) => worker.receive_failed(e)?,
+        Outcome::Returned => {}
     }
-    again.post(worker, taker);
-    worker.counters.dequeued(received);
-    worker.batch_end();
-    Ok(())
+    Ok(Settled { received, again: Some((socket, slice)) })
 }
 
 /// Sends the replies that the handler left, from slices of the pool.
