@@ -181,7 +181,7 @@ impl Experiment<'_> {
         let took_s = self.bench.elapsed_s();
         if took_s > self.budget_s * 1.1 {
             results.warnings.push(format!(
-                "it took {took_s:.0} s instead of {:.0}: fewer designs, or --full, would fit better",
+                "it took {took_s:.0} s instead of {:.0}: compare fewer designs, or give it more time",
                 self.budget_s
             ));
         }
@@ -198,7 +198,8 @@ impl Experiment<'_> {
         let of = schedule.rounds as usize * rows.len();
         let mut number = 0;
         for block in 0..schedule.rounds {
-            let enough = block >= budget::FEWEST_ROUNDS;
+            // The first load has enough rounds for intervals even when that takes longer.
+            let enough = load > 0 || block >= budget::FEWEST_ROUNDS;
             if enough && self.bench.elapsed_s() > self.budget_s {
                 results.warnings.push(format!(
                     "{}: ended after {block} of {} rounds, because its time was up",

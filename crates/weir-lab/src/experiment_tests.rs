@@ -195,6 +195,18 @@ fn more_rows_than_the_budget_holds_still_get_three_rounds_and_a_word() {
 }
 
 #[test]
+fn a_load_whose_time_is_up_before_it_begins_is_left_out_with_a_word() {
+    let designs: Vec<String> = (0..60).map(|n| format!("d{n}")).collect();
+    let designs: Vec<&str> = designs.iter().map(String::as_str).collect();
+    let base = Load::saturation(64);
+    let loads = vec![base, base.at(Rate::PerSecond(50_000))];
+    let (results, _) = experiment(&designs, loads, Depth::Quick);
+    assert!(results.cells[1].iter().all(|cell| cell.samples.is_empty()));
+    let word = results.warnings.iter().find(|w| w.starts_with("paced at 50000/s")).unwrap();
+    assert!(word.contains("ended after 0 of 3 rounds, because its time was up"), "{word}");
+}
+
+#[test]
 fn an_unbalanced_check_says_what_is_missing() {
     let bench = Simulated { unbalanced: true, ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);

@@ -134,11 +134,11 @@ fn percent_of_100(value: f64) -> String {
 }
 
 fn to_traditional(at: &At) -> String {
+    let Some(place) = at.ranking.place(at.row) else { return UNKNOWN.into() };
     if at.results.traditional() == Some(at.row) {
         return "1".into();
     }
-    let difference = at.ranking.place(at.row).and_then(|place| place.to_traditional);
-    match difference {
+    match place.to_traditional {
         Some(Difference::Real(ratio)) => format!("{:.2}", ratio.median),
         Some(Difference::Tie(ratio)) => format!("~{:.2}", ratio.median),
         Some(Difference::TooFew(Some(ratio))) => format!("?{:.2}", ratio.median),

@@ -69,7 +69,7 @@ pub fn of_latency(results: &Results, load: usize, ranking: &Ranking) -> Vec<Stri
     said
 }
 
-/// "1.62 times (1.55 to 1.70) X, a real difference (noise floor 2.1 %)".
+/// "1.62 times (1.55 to 1.70) X, the traditional design; a real difference above …".
 fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
     let floor = floor.map_or_else(
         || "an unknown noise floor".into(),
@@ -77,21 +77,18 @@ fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
     );
     match difference {
         Difference::Real(ratio) => format!(
-            "{} the traditional design ({other}), a real difference above {floor}",
+            "{} {other}, the traditional design; a real difference above {floor}",
             times(ratio)
         ),
-        Difference::Tie(ratio) => format!(
-            "{} the traditional design ({other}), which is a tie within {floor}",
-            times(ratio)
-        ),
+        Difference::Tie(ratio) => {
+            format!("{} {other}, the traditional design; a tie within {floor}", times(ratio))
+        }
         Difference::TooFew(Some(ratio)) => format!(
-            "{} the traditional design ({other}), from too few rounds to call it real",
+            "{} {other}, the traditional design; from too few rounds to call it real",
             times(ratio)
         ),
         Difference::TooFew(None) => {
-            format!(
-                "not comparable with the traditional design ({other}), which no round measured beside it"
-            )
+            format!("no round measured it beside {other}, the traditional design")
         }
     }
 }
@@ -207,10 +204,10 @@ mod tests {
         let text = against(&Difference::Real(ratio), "port", Some(0.021));
         assert_eq!(
             text,
-            "1.60 times (1.50 to 1.70) the traditional design (port), a real difference above a noise floor of 2.1 %"
+            "1.60 times (1.50 to 1.70) port, the traditional design; a real difference above a noise floor of 2.1 %"
         );
         assert!(against(&Difference::Tie(ratio), "port", Some(0.9)).contains("tie within"));
         assert!(against(&Difference::TooFew(Some(ratio)), "port", None).contains("too few"));
-        assert!(against(&Difference::TooFew(None), "port", None).contains("not comparable"));
+        assert!(against(&Difference::TooFew(None), "port", None).contains("no round"));
     }
 }
