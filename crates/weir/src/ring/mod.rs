@@ -164,6 +164,12 @@ impl Ring {
         self.flags.to_string()
     }
 
+    /// The descriptor, to put completions into the ring from outside.
+    #[cfg(test)]
+    pub fn fd(&self) -> std::os::fd::RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.io)
+    }
+
     /// Entries of the submission queue and of the completion queue.
     pub fn sizes(&self) -> (u32, u32) {
         (self.io.params().sq_entries(), self.io.params().cq_entries())

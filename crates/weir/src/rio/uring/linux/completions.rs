@@ -39,6 +39,8 @@ pub struct UringCompletions<T: Sharing> {
     alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
+    /// There were completions that found no room when last looked.
+    overflowing: bool,
     /// Cancels of ours that are not over.
     pub(super) cancels: u32,
 }
@@ -67,6 +69,7 @@ impl<T: Sharing> UringCompletions<T> {
             disarmed: (0..sockets).collect(),
             alarm_armed: false,
             ids: Vec::with_capacity(window as usize),
+            overflowing: false,
             cancels: 0,
         };
         queue.arm(POLL_FIRST, counters)?;
@@ -115,11 +118,14 @@ impl<T: Sharing> UringCompletions<T> {
                     .ioprio(how)
                     .build()
                     .user_data(token.user_data());
-                if !push(&[entry])? {
-                    receives.remove(token);
-                    break;
-                }
-                disarmed.pop();
+                match push(&[entry]) {
+                    Ok(true) => disarmed.pop(),
+                    refused => {
+                        receives.remove(token);
+                        refused?;
+                        break;
+                    }
+                };
             }
             submissions.submit(counters)
         })?;
@@ -187,23 +193,32 @@ impl<T: Sharing> UringCompletions<T> {
         found
     }
 
-    /// Enters the kernel if it says that this brings something. Returns whether it did.
+    /// Asks what the kernel says beside its queues, and submits what it would not take the first
+    /// time. `None` where another thread submits just now: that brings the same as an entry.
     #[inline]
-    fn enter_if_useful(&mut self, counters: &Counters) -> io::Result<bool> {
-        // Where another thread submits just now, that brings the same, and we look again soon.
+    fn attention(&mut self, counters: &Counters) -> io::Result<Option<Attention>> {
         let attention = self.common.submissions.try_with(|submissions| {
-            // Entries lie here only where the kernel would not take them the first time.
             if submissions.pending() > 0 {
                 submissions.submit(counters)?;
             }
             io::Result::Ok(submissions.attention())
         });
-        let Some(attention) = attention.transpose()? else { return Ok(false) };
-        let Attention { task_work, overflow } = attention;
-        if !task_work && !overflow {
-            return Ok(false);
+        let attention = attention.transpose()?;
+        if let Some(Attention { overflow, .. }) = attention {
+            // The kernel does not tell how many found no room: each time that some did counts.
+            counters.overflows.add(u64::from(overflow && !self.overflowing));
+            self.overflowing = overflow;
         }
-        counters.overflows.add(u64::from(overflow));
+        Ok(attention)
+    }
+
+    /// Enters the kernel if it says that this brings something. Returns whether it did.
+    #[inline]
+    fn enter_if_useful(&mut self, counters: &Counters) -> io::Result<bool> {
+        match self.attention(counters)? {
+            Some(Attention { task_work, overflow }) if task_work || overflow => {}
+            _ => return Ok(false),
+        }
         counters.kernel_entries.one();
         self.common.ring.enter(0, 0, None, false)?;
         Ok(true)
@@ -277,6 +292,7 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         counters: &Counters,
     ) -> io::Result<Woken> {
         self.arm_again(counters)?;
+        self.attention(counters)?;
         let Self { common, completions, .. } = self;
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }

@@ -2,6 +2,7 @@
 //! thread and handed over.
 
 mod ends;
+mod injected;
 mod receiving;
 mod sending;
 

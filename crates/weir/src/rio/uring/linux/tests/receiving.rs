@@ -216,6 +216,7 @@ fn completions_that_find_no_room<T: Sharing>(polling: Polling) {
             next += 1;
         });
     }
+    assert!(rig.counters.overflows.get() > 0, "8 completions cannot hold 80");
     rig.stop();
 }
 

@@ -1,0 +1,84 @@
+//! Completions that the kernel hardly ever makes, put into the queue from another ring: a failed
+//! receive that carries a buffer, a token that is over, a buffer named twice.
+
+use super::*;
+use crate::ring::Token;
+use io_uring::{IoUring, opcode, types};
+
+under_every_form!(
+    a_failed_receive_gives_its_buffer_back,
+    a_late_completion_hits_no_other_request,
+    a_buffer_named_twice_stops_the_queue,
+);
+
+/// Of the kernel's headers: a buffer was used, and its id is in the upper 16 bits.
+const WITH_BUFFER: u32 = 1 << 0;
+/// Of the kernel's headers: the request is not over.
+const MORE: u32 = 1 << 1;
+
+/// Puts a completion into the queue of a rig.
+fn inject<T: Sharing>(rig: &Rig<T>, token: Token, result: i32, flags: u32) {
+    let mut other = IoUring::new(2).unwrap();
+    let to = types::Fd(rig.queue.common.ring.fd());
+    let entry = opcode::MsgRingData::new(to, result, token.user_data(), Some(flags)).build();
+    // SAFETY: the entry points at nothing.
+    unsafe { other.submission().push(&entry) }.unwrap();
+    other.submit_and_wait(1).unwrap();
+    assert_eq!(other.completion().next().unwrap().result(), 0);
+}
+
+fn live_token<T: Sharing>(rig: &Rig<T>) -> Token {
+    rig.queue.receives.iter().next().expect("the socket's receive is armed").0
+}
+
+fn a_failed_receive_gives_its_buffer_back<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(4);
+    inject(&rig, live_token(&rig), -libc::ECANCELED, WITH_BUFFER | MORE);
+    let completions = rig.completions();
+    let [Completion { outcome: Outcome::Failed(error), socket: 0, .. }] = &completions[..] else {
+        panic!("{completions:?}")
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+    assert_eq!(rig.requests[0].outstanding(), (3, 0));
+    drop(completions);
+    rig.stop();
+}
+
+fn a_late_completion_hits_no_other_request<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, Needs { sends: 2, ..NEEDS }, &[loopback()]);
+    rig.post(4);
+    let live = live_token(&rig);
+    // The next use of the same slot, and the first of a send's slot that was never used.
+    let stale = Token::from_user_data(live.user_data() + 1);
+    let no_send = Token::bare(common::class::SEND);
+    inject(&rig, no_send, 5, 0);
+    inject(&rig, stale, -libc::ECANCELED, 0);
+    inject(&rig, stale, 50, WITH_BUFFER);
+    let completions = rig.completions();
+    let [Completion { outcome: Outcome::Returned, .. }] = &completions[..] else {
+        panic!("{completions:?}")
+    };
+    drop(completions);
+    assert_eq!(live_token(&rig), live, "the receive under way is not touched");
+    assert_eq!(rig.requests[0].outstanding(), (3, 0));
+    rig.stop();
+}
+
+fn a_buffer_named_twice_stops_the_queue<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(4);
+    let token = live_token(&rig);
+    inject(&rig, token, 50, WITH_BUFFER | MORE);
+    assert_eq!(rig.completions().len(), 1);
+    inject(&rig, token, 50, WITH_BUFFER | MORE);
+    let error = loop {
+        rig.queue.wait(1, Some(PATIENCE), &rig.counters).unwrap();
+        if let Err(error) = rig.queue.dequeue(&mut rig.batch, &rig.counters) {
+            break error;
+        }
+        assert!(rig.batch.is_empty());
+    };
+    assert!(error.to_string().contains("buffer 0"), "{error}");
+    rig.stop();
+}
