@@ -63,7 +63,29 @@ pub struct Uring {
     pub shape: Shape,
 }
 
+/// The most receives, sends, or packets: as many as a token can tell apart.
+const MOST: u32 = 1 << 24;
+
 impl Uring {
+    /// Refuses what makes no sense before anything is allocated for it.
+    fn check(&self, needs: &Needs) -> Result<(), Error> {
+        for (name, value, least) in [
+            ("armed", self.shape.armed, 1),
+            ("submit-after", self.shape.submit_after, 1),
+            ("threads", needs.threads, 1),
+            ("sockets", needs.sockets, 1),
+            ("receives", needs.receives, 0),
+            ("sends", needs.sends, 0),
+            ("packets", needs.packets, 0),
+        ] {
+            if !(least..=MOST).contains(&value) {
+                let problem = format!("{value} is not allowed; allowed: {least} to {MOST}");
+                return Err(Error::Option { name: name.into(), problem });
+            }
+        }
+        Ok(())
+    }
+
     fn wanted(&self, needs: &Needs) -> Wanted {
         let armed = self.shape.armed.min(needs.receives).saturating_mul(needs.sockets);
         let outstanding = armed.saturating_add(needs.sends).saturating_add(1);
@@ -89,16 +111,7 @@ impl Provider for Uring {
     }
 
     fn open(&self, needs: &Needs) -> Result<UringPort, Error> {
-        let option = |name: &str, problem: &str| Error::Option {
-            name: name.into(),
-            problem: problem.into(),
-        };
-        if self.shape.armed == 0 || self.shape.submit_after == 0 {
-            return Err(option("armed", "0 is not allowed; at least one receive must be armed"));
-        }
-        if needs.threads == 0 {
-            return Err(option("threads", "0 is not allowed; somebody must take"));
-        }
+        self.check(needs)?;
         let (io, flags) = ring::set_up(NAME, &self.wanted(needs))?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
