@@ -18,6 +18,10 @@
 //! a thread that exits come back as returned when the next datagram comes: threads park until the
 //! port is closed.
 //!
+//! A thread that takes may be interrupted by the kernel's work for its receives: calls of its own
+//! that have a time limit (a receive with SO_RCVTIMEO, epoll_wait) may then fail with EINTR, and
+//! are to be tried again. Threads that only post packets or close are left alone.
+//!
 //! Bounds: operations and packets as in [`Needs`], with all memory for them taken up front. The
 //! submission queue, when it is full, is submitted and filled again. The completion queue has
 //! room for everything outstanding up to 65,536 entries; beyond that the kernel keeps a list,
@@ -27,31 +31,29 @@
 //! Origin: io_uring, Linux 5.1; RECVMSG and SENDMSG with buffers of their own, Linux 5.3.
 
 mod headers;
+mod inner;
 mod operations;
 mod state;
 #[cfg(test)]
 mod tests;
+mod worker;
 
-use super::{
-    Cancelled, Completion, Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped,
-    Taken, Token, Worker,
-    limit::{Lead, Limit, Seat},
-};
+pub use worker::UringWorker;
+
+use super::{Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped, limit::Limit};
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    memory::{Layout, Slice},
-    ring::{self, Alarm, Entered, Ring, Wanted},
-    rio::Peer,
+    memory::Layout,
+    ring::{self, Alarm, Ring, Wanted},
     socket::DatagramSocket,
     wake::Waker,
 };
-use state::{Filled, State};
+use inner::Inner;
+use state::State;
 use std::{
-    io,
-    marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex},
+    time::Instant,
 };
 
 /// The provider, with what can be chosen.
@@ -61,7 +63,29 @@ pub struct Uring {
     pub shape: Shape,
 }
 
+/// The most receives, sends, or packets: as many as a token can tell apart.
+const MOST: u32 = 1 << 24;
+
 impl Uring {
+    /// Refuses what makes no sense before anything is allocated for it.
+    fn check(&self, needs: &Needs) -> Result<(), Error> {
+        for (name, value, least) in [
+            ("armed", self.shape.armed, 1),
+            ("submit-after", self.shape.submit_after, 1),
+            ("threads", needs.threads, 1),
+            ("sockets", needs.sockets, 1),
+            ("receives", needs.receives, 0),
+            ("sends", needs.sends, 0),
+            ("packets", needs.packets, 0),
+        ] {
+            if !(least..=MOST).contains(&value) {
+                let problem = format!("{value} is not allowed; allowed: {least} to {MOST}");
+                return Err(Error::Option { name: name.into(), problem });
+            }
+        }
+        Ok(())
+    }
+
     fn wanted(&self, needs: &Needs) -> Wanted {
         let armed = self.shape.armed.min(needs.receives).saturating_mul(needs.sockets);
         let outstanding = armed.saturating_add(needs.sends).saturating_add(1);
@@ -87,16 +111,7 @@ impl Provider for Uring {
     }
 
     fn open(&self, needs: &Needs) -> Result<UringPort, Error> {
-        let option = |name: &str, problem: &str| Error::Option {
-            name: name.into(),
-            problem: problem.into(),
-        };
-        if self.shape.armed == 0 || self.shape.submit_after == 0 {
-            return Err(option("armed", "0 is not allowed; at least one receive must be armed"));
-        }
-        if needs.threads == 0 {
-            return Err(option("threads", "0 is not allowed; somebody must take"));
-        }
+        self.check(needs)?;
         let (io, flags) = ring::set_up(NAME, &self.wanted(needs))?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
@@ -138,24 +153,6 @@ pub struct UringPort {
     needs: Needs,
 }
 
-struct Inner {
-    ring: Arc<Ring>,
-    /// There until the port goes.
-    state: Mutex<Option<State>>,
-    /// Ends the leader's wait.
-    alarm: Arc<Alarm>,
-    limit: Limit,
-    submit_after: u32,
-}
-
-/// A thread's place at a [`UringPort`].
-pub struct UringWorker<'a> {
-    port: &'a Inner,
-    seat: Seat<'a>,
-    /// It stays on its thread: there it runs or not.
-    stays: PhantomData<*const ()>,
-}
-
 impl Port for UringPort {
     type Worker<'a> = UringWorker<'a>;
 
@@ -194,7 +191,7 @@ impl Port for UringPort {
             name: "threads".into(),
             problem: format!("the port was opened for {}; open it for more", self.needs.threads),
         })?;
-        Ok(UringWorker { port: &self.inner, seat, stays: PhantomData })
+        Ok(UringWorker::new(&self.inner, seat))
     }
 
     fn close(&self) {
@@ -241,252 +238,9 @@ impl UringPort {
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        // A panic under the lock is a broken invariant of this file; what the kernel holds is
-        // still accounted for, so it must be reached.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(self.lock().as_mut().expect("there until the port goes"))
-    }
-
-    /// Also after the port has gone: then it is closed already.
-    fn close(&self) {
-        let ring = match self.lock().as_mut() {
-            Some(state) => {
-                state.closed = true;
-                state.must_ring()
-            }
-            None => false,
-        };
-        self.limit.close();
-        if ring {
-            self.alarm.ring();
-        }
-    }
-
-    /// What the leader does: fills, enters, takes. `None`: closed.
-    fn lead(
-        &self,
-        out: &mut Taken,
-        until: Option<Instant>,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>> {
-        loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let next = self.with(|state| {
-                if state.closed {
-                    return Next::Closed;
-                }
-                let filled = state.fill();
-                let pending = state.submissions.pending();
-                // What lies ready needs no entry, unless a batch waits to be submitted.
-                if pending < self.submit_after {
-                    let taken = state.reap(out);
-                    if taken > 0 {
-                        return Next::Taken(taken);
-                    }
-                }
-                if state.submissions.attention().overflow {
-                    counters.overflows.one();
-                }
-                let ready = state.ready() || filled == Filled::Crowded;
-                state.waiting = !ready;
-                Next::Enter { pending, at_least: u32::from(!ready) }
-            });
-            let (pending, at_least) = match next {
-                Next::Closed => return Ok(None),
-                Next::Taken(taken) => return Ok(Some(taken)),
-                Next::Enter { pending, at_least } => (pending, at_least),
-            };
-            counters.kernel_entries.one();
-            let entered = if at_least > 0 {
-                counters.waits.one();
-                self.ring.enter(pending, at_least, left, false)
-            } else {
-                self.ring.enter(pending, 0, None, false)
-            };
-            let (taken, lost) = self.with(|state| {
-                state.waiting = false;
-                (state.reap(out), state.completions.lost())
-            });
-            let entered = entered?;
-            if taken > 0 {
-                return Ok(Some(taken));
-            }
-            if lost > 0 {
-                let problem = format!("the kernel had no memory for {lost} completions");
-                return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
-            }
-            // Where something was submitted the kernel does not say that the time is over.
-            if entered == Entered::TimedOut || left.is_some_and(|left| left.is_zero()) {
-                return Ok(Some(0));
-            }
-        }
-    }
-
-    /// Submits what was started and may be armed.
-    fn commit(&self, counters: &Counters) -> io::Result<()> {
-        loop {
-            let (filled, pending) = self.with(|state| (state.fill(), state.submissions.pending()));
-            if pending == 0 {
-                return Ok(());
-            }
-            counters.kernel_entries.one();
-            let entered = self.ring.enter(pending, 0, None, false)?;
-            if filled == Filled::All || entered == Entered::TryAgain {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Cancels what is in the kernel's hands and takes completions until nothing is, or until
-    /// the time is over. Returns how many slices came back. The limit is closed and has no seats,
-    /// so this thread is alone.
-    fn drain(&self, by: Instant) -> u32 {
-        let counters = Counters::default();
-        let mut out = Taken::new(64);
-        let mut returned = 0;
-        let mut give_back = |out: &mut Taken| {
-            let slices = out.drain().filter(|c| matches!(c, Completion::Operation { .. }));
-            returned += slices.count() as u32;
-        };
-        for token in self.with(|state| state.operations.all_started()) {
-            self.with(|state| {
-                state.cancel(Token(token.user_data()), &counters);
-                state.reap(&mut out);
-            });
-            give_back(&mut out);
-        }
-        loop {
-            let (started, pending) = self.with(|state| {
-                while state.reap(&mut out) > 0 {
-                    give_back(&mut out);
-                }
-                // What waits in the lists is not started any more. A queue too crowded for the
-                // cancels has room again when it was submitted.
-                let _ = state.push_cancels();
-                (state.operations.started, state.submissions.pending())
-            });
-            let left = by.saturating_duration_since(Instant::now());
-            if started == 0 || left.is_zero() {
-                break;
-            }
-            if self.ring.enter(pending, 1, Some(left), false).is_err() {
-                break; // what did not come back is leaked and counted
-            }
-        }
-        returned
-    }
-}
-
-/// What the leader does next.
-enum Next {
-    Closed,
-    Taken(usize),
-    Enter { pending: u32, at_least: u32 },
-}
-
 impl Drop for UringPort {
     fn drop(&mut self) {
         // Without a stop: what the kernel holds is leaked and counted.
         self.give_up();
-    }
-}
-
-impl Worker for UringWorker<'_> {
-    fn take(
-        &mut self,
-        out: &mut Taken,
-        timeout: Option<Duration>,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>> {
-        assert!(out.room() > 0, "a take needs room for a completion");
-        // A time too long to be told is for ever.
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if !self.seat.try_lead() {
-            // Another leads: what this thread started must not wait until it does.
-            self.port.commit(counters)?;
-            counters.parks.one();
-            match self.seat.lead(until) {
-                Lead::Yours => {}
-                Lead::TimedOut => {
-                    self.seat.enter();
-                    return Ok(Some(0));
-                }
-                Lead::Closed => return Ok(None),
-            }
-        }
-        let led = self.port.lead(out, until, counters);
-        match led {
-            Ok(None) => self.seat.leave(),
-            _ => self.seat.run(),
-        }
-        led
-    }
-
-    #[inline]
-    fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)> {
-        self.port.with(|state| {
-            if state.closed {
-                return Err((slice, Refused::Closed));
-            }
-            state.receive(socket, slice).map_err(|slice| (slice, Refused::Full))
-        })
-    }
-
-    #[inline]
-    fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused> {
-        self.port.with(|state| {
-            if state.closed {
-                return Err(Refused::Closed);
-            }
-            while let Some(slice) = slices.pop() {
-                if let Err(slice) = state.receive(socket, slice) {
-                    slices.push(slice);
-                    return Err(Refused::Full);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    #[inline]
-    fn send(
-        &mut self,
-        socket: SocketId,
-        slice: Slice,
-        len: usize,
-        to: &Peer,
-    ) -> Result<Token, (Slice, Refused)> {
-        if len > slice.region().layout().payload {
-            return Err((slice, Refused::TooLong));
-        }
-        self.port.with(|state| {
-            if state.closed {
-                return Err((slice, Refused::Closed));
-            }
-            state.send(socket, slice, len, to).map_err(|slice| (slice, Refused::Full))
-        })
-    }
-
-    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
-        self.port.commit(counters)
-    }
-
-    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
-        let asked = self.port.with(|state| state.cancel(token, counters));
-        if asked { Cancelled::Asked } else { Cancelled::Gone }
-    }
-
-    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R> {
-        self.port.commit(counters)?;
-        self.seat.leave();
-        let result = f();
-        self.seat.enter();
-        Ok(result)
     }
 }

@@ -1,0 +1,173 @@
+//! What the leader does, and what any thread may: submit, close, drain.
+
+use super::state::{Filled, State};
+use crate::{
+    counters::Counters,
+    port::{Completion, Taken, Token, limit::Limit},
+    ring::{Alarm, Entered, Ring},
+};
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+/// What the threads of a port and those who may close it share.
+pub(super) struct Inner {
+    pub ring: Arc<Ring>,
+    /// There until the port goes.
+    pub state: Mutex<Option<State>>,
+    /// Ends the leader's wait.
+    pub alarm: Arc<Alarm>,
+    pub limit: Limit,
+    pub submit_after: u32,
+}
+
+impl Inner {
+    pub fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        // A panic under the lock is a broken invariant of this file; what the kernel holds is
+        // still accounted for, so it must be reached.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(self.lock().as_mut().expect("there until the port goes"))
+    }
+
+    /// Also after the port has gone: then it is closed already.
+    pub fn close(&self) {
+        let ring = match self.lock().as_mut() {
+            Some(state) => {
+                state.closed = true;
+                state.must_ring()
+            }
+            None => false,
+        };
+        self.limit.close();
+        if ring {
+            self.alarm.ring();
+        }
+    }
+
+    /// What the leader does: fills, enters, takes. `None`: closed.
+    pub fn lead(
+        &self,
+        out: &mut Taken,
+        until: Option<Instant>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let next = self.with(|state| {
+                if state.closed {
+                    return Next::Closed;
+                }
+                let filled = state.fill();
+                let pending = state.submissions.pending();
+                // What lies ready needs no entry, unless a batch waits to be submitted.
+                if pending < self.submit_after {
+                    let taken = state.reap(out);
+                    if taken > 0 {
+                        return Next::Taken(taken);
+                    }
+                }
+                if state.submissions.attention().overflow {
+                    counters.overflows.one();
+                }
+                let ready = state.ready() || filled == Filled::Crowded;
+                state.waiting = !ready;
+                Next::Enter { pending, at_least: u32::from(!ready) }
+            });
+            let (pending, at_least) = match next {
+                Next::Closed => return Ok(None),
+                Next::Taken(taken) => return Ok(Some(taken)),
+                Next::Enter { pending, at_least } => (pending, at_least),
+            };
+            counters.kernel_entries.one();
+            let entered = if at_least > 0 {
+                counters.waits.one();
+                self.ring.enter(pending, at_least, left, false)
+            } else {
+                self.ring.enter(pending, 0, None, false)
+            };
+            let (taken, lost) = self.with(|state| {
+                state.waiting = false;
+                (state.reap(out), state.completions.lost())
+            });
+            let entered = entered?;
+            if taken > 0 {
+                return Ok(Some(taken));
+            }
+            if lost > 0 {
+                let problem = format!("the kernel had no memory for {lost} completions");
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
+            }
+            // Where something was submitted the kernel does not say that the time is over.
+            if entered == Entered::TimedOut || left.is_some_and(|left| left.is_zero()) {
+                return Ok(Some(0));
+            }
+        }
+    }
+
+    /// Submits what was started and may be armed.
+    pub fn commit(&self, counters: &Counters) -> io::Result<()> {
+        loop {
+            let (filled, pending) = self.with(|state| (state.fill(), state.submissions.pending()));
+            if pending == 0 {
+                return Ok(());
+            }
+            counters.kernel_entries.one();
+            let entered = self.ring.enter(pending, 0, None, false)?;
+            if filled == Filled::All || entered == Entered::TryAgain {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Cancels what is in the kernel's hands and takes completions until nothing is, or until
+    /// the time is over. Returns how many slices came back. The limit is closed and has no seats,
+    /// so this thread is alone.
+    pub fn drain(&self, by: Instant) -> u32 {
+        let counters = Counters::default();
+        let mut out = Taken::new(64);
+        let mut returned = 0;
+        let mut give_back = |out: &mut Taken| {
+            let slices = out.drain().filter(|c| matches!(c, Completion::Operation { .. }));
+            returned += slices.count() as u32;
+        };
+        for token in self.with(|state| state.operations.all_started()) {
+            self.with(|state| {
+                state.cancel(Token(token.user_data()), &counters);
+                state.reap(&mut out);
+            });
+            give_back(&mut out);
+        }
+        loop {
+            let (started, pending) = self.with(|state| {
+                while state.reap(&mut out) > 0 {
+                    give_back(&mut out);
+                }
+                // What waits in the lists is not started any more. A queue too crowded for the
+                // cancels has room again when it was submitted.
+                let _ = state.push_cancels();
+                (state.operations.started, state.submissions.pending())
+            });
+            let left = by.saturating_duration_since(Instant::now());
+            if started == 0 || left.is_zero() {
+                break;
+            }
+            if self.ring.enter(pending, 1, Some(left), false).is_err() {
+                break; // what did not come back is leaked and counted
+            }
+        }
+        returned
+    }
+}
+
+/// What the leader does next.
+enum Next {
+    Closed,
+    Taken(usize),
+    Enter { pending: u32, at_least: u32 },
+}

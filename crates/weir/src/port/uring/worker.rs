@@ -1,0 +1,125 @@
+//! A thread's place at the port.
+
+use super::inner::Inner;
+use crate::{
+    counters::Counters,
+    memory::Slice,
+    port::{
+        Cancelled, Refused, SocketId, Taken, Token, Worker,
+        limit::{Lead, Seat},
+    },
+    rio::Peer,
+};
+use std::{
+    io,
+    marker::PhantomData,
+    time::{Duration, Instant},
+};
+
+/// A thread's place at a [`UringPort`](super::UringPort).
+pub struct UringWorker<'a> {
+    port: &'a Inner,
+    seat: Seat<'a>,
+    /// It stays on its thread: there it runs or not.
+    stays: PhantomData<*const ()>,
+}
+
+impl<'a> UringWorker<'a> {
+    pub(super) fn new(port: &'a Inner, seat: Seat<'a>) -> Self {
+        Self { port, seat, stays: PhantomData }
+    }
+}
+
+impl Worker for UringWorker<'_> {
+    fn take(
+        &mut self,
+        out: &mut Taken,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        assert!(out.room() > 0, "a take needs room for a completion");
+        // A time too long to be told is for ever.
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if !self.seat.try_lead() {
+            // Another leads: what this thread started must not wait until it does.
+            self.port.commit(counters)?;
+            counters.parks.one();
+            match self.seat.lead(until) {
+                Lead::Yours => {}
+                Lead::TimedOut => {
+                    self.seat.enter();
+                    return Ok(Some(0));
+                }
+                Lead::Closed => return Ok(None),
+            }
+        }
+        let led = self.port.lead(out, until, counters);
+        match led {
+            Ok(None) => self.seat.leave(),
+            _ => self.seat.run(),
+        }
+        led
+    }
+
+    #[inline]
+    fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)> {
+        self.port.with(|state| {
+            if state.closed {
+                return Err((slice, Refused::Closed));
+            }
+            state.receive(socket, slice).map_err(|slice| (slice, Refused::Full))
+        })
+    }
+
+    #[inline]
+    fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused> {
+        self.port.with(|state| {
+            if state.closed {
+                return Err(Refused::Closed);
+            }
+            while let Some(slice) = slices.pop() {
+                if let Err(slice) = state.receive(socket, slice) {
+                    slices.push(slice);
+                    return Err(Refused::Full);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        socket: SocketId,
+        slice: Slice,
+        len: usize,
+        to: &Peer,
+    ) -> Result<Token, (Slice, Refused)> {
+        if len > slice.region().layout().payload {
+            return Err((slice, Refused::TooLong));
+        }
+        self.port.with(|state| {
+            if state.closed {
+                return Err((slice, Refused::Closed));
+            }
+            state.send(socket, slice, len, to).map_err(|slice| (slice, Refused::Full))
+        })
+    }
+
+    fn commit(&mut self, counters: &Counters) -> io::Result<()> {
+        self.port.commit(counters)
+    }
+
+    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
+        let asked = self.port.with(|state| state.cancel(token, counters));
+        if asked { Cancelled::Asked } else { Cancelled::Gone }
+    }
+
+    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R> {
+        self.port.commit(counters)?;
+        self.seat.leave();
+        let result = f();
+        self.seat.enter();
+        Ok(result)
+    }
+}
