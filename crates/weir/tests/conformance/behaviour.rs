@@ -21,8 +21,8 @@ fn truncation(subject: &Subject) -> Result<(), Skipped> {
     let to = server.local_addresses()[0];
     let sizes = [64, 65, 10, 1000, 9000, 64, 0, 128];
     let sent = send_all(&senders(1, to), to, sizes, 1, &log);
-    let report = stop(server, &log);
-    assert_eq!(report.total().truncated, 4);
+    let total = stop(server, &log);
+    assert_eq!(total.truncated, 4);
     let seen = log.seen();
     for (number, (seen, size)) in seen.iter().zip(sizes).enumerate() {
         assert_eq!(seen.truncated, size > ROOM, "{size} bytes");
@@ -39,9 +39,9 @@ fn wrong_sizes(subject: &Subject) -> Result<(), Skipped> {
     let to = server.local_addresses()[0];
     let sizes = [100, 99, 100, 100, 101, 0, 100];
     send_all(&senders(1, to), to, sizes, sizes.len(), &log);
-    let report = stop(server, &log);
-    assert_eq!(report.total().wrong_size, 3);
-    assert_eq!(report.total().datagrams, 7);
+    let total = stop(server, &log);
+    assert_eq!(total.wrong_size, 3);
+    assert_eq!(total.datagrams, 7);
     Ok(())
 }
 
@@ -93,7 +93,7 @@ fn counters_while_running(subject: &Subject) -> Result<(), Skipped> {
         last = now;
     }
     assert!(server.is_running());
-    let report = stop(server, &log);
-    assert_eq!(report.total().datagrams, 200);
+    let total = stop(server, &log);
+    assert_eq!(total.datagrams, 200);
     Ok(())
 }

@@ -31,8 +31,8 @@ fn python(subject: &Subject) -> Result<(), Skipped> {
     let port = server.local_addresses()[0].port().to_string();
     let said = run("python3", &["-c", PYTHON, &port], b"")?;
     assert_eq!(said.trim_ascii_end(), b"100 echoes");
-    let report = stop(server, &log);
-    assert_eq!(report.total().datagrams, 100);
+    let total = stop(server, &log);
+    assert_eq!(total.datagrams, 100);
     Ok(())
 }
 

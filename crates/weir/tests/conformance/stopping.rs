@@ -13,7 +13,8 @@ use std::{
 };
 use weir::{
     Error,
-    udp::{Datagram, Final, Handler, Replies, Server},
+    counters::Snapshot,
+    udp::{Datagram, Handler, Replies, Server},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -36,9 +37,9 @@ fn stop_at_once(subject: &Subject) -> Result<(), Skipped> {
         });
         let (server, log) = started.expect("just started");
         at = server.local_addresses()[0];
-        let report = stop(server, &log);
-        assert_eq!(report.total().datagrams, 0);
-        assert_eq!(report.total().bytes, 0);
+        let total = stop(server, &log);
+        assert_eq!(total.datagrams, 0);
+        assert_eq!(total.bytes, 0);
     }
     Ok(())
 }
@@ -99,7 +100,8 @@ impl Handler for Count {
     }
 }
 
-fn flooded(subject: &Subject, server: &Server, echo: bool) -> Final<Count> {
+/// Floods a server, stops it meanwhile, and returns what it counted.
+fn flooded(subject: &Subject, server: &Server, echo: bool) -> Snapshot {
     let total = Arc::new(AtomicU64::new(0));
     let of_handlers = Arc::clone(&total);
     let make = move |_| Count { datagrams: 0, wrong: 0, echo, total: Arc::clone(&of_handlers) };
@@ -117,7 +119,7 @@ fn flooded(subject: &Subject, server: &Server, echo: bool) -> Final<Count> {
     assert_eq!(report.total().bytes, 8 * report.total().datagrams);
     assert!(report.failure.is_none(), "{}", report.failure.as_ref().unwrap());
     assert_slices(&report);
-    report
+    report.total()
 }
 
 fn stop_under_load(subject: &Subject) -> Result<(), Skipped> {
@@ -126,8 +128,7 @@ fn stop_under_load(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn stop_while_echoing(subject: &Subject) -> Result<(), Skipped> {
-    let report = flooded(subject, &Server::bind(any_port()).limits(echo_limits()), true);
-    let total = report.total();
+    let total = flooded(subject, &Server::bind(any_port()).limits(echo_limits()), true);
     assert!(total.replies > 0);
     assert!(total.replies + total.replies_refused <= total.datagrams);
     Ok(())
