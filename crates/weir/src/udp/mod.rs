@@ -73,6 +73,10 @@ pub trait Design: Options {
     /// What it is.
     const ABOUT: About;
 
+    /// Replaces what is left to weir's choice by what it stands for here, so that the settings
+    /// in effect say it.
+    fn resolve(&mut self) {}
+
     /// Starts it.
     ///
     /// # Errors
@@ -131,6 +135,12 @@ macro_rules! designs {
             /// [`Error::Option`] for the first that is out of its limits.
             pub fn check(&self) -> Result<(), Error> {
                 match self { $(Self::$Design(design) => design.check(),)* }
+            }
+
+            /// Replaces what is left to weir's choice (a provider `auto`) by what it stands for
+            /// here.
+            pub fn resolve(&mut self) {
+                match self { $(Self::$Design(design) => design.resolve(),)* }
             }
 
             /// Whether it can run here, by trying.

@@ -41,6 +41,10 @@ impl Design for RioEvent {
         with_provider!(self.provider, |provider| self.start_on(job, provider))
     }
 
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         self.provider.availability()
     }

@@ -83,6 +83,10 @@ impl Design for RioHybrid {
         with_provider!(self.provider, |provider| self.start_on(job, provider))
     }
 
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         self.provider.availability()
     }

@@ -42,6 +42,10 @@ impl Design for RioPolled {
         with_provider!(self.provider, |provider| self.start_on(job, provider))
     }
 
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         self.provider.availability()
     }

@@ -87,8 +87,9 @@ impl Server {
         design: impl Into<AnyDesign>,
         make_handler: impl FnMut(usize) -> H + Send + 'static,
     ) -> Result<Running<H>, Error> {
-        let design = design.into();
+        let mut design = design.into();
         design.check()?;
+        design.resolve();
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
         for (name, value) in design.values() {

@@ -196,6 +196,7 @@ impl<T: Sharing> Provider<T> for Uring {
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring", e))?;
         let count = sockets.len() as u32;
+        let receive_buffer_bytes = sockets.first().and_then(|s| s.receive_buffer_bytes().ok());
         let common = Arc::new(Common::<T>::new(
             &region,
             Arc::clone(&ring),
@@ -215,12 +216,15 @@ impl<T: Sharing> Provider<T> for Uring {
             .map_err(|e| Error::io("arming the receives", e))?;
         let requests =
             (0..count).map(|socket| UringRequests::new(Arc::clone(&common), socket)).collect();
-        let granted = vec![
+        let mut granted = vec![
             ("ring-flags", ring.flags()),
             ("polling", polled(&ring, self.polling)),
             ("window", window.to_string()),
             ("completion-queue", ring.sizes().1.to_string()),
         ];
+        if let Some(bytes) = receive_buffer_bytes {
+            granted.push(("receive-buffer-bytes", bytes.to_string()));
+        }
         Ok(Started { completions: queue, requests, granted })
     }
 }
