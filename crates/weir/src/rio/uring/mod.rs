@@ -2,8 +2,8 @@
 //!
 //! What posting a receive is on Windows, a store into a ring of provided buffers is here: the
 //! kernel takes a buffer from it whenever a datagram comes for the one *multishot* receive that
-//! each socket has under way. Completions appear in a queue that is shared memory too, so under
-//! load neither posting nor dequeuing enters the kernel.
+//! each socket has under way. Completions appear in a queue that is shared memory too. So posting
+//! never enters the kernel, and dequeuing does only when that queue is empty.
 //!
 //! Cost: the kernel's own work for a datagram (a header before the payload, one completion), and
 //! an entry into the kernel for every run of datagrams, since it receives in the thread that
