@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    thread::{Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 use weir::{
@@ -147,7 +148,10 @@ fn bind() -> DatagramSocket {
 }
 
 /// A thread of the receiving side, on its core.
-fn receiver<'s>(scope: &'s std::thread::Scope<'s, '_>, body: impl FnOnce() + Send + 's) {
+fn receiver<'s>(
+    scope: &'s Scope<'s, '_>,
+    body: impl FnOnce() + Send + 's,
+) -> ScopedJoinHandle<'s, ()> {
     let pinned = move || {
         weir::affinity::pin_current_thread(SERVER_CORE).expect("this process may use that core");
         body();
@@ -155,7 +159,7 @@ fn receiver<'s>(scope: &'s std::thread::Scope<'s, '_>, body: impl FnOnce() + Sen
     std::thread::Builder::new()
         .name("receiver".into())
         .spawn_scoped(scope, pinned)
-        .expect("a thread");
+        .expect("a thread")
 }
 
 fn run_port(contender: &Contender) -> Sample {
@@ -225,13 +229,14 @@ fn run_port(contender: &Contender) -> Sample {
 fn run_bare() -> Sample {
     let (socket, counters, stop) = (bind(), Counters::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        receiver(scope, || {
+        let receiver = receiver(scope, || {
             bare(socket.native().fd(), &counters, &stop).expect("io_uring is allowed");
         });
         let flood = Flood::start(socket.local_address(), SENDER_CORE);
         let sample = measure(|| (counters.datagrams.get(), counters.dequeues.get()));
-        stop.store(true, Relaxed); // the flood goes on until the loop has seen it
-        std::thread::sleep(Duration::from_millis(10));
+        stop.store(true, Relaxed);
+        // The flood goes on until the loop has seen it, so the loop needs no waking.
+        receiver.join().expect("the bare loop does not panic");
         flood.stop();
         sample
     })
