@@ -17,6 +17,7 @@
 //! the queues without stopping them leaks nothing: no kernel holds a slice.
 
 mod outbox;
+mod signals;
 
 #[cfg(test)]
 mod tests;
@@ -35,13 +36,11 @@ use crate::{
     wake::Waker,
 };
 use outbox::{Outbox, Outgoing};
+use signals::Signals;
 use std::{
     io,
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -174,20 +173,6 @@ impl<T: Sharing> Clone for Part<T> {
     }
 }
 
-/// What a poster must know of the thread that waits, and why it was woken.
-///
-/// The waiting thread sets a flag, then looks for work, then waits; a poster leaves work, then
-/// looks at the flag. So one of them sees the other.
-#[derive(Debug, Default)]
-struct Signals {
-    /// The waiting thread leaves out a socket that has no slices.
-    starved: AtomicBool,
-    /// A thread waits, and completions of sends must wake it.
-    waiting: AtomicBool,
-    /// The program woke it, rather than a poster.
-    woken: AtomicBool,
-}
-
 /// The request queue of the provider `batch`.
 pub struct PlainRequests<T: Sharing> {
     part: Part<T>,
@@ -228,14 +213,14 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
         let mut rouse = false;
         if !staged.is_empty() {
             part.posted.with(|posted| posted.append(staged));
-            rouse = signals.starved.load(SeqCst);
+            rouse = signals.slices_left();
         }
         if !staged_sends.is_empty() {
             part.outbox.with(|outbox| {
                 outbox.add(staged_sends);
                 outbox.flush(&part.socket, counters);
             });
-            rouse |= signals.waiting.load(SeqCst);
+            rouse |= signals.sends_left();
         }
         if rouse {
             counters.kernel_entries.one();
@@ -347,9 +332,7 @@ impl<T: Sharing> PlainCompletions<T> {
     fn about_to_wait(&mut self) -> bool {
         let mut starved = false;
         let mut done = false;
-        // Set before looking, so that a poster who comes after the look sees it.
-        self.signals.starved.store(true, SeqCst);
-        self.signals.waiting.store(self.needs.sends > 0, SeqCst);
+        self.signals.about_to_look();
         for (index, inbox) in self.inboxes.iter_mut().enumerate() {
             inbox.take_posted();
             let mut blocked = false;
@@ -363,15 +346,8 @@ impl<T: Sharing> PlainCompletions<T> {
             starved |= hungry;
             self.poll.want(index, !hungry, blocked);
         }
-        if !starved {
-            self.signals.starved.store(false, SeqCst);
-        }
+        self.signals.looked(starved);
         done
-    }
-
-    fn after_waiting(&self) {
-        self.signals.starved.store(false, SeqCst);
-        self.signals.waiting.store(false, SeqCst);
     }
 }
 
@@ -406,14 +382,14 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
         let mut left = timeout;
         loop {
             if self.about_to_wait() {
-                self.after_waiting();
+                self.signals.no_longer_waiting();
                 return Ok(Woken::Ready);
             }
             let woken = self.poll.wait(left, counters);
-            self.after_waiting();
+            self.signals.no_longer_waiting();
             match woken? {
                 // A poster's kick: look again what there is to wait for.
-                Woken::ByWaker if !self.signals.woken.swap(false, SeqCst) => {}
+                Woken::ByWaker if !self.signals.take_woken() => {}
                 woken => return Ok(woken),
             }
             left = by.map(|by| by.saturating_duration_since(Instant::now()));
@@ -423,7 +399,7 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     fn waker(&self) -> Waker {
         let (signals, ring) = (Arc::clone(&self.signals), self.poll.waker());
         Waker::new(move || {
-            signals.woken.store(true, SeqCst);
+            signals.set_woken();
             ring.wake();
         })
     }

@@ -57,28 +57,34 @@ impl Outbox {
 
     /// Sends what waits, as far as the socket takes it.
     pub(super) fn flush(&mut self, socket: &DatagramSocket, counters: &Counters) {
-        let Self { pending, done, blocked, headers } = self;
-        *blocked = false;
-        while !pending.is_empty() {
+        self.flush_with(|headers, pending| {
             let datagram = |i: usize| {
                 let Outgoing { slice, len, to } = &pending[i];
                 (&slice.payload()[..*len], *to)
             };
-            let (over, failure) = match socket.send_many(headers, pending.len(), datagram, counters)
-            {
-                Ok(sent) => (sent, None),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            socket.send_many(headers, pending.len(), datagram, counters)
+        });
+    }
+
+    /// The same with a call of one's own, which returns how many of those that wait it took.
+    fn flush_with(
+        &mut self,
+        mut send: impl FnMut(&mut Headers, &VecDeque<Outgoing>) -> io::Result<usize>,
+    ) {
+        let Self { pending, done, blocked, headers } = self;
+        *blocked = false;
+        while !pending.is_empty() {
+            let (over, mut failure) = match send(headers, pending) {
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    // The first one cannot be sent; those behind it perhaps can.
+                    (1, Some(e))
+                }
+                Err(_) | Ok(0) => {
                     *blocked = true;
                     return;
                 }
-                // The first one cannot be sent; those behind it perhaps can.
-                Err(e) => (1, Some(e)),
+                Ok(sent) => (sent, None),
             };
-            if over == 0 {
-                *blocked = true;
-                return;
-            }
-            let mut failure = failure;
             done.extend(pending.drain(..over).map(|Outgoing { slice, len, .. }| {
                 let outcome = failure.take().map_or(Outcome::Sent(len), Outcome::NotSent);
                 (slice, outcome)
@@ -90,5 +96,60 @@ impl Outbox {
     pub(super) fn clear(&mut self) -> usize {
         self.blocked = false;
         self.pending.drain(..).count() + self.done.drain(..).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Layout, Region, RegionOptions};
+
+    /// An outbox in which sends of 1, 2, 3… bytes wait.
+    fn outbox(sends: usize) -> Outbox {
+        let layout = Layout::packed(0, 64, 64);
+        let region = Region::new(layout, sends as u32, RegionOptions::default()).unwrap();
+        let to = "127.0.0.1:9".parse().unwrap();
+        let outgoing = |i| Outgoing { slice: region.take().unwrap(), len: i + 1, to };
+        let mut outbox = Outbox::new(sends, 4);
+        outbox.add(&mut (0..sends).map(outgoing).collect());
+        outbox
+    }
+
+    fn done(outbox: &mut Outbox) -> Vec<String> {
+        std::iter::from_fn(|| outbox.take_done()).map(|(_, end)| format!("{end:?}")).collect()
+    }
+
+    #[test]
+    fn what_the_socket_has_no_room_for_goes_with_a_later_call() {
+        let mut outbox = outbox(5);
+        let mut answers = vec![Err(io::ErrorKind::WouldBlock.into()), Ok(2), Ok(1)];
+        outbox.flush_with(|_, _| answers.pop().unwrap());
+        assert!(outbox.is_blocked() && outbox.has_done());
+        assert_eq!(done(&mut outbox), ["Sent(1)", "Sent(2)", "Sent(3)"]);
+        // Nothing has changed: it stays so.
+        outbox.flush_with(|_, _| Ok(0));
+        assert!(outbox.is_blocked() && !outbox.has_done());
+        outbox.flush_with(|_, pending| Ok(pending.len()));
+        assert!(!outbox.is_blocked());
+        assert_eq!(done(&mut outbox), ["Sent(4)", "Sent(5)"]);
+        assert_eq!(outbox.clear(), 0);
+    }
+
+    #[test]
+    fn one_that_cannot_be_sent_is_passed_over() {
+        let mut outbox = outbox(4);
+        let mut answers = vec![Ok(2), Err(io::ErrorKind::InvalidInput.into()), Ok(1)];
+        outbox.flush_with(|_, _| answers.pop().unwrap());
+        let done = done(&mut outbox);
+        assert!(done[1].starts_with("NotSent"), "{done:?}");
+        assert_eq!([&done[0], &done[2], &done[3]], ["Sent(1)", "Sent(3)", "Sent(4)"]);
+    }
+
+    #[test]
+    fn a_stop_gives_up_what_waits_and_what_is_over() {
+        let mut outbox = outbox(3);
+        let mut answers = vec![Ok(0), Ok(1)];
+        outbox.flush_with(|_, _| answers.pop().unwrap());
+        assert_eq!(outbox.clear(), 3);
     }
 }
