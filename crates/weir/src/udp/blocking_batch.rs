@@ -105,13 +105,13 @@ fn handle<H: Handler>(
         if worker.deliver(payload, &arrival, number) {
             echoes.push((i, arrival.len, arrival.from));
         }
+        if worker.has_replies() {
+            worker.flush(|bytes, to, counters| socket.send(bytes, &to.address, counters));
+        }
     }
     worker.batch_end();
     if !echoes.is_empty() {
         reply(worker, socket, buffers);
-    }
-    if worker.has_replies() {
-        worker.flush(|bytes, to, counters| socket.send(bytes, &to.address, counters));
     }
 }
 

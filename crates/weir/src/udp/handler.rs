@@ -143,7 +143,7 @@ impl<'a> Replies<'a> {
     }
 }
 
-/// Where the replies of one thread wait until the batch has been handled.
+/// Where the replies to one datagram wait until it has been handled.
 pub(super) struct Desk {
     limits: Limits,
     longest: usize,
@@ -161,7 +161,7 @@ struct Pending {
     socket: u32,
 }
 
-/// Replies copied for one batch, at most.
+/// Replies copied for one datagram, at most.
 const PENDING_REPLIES: usize = 64;
 
 impl Desk {

@@ -174,11 +174,11 @@ pub(super) fn handle<H: Handler, Q: RequestQueue>(
     for completion in batch.drain() {
         let next = settle(worker, completion)?;
         post(worker, requests, next);
+        if worker.has_replies() {
+            flush(worker, region, requests);
+        }
     }
     worker.batch_end();
-    if worker.has_replies() {
-        flush(worker, region, requests);
-    }
     commit(worker, requests)
 }
 

@@ -319,14 +319,14 @@ fn handle_shared<H: Handler, Q: CompletionQueue>(
 ) -> Result<(), Error> {
     for completion in batch.drain() {
         done.push(rio_frame::settle(worker, completion)?);
+        if worker.has_replies() {
+            rio_frame::flush(worker, &shared.region, &mut lock(&shared.requests));
+        }
     }
     worker.batch_end();
     let mut requests = lock(&shared.requests);
     for next in done.drain(..) {
         rio_frame::post(worker, &mut requests, next);
-    }
-    if worker.has_replies() {
-        rio_frame::flush(worker, &shared.region, &mut requests);
     }
     rio_frame::commit(worker, &mut requests)
 }

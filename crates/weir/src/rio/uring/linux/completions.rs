@@ -241,7 +241,7 @@ fn settle_other<T: Sharing>(common: &Common<T>, token: Token, result: i32) -> Op
         common.sends.with(|sends| unsafe { sends.over(token, &common.region) })?;
     common.sends_out.take_off(1);
     let outcome = if result < 0 {
-        Outcome::Failed(io::Error::from_raw_os_error(-result))
+        Outcome::NotSent(io::Error::from_raw_os_error(-result))
     } else {
         Outcome::Sent(result as usize)
     };
