@@ -6,7 +6,7 @@
 //! cargo run --release -p weir --example udp_echo -- 127.0.0.1:7007 "rio-hybrid --threads 1"
 //! ```
 
-use std::{env, error::Error, net::SocketAddr, sync::mpsc};
+use std::{env, error::Error, net::SocketAddr, sync::mpsc, time::Duration};
 use weir::{
     limits::Limits,
     udp::{AnyDesign, Datagram, Replies, Server},
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (end, ended) = mpsc::channel();
     ctrlc::set_handler(move || end.send(()).expect("main waits for it"))?;
-    let _ = ended.recv();
+    while server.is_running() && ended.recv_timeout(Duration::from_millis(200)).is_err() {}
 
     let report = server.stop();
     let total = report.total();

@@ -112,7 +112,7 @@ counters! {
     kernel_entries,
     /// Times the right to dequeue was given up, or a notification asked for.
     notifies,
-    /// Times the thread waited for something to arrive.
+    /// Calls that would wait if nothing had arrived; a thread that is busy never sleeps in them.
     waits,
     /// Times the thread was parked for another to wake it.
     parks,
@@ -120,7 +120,7 @@ counters! {
     posts,
     /// Times the kernel found no buffer posted.
     no_buffer,
-    /// Completions that the completion queue could not hold at once.
+    /// Times completions were found that the completion queue could not hold.
     overflows,
     /// Datagrams longer than the slice.
     truncated,

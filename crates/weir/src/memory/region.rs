@@ -28,9 +28,14 @@ pub struct Layout {
 
 impl Layout {
     /// The smallest layout with this headroom, payload and alignment.
+    ///
+    /// # Panics
+    /// If the alignment is no power of two, or a slice would be longer than the address space.
     pub fn packed(headroom: usize, payload: usize, align: usize) -> Self {
         assert!(align.is_power_of_two(), "alignment {align} is not a power of two");
-        let stride = (headroom + payload).max(1).next_multiple_of(align);
+        let used = headroom.checked_add(payload).expect("a slice fits the address space");
+        let stride = used.max(1).checked_next_multiple_of(align);
+        let stride = stride.expect("a slice fits the address space");
         Self { stride, headroom, payload, align }
     }
 }
@@ -71,8 +76,12 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::Memory`] if the memory, or its place on a NUMA node, cannot be had.
+    ///
+    /// # Panics
+    /// If slices of this layout would overlap, or are not aligned as it says.
     pub fn new(layout: Layout, count: u32, options: RegionOptions) -> Result<Arc<Self>, Error> {
-        assert!(layout.stride >= layout.headroom + layout.payload, "slices would overlap");
+        let used = layout.headroom.checked_add(layout.payload);
+        assert!(used.is_some_and(|used| used <= layout.stride), "slices would overlap");
         assert!(layout.align.is_power_of_two() && layout.stride.is_multiple_of(layout.align));
         let bytes = layout.stride.saturating_mul(count as usize);
         let pages = Pages::map(bytes.max(1), layout.align, options)

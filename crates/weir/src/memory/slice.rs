@@ -182,6 +182,14 @@ mod tests {
     }
 
     #[test]
+    fn a_layout_that_wraps_around_is_refused() {
+        let wraps = Layout { stride: 64, headroom: 64, payload: usize::MAX - 63, align: 64 };
+        let made = std::panic::catch_unwind(|| Region::new(wraps, 1, RegionOptions::default()));
+        assert!(made.is_err());
+        assert!(std::panic::catch_unwind(|| Layout::packed(64, usize::MAX - 63, 64)).is_err());
+    }
+
+    #[test]
     fn a_posted_slice_keeps_its_region_for_ever() {
         let region = region(1);
         let posted = region.take().unwrap().post();

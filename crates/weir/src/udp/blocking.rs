@@ -11,8 +11,9 @@
 use super::{About, Contract, Design, Handler, Job, Running, Worker};
 use crate::{
     Error, Unavailable,
-    options::options,
-    socket::{DatagramSocket, Mode},
+    memory::Slice,
+    options::{Options as _, options},
+    socket::{Arrival, DatagramSocket, Mode},
     wake::Waker,
 };
 
@@ -33,12 +34,15 @@ impl Design for Blocking {
     };
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
         let sockets = job.bind()?;
         let threads = self.threads as usize * sockets.len();
+        let region = job.buffers(threads)?;
         for thread in 0..threads {
             let number = thread % sockets.len();
             let socket = sockets[number].clone();
-            job.spawn(threads, move |worker| run(worker, &socket, number as u32))?;
+            let buffer = region.take().expect("one for each thread");
+            job.spawn(move |worker| run(worker, &socket, number as u32, buffer))?;
         }
         job.run()
     }
@@ -52,13 +56,13 @@ fn run<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
+    mut buffer: Slice,
 ) -> Result<(), Error> {
-    let mut buffer = vec![0; worker.payload_bytes()];
     let ending = socket.clone();
     worker.ready(Some(Waker::new(move || ending.end_receiving())));
     while !worker.stopping() {
         worker.counters.waits.one();
-        let arrival = match socket.receive(&mut buffer, Mode::Wait, &worker.counters) {
+        let arrival = match socket.receive(buffer.payload_mut(), Mode::Wait, &worker.counters) {
             Ok(Some(arrival)) => arrival,
             Ok(None) => continue,
             Err(e) => {
@@ -67,7 +71,7 @@ fn run<H: Handler>(
             }
         };
         worker.counters.dequeued(1);
-        handle(worker, socket, number, &mut buffer, &arrival);
+        handle(worker, socket, number, buffer.payload_mut(), &arrival);
     }
     Ok(())
 }
@@ -78,7 +82,7 @@ fn handle<H: Handler>(
     socket: &DatagramSocket,
     number: u32,
     buffer: &mut [u8],
-    arrival: &crate::socket::Arrival,
+    arrival: &Arrival,
 ) {
     if worker.deliver(buffer, arrival, number) {
         worker.sent(socket.send(&buffer[..arrival.len], &arrival.from, &worker.counters));

@@ -12,7 +12,8 @@
 use super::{About, Contract, Design, Handler, Job, Running, Worker};
 use crate::{
     Error, Unavailable,
-    options::options,
+    memory::Slice,
+    options::{Options as _, options},
     socket::{DatagramSocket, Headers, Mode},
     wake::Waker,
 };
@@ -37,14 +38,16 @@ impl Design for BlockingBatch {
     };
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
         let sockets = job.bind()?;
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
         let threads = self.threads as usize * sockets.len();
+        let region = job.buffers(threads * self.batch as usize)?;
         for thread in 0..threads {
             let number = thread % sockets.len();
             let socket = sockets[number].clone();
-            let batch = self.batch as usize;
-            job.spawn(threads, move |worker| run(worker, &socket, number as u32, batch))?;
+            let payloads = (0..self.batch).filter_map(|_| region.take()).collect();
+            job.spawn(move |worker| run(worker, &socket, number as u32, payloads))?;
         }
         job.run()
     }
@@ -58,7 +61,7 @@ impl Design for BlockingBatch {
 struct Buffers {
     headers: Headers,
     /// One buffer for each datagram of a batch.
-    payloads: Vec<Vec<u8>>,
+    payloads: Vec<Slice>,
     /// Which of them go back to their source, and how much of each.
     echoes: Vec<(usize, usize, SocketAddr)>,
 }
@@ -67,11 +70,12 @@ fn run<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
-    batch: usize,
+    payloads: Vec<Slice>,
 ) -> Result<(), Error> {
+    let batch = payloads.len();
     let mut buffers = Buffers {
         headers: Headers::new(batch),
-        payloads: vec![vec![0; worker.payload_bytes()]; batch],
+        payloads,
         echoes: Vec::with_capacity(batch),
     };
     let ending = socket.clone();
@@ -102,7 +106,7 @@ fn handle<H: Handler>(
     let Buffers { headers, payloads, echoes } = buffers;
     for (i, payload) in payloads.iter_mut().enumerate().take(received) {
         let arrival = headers.arrival(i);
-        if worker.deliver(payload, &arrival, number) {
+        if worker.deliver(payload.payload_mut(), &arrival, number) {
             echoes.push((i, arrival.len, arrival.from));
         }
         if worker.has_replies() {
@@ -122,7 +126,7 @@ fn reply<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &
     while next < echoes.len() {
         let datagram = |i: usize| {
             let (payload, len, to) = echoes[next + i];
-            (&payloads[payload][..len], to)
+            (&payloads[payload].payload()[..len], to)
         };
         match socket.send_many(headers, echoes.len() - next, datagram, &worker.counters) {
             Ok(sent) => {

@@ -12,7 +12,8 @@
 use super::{About, Contract, Design, Handler, Job, Running, Worker};
 use crate::{
     Error, Unavailable,
-    options::options,
+    memory::Slice,
+    options::{Options as _, options},
     readiness::{Epoll as EpollSet, Trigger},
     socket::{DatagramSocket, Mode},
 };
@@ -36,15 +37,18 @@ impl Design for Epoll {
     };
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
         self.availability()?;
         let sockets = job.bind()?;
+        let region = job.buffers(self.threads as usize)?;
         for _ in 0..self.threads {
             let mut set = EpollSet::new(sockets.len())?;
             for (number, socket) in sockets.iter().enumerate() {
                 set.add(socket, number as u32, Trigger::Level)?;
             }
             let (sockets, drain) = (sockets.clone(), self.drain);
-            job.spawn(self.threads as usize, move |worker| run(worker, set, &sockets, drain))?;
+            let buffer = region.take().expect("one for each thread");
+            job.spawn(move |worker| run(worker, set, &sockets, drain, buffer))?;
         }
         job.run()
     }
@@ -59,14 +63,14 @@ fn run<H: Handler>(
     mut set: EpollSet,
     sockets: &[DatagramSocket],
     drain: u32,
+    mut buffer: Slice,
 ) -> Result<(), Error> {
-    let mut buffer = vec![0; worker.payload_bytes()];
     worker.ready(Some(set.waker()));
     while !worker.stopping() {
         worker.counters.waits.one();
         set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
         for number in set.ready() {
-            handle(worker, &sockets[number as usize], number, &mut buffer, drain)?;
+            handle(worker, &sockets[number as usize], number, buffer.payload_mut(), drain)?;
         }
     }
     Ok(())

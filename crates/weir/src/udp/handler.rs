@@ -4,6 +4,10 @@ use crate::{limits::Limits, rio::Peer};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -51,7 +55,7 @@ pub enum Refused {
     TooLong,
     /// The limit on replies per second is reached.
     Rate,
-    /// As many replies as allowed are outstanding.
+    /// As many replies as allowed are outstanding, or 64 to one datagram were copied.
     NoRoom,
 }
 
@@ -147,7 +151,7 @@ impl<'a> Replies<'a> {
 pub(super) struct Desk {
     limits: Limits,
     longest: usize,
-    rate: Rate,
+    rate: Arc<Rate>,
     bytes: Vec<u8>,
     pending: Vec<Pending>,
     /// Replies refused since the counters were last brought up to date.
@@ -165,13 +169,12 @@ struct Pending {
 const PENDING_REPLIES: usize = 64;
 
 impl Desk {
-    pub(super) fn new(limits: Limits, threads: usize, longest: usize) -> Self {
+    pub(super) fn new(limits: Limits, rate: Arc<Rate>, longest: usize) -> Self {
         let room = if limits.replies_outstanding == 0 { 0 } else { PENDING_REPLIES };
-        let per_s = limits.replies_per_s.map(|n| n.div_ceil(threads.max(1) as u64));
         Self {
             limits,
             longest,
-            rate: Rate::new(per_s),
+            rate,
             bytes: Vec::with_capacity(room * longest),
             pending: Vec::with_capacity(room),
             refused: 0,
@@ -191,29 +194,73 @@ impl Desk {
     }
 }
 
-/// Admits so many a second, in slots of 10 ms that do not save up.
-struct Rate {
-    per_slot: Option<u64>,
-    slot: Instant,
-    left: u64,
+/// Admits so many replies a second over all threads: a bucket that holds 10 ms' worth, or one.
+///
+/// The bucket is one number, the time at which it will be full again (the generic cell rate
+/// algorithm). It is touched only by replies, and only where there is a limit.
+pub(super) struct Rate {
+    /// Nanoseconds that one reply takes; `None`: no limit.
+    interval_ns: Option<u64>,
+    since: Instant,
+    full_at_ns: AtomicU64,
 }
 
-const SLOT: Duration = Duration::from_millis(10);
+const BURST: Duration = Duration::from_millis(10);
 
 impl Rate {
-    fn new(per_s: Option<u64>) -> Self {
-        let per_slot = per_s.map(|n| (n / 100).max(1));
-        Self { per_slot, slot: Instant::now(), left: per_slot.unwrap_or(0) }
+    pub(super) fn new(per_s: Option<u64>) -> Self {
+        // Rounded up, so that it is never more than asked for; none at all is one in an age.
+        let interval_ns =
+            per_s.map(|n| if n == 0 { u64::MAX } else { 1_000_000_000u64.div_ceil(n) });
+        Self { interval_ns, since: Instant::now(), full_at_ns: AtomicU64::new(0) }
     }
 
-    fn admit(&mut self) -> bool {
-        let Some(per_slot) = self.per_slot else { return true };
-        if self.left == 0 && self.slot.elapsed() >= SLOT {
-            self.slot = Instant::now();
-            self.left = per_slot;
+    fn admit(&self) -> bool {
+        let Some(interval_ns) = self.interval_ns else { return true };
+        if interval_ns == u64::MAX {
+            return false;
         }
-        let admitted = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        admitted
+        let now_ns = self.since.elapsed().as_nanos() as u64;
+        let deepest_ns = now_ns + interval_ns.max(BURST.as_nanos() as u64);
+        let pour = |full_at_ns: u64| {
+            let full_at_ns = full_at_ns.max(now_ns) + interval_ns;
+            (full_at_ns <= deepest_ns).then_some(full_at_ns)
+        };
+        self.full_at_ns.fetch_update(Relaxed, Relaxed, pour).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_holds_over_all_threads() {
+        for per_s in [1, 100, 20_000] {
+            let rate = Rate::new(Some(per_s));
+            let until = Duration::from_millis(200);
+            let admitted: u64 = std::thread::scope(|scope| {
+                let admit = || {
+                    let mut admitted = 0;
+                    while rate.since.elapsed() < until {
+                        admitted += u64::from(rate.admit());
+                    }
+                    admitted
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(admit)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            let (most, burst) = (per_s / 5 + 1, per_s / 100 + 1);
+            // The last call may have begun within the time and ended after it.
+            assert!(admitted <= most + 2 * burst, "{admitted} at {per_s}/s");
+            assert!(admitted >= 1.max(most / 2), "{admitted} at {per_s}/s");
+        }
+    }
+
+    #[test]
+    fn none_is_none_and_no_limit_is_no_limit() {
+        assert!(!Rate::new(Some(0)).admit());
+        let unlimited = Rate::new(None);
+        assert!((0..100_000).all(|_| unlimited.admit()));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Handler,
-    handler::{Datagram, Desk, Replies},
+    handler::{Datagram, Desk, Rate, Replies},
     running::{Running, Slices, ThreadFinal},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         os::{ThreadId, ThreadUsage},
     },
     limits::Limits,
-    memory::RegionOptions,
+    memory::{Layout, Region, RegionOptions},
     rio::Peer,
     socket::{Arrival, DatagramSocket, Endpoint},
     wake::Waker,
@@ -28,6 +28,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Instant,
 };
 
 /// A server to be started: where, with what limits, and who handles the datagrams.
@@ -46,6 +47,8 @@ pub struct Job<H> {
     started: Vec<Thread<H>>,
     ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
     local_addresses: Vec<SocketAddr>,
+    /// The limit on replies per second, made with the first thread.
+    rate: Option<Arc<Rate>>,
 }
 
 /// What a thread answers once: that it has started, or why it could not.
@@ -61,6 +64,8 @@ pub(super) struct Thread<H> {
 #[derive(Default)]
 pub(super) struct Shared {
     stopping: AtomicBool,
+    /// When it was first asked to stop, or failed.
+    pub(super) ended: OnceLock<Instant>,
     failure: Mutex<Option<Error>>,
     wakers: Mutex<Vec<Waker>>,
     pub(super) effective: Mutex<Vec<(String, String)>>,
@@ -83,6 +88,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// Asks every thread to stop and ends its wait.
     pub(super) fn stop(&self) {
+        self.ended.get_or_init(Instant::now);
         self.stopping.store(true, Relaxed);
         for waker in lock(&self.wakers).iter() {
             waker.wake();
@@ -128,7 +134,30 @@ impl<H: Handler> Job<H> {
             started: Vec::new(),
             ready: mpsc::channel(),
             local_addresses: Vec::new(),
+            rate: None,
         }
+    }
+
+    /// Memory for plain sockets: so many buffers of a datagram's length, and what was obtained
+    /// stated.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn buffers(&self, count: usize) -> Result<Arc<Region>, Error> {
+        let layout = Layout::packed(0, self.payload_bytes, 64);
+        let region = Region::new(layout, count as u32, self.region)?;
+        self.state_memory(&region);
+        Ok(region)
+    }
+
+    /// States what memory was obtained.
+    pub fn state_memory(&self, region: &Region) {
+        let obtained = region.obtained();
+        self.state("memory-bytes", obtained.bytes);
+        self.state("page-bytes", obtained.page_bytes);
+        self.state("huge-pages-advised", obtained.huge_pages_advised);
+        let node = obtained.numa_node.map_or("the system's choice".into(), |n| n.to_string());
+        self.state("numa-node", node);
     }
 
     /// Binds a plain socket to each endpoint.
@@ -175,18 +204,20 @@ impl<H: Handler> Job<H> {
     /// [`Error::Io`] if the system gives no thread.
     pub fn spawn(
         &mut self,
-        threads: usize,
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let index = self.started.len();
         let counters = Arc::new(Counters::default());
         let id = Arc::new(OnceLock::new());
         let own_id = Arc::clone(&id);
+        let per_s = self.limits.replies_per_s;
+        let rate = Arc::clone(self.rate.get_or_insert_with(|| Arc::new(Rate::new(per_s))));
         let mut worker = Worker {
             index,
             counters: Arc::clone(&counters),
             handler: (self.make_handler)(index),
-            desk: Desk::new(self.limits, threads, self.payload_bytes),
+            desk: Desk::new(self.limits, rate, self.payload_bytes),
+            panicked: false,
             payload_bytes: self.payload_bytes,
             expected_bytes: self.expected_bytes.unwrap_or(usize::MAX),
             shared: Arc::clone(&self.shared),
@@ -219,18 +250,32 @@ impl<H: Handler> Job<H> {
     ///
     /// # Errors
     /// The first error of a thread; all threads have ended then.
-    pub fn run(self) -> Result<Running<H>, Error> {
-        let Self { shared, started, ready: (sender, receiver), local_addresses, .. } = self;
-        drop(sender);
-        // Every thread answers once, or drops its sender in the end.
-        let first_error = receiver.iter().take(started.len()).find_map(Result::err);
-        let running = Running::new(shared, started, local_addresses);
+    pub fn run(mut self) -> Result<Running<H>, Error> {
+        // Every thread answers once: that it is ready, or at its end why it could not.
+        let answers = self.ready.1.iter().take(self.started.len());
+        let first_error = answers.filter_map(Result::err).next();
+        let started = std::mem::take(&mut self.started);
+        let local_addresses = std::mem::take(&mut self.local_addresses);
+        let running = Running::new(Arc::clone(&self.shared), started, local_addresses);
         match first_error {
             None => Ok(running),
             Some(error) => {
                 let _ = running.stop();
                 Err(error)
             }
+        }
+    }
+}
+
+/// A start that failed half way leaves no thread behind.
+impl<H> Drop for Job<H> {
+    fn drop(&mut self) {
+        if self.started.is_empty() {
+            return;
+        }
+        self.shared.stop();
+        for thread in self.started.drain(..) {
+            let _ = thread.handle.join();
         }
     }
 }
@@ -243,6 +288,8 @@ pub struct Worker<H> {
     pub counters: Arc<Counters>,
     handler: H,
     desk: Desk,
+    /// The handler panicked, and is not called again: its state may be broken.
+    panicked: bool,
     payload_bytes: usize,
     expected_bytes: usize,
     shared: Arc<Shared>,
@@ -280,6 +327,9 @@ impl<H: Handler> Worker<H> {
     #[must_use]
     pub fn deliver(&mut self, payload: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
         let len = arrival.len.min(payload.len());
+        if self.panicked {
+            return false;
+        }
         self.counters.datagrams.one();
         self.counters.bytes.add(len as u64);
         if arrival.truncated {
@@ -313,6 +363,9 @@ impl<H: Handler> Worker<H> {
     /// Says that the datagrams of one dequeue are handled.
     #[inline]
     pub fn batch_end(&mut self) {
+        if self.panicked {
+            return;
+        }
         let handler = &mut self.handler;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler.on_batch_end())) {
             self.panicked(&*panic);
@@ -376,19 +429,23 @@ impl<H: Handler> Worker<H> {
     }
 
     #[cold]
-    fn panicked(&self, panic: &(dyn Any + Send)) {
+    fn panicked(&mut self, panic: &(dyn Any + Send)) {
+        self.panicked = true;
         let message = text_of(panic);
         self.shared.fail(Error::HandlerPanicked { thread: self.index, message });
     }
 
     fn end(&mut self, error: Option<Error>) {
         match (self.ready.take(), error) {
+            (Some(ready), None) => {
+                let _ = ready.send(Ok(())); // it was asked to stop before it was ready
+            }
             (Some(ready), Some(error)) => {
                 let _ = ready.send(Err(error));
                 self.shared.stop();
             }
             (_, Some(error)) => self.shared.fail(error),
-            (_, None) => {}
+            (None, None) => {}
         }
     }
 }

@@ -21,9 +21,11 @@
 //! A design is chosen by its type, as above, or by its name, as in
 //! `AnyDesign::parse("rio-hybrid --threads 2")`.
 //!
-//! Each design is one file, with the same functions in the same order: `ABOUT`, its options,
-//! `start` (everything that can fail, before a thread runs), the thread's own loop, and what it
-//! does with a batch. Adding a design is adding a file and a line in the table below.
+//! Each design is one file, in the same order: its options; what it is (`ABOUT`); `start`, with
+//! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what
+//! it does with what came (where several designs do the same with it, that stands in the
+//! frame beside them: `rio_frame`, `port_frame`). Adding a design is adding a file and a line in the
+//! table below.
 
 mod handler;
 mod job;

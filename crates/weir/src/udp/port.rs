@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Error, Unavailable,
-    options::options,
+    options::{Options as _, options},
     port::{self, Completion, Native, Shape, Taken, Worker as _},
 };
 
@@ -49,6 +49,7 @@ impl Design for Port {
     };
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };

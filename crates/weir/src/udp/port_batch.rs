@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Unavailable,
-    options::options,
+    options::{Options as _, options},
     memory::Slice,
     port::{Native, Port, Shape, SocketId, Taken, Worker as Taker},
 };
@@ -47,6 +47,7 @@ impl Design for PortBatch {
     };
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };

@@ -71,9 +71,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     let sockets = job.bind()?;
     let associate = |(number, socket)| port.associate(socket, Key(number as u64));
     let sockets = sockets.into_iter().enumerate().map(associate).collect::<Result<Vec<_>, _>>()?;
-    let memory = region.obtained();
-    job.state("registered-bytes", memory.bytes);
-    job.state("page-bytes", memory.page_bytes);
+    job.state_memory(&region);
     for (name, value) in port.granted() {
         job.state(name, value);
     }
@@ -94,7 +92,7 @@ pub(super) fn spawn<H: Handler, P: Port>(
     let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&shared)).collect();
     for shared in shares.into_iter().chain([shared]) {
         let run = run.clone();
-        let spawned = job.spawn(threads as usize, move |worker| {
+        let spawned = job.spawn(move |worker| {
             let result = run(worker, &shared);
             if result.is_err() {
                 shared.port.close(); // the others must not wait for this thread

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Error, Unavailable,
-    options::options,
+    options::{Options as _, options},
     rio::{Batch, Choice, CompletionQueue, OneThread, Provider, Started, with_provider},
 };
 
@@ -60,8 +60,9 @@ impl RioEvent {
         mut job: Job<H>,
         provider: P,
     ) -> Result<Running<H>, Error> {
+        self.check()?;
         let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        job.spawn(1, move |worker| run(worker, &provider, ready))?;
+        job.spawn(move |worker| run(worker, &provider, ready))?;
         job.run()
     }
 }

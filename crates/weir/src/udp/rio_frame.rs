@@ -39,9 +39,7 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     let region = Region::new(layout, outstanding.saturating_add(sends), job.region)?;
     let opened = provider.open(&job.endpoints, &region, &needs)?;
     job.bound(opened.local_addresses());
-    let memory = region.obtained();
-    job.state("registered-bytes", memory.bytes);
-    job.state("page-bytes", memory.page_bytes);
+    job.state_memory(&region);
     Ok(Ready { region, opened, needs })
 }
 

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     memory::Region,
-    options::{Microseconds, MicrosecondsValue, options},
+    options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{
         Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, Started,
         turn::{Turn, Turns},
@@ -104,6 +104,7 @@ impl RioHybrid {
         <P as Provider<HandOver>>::Cq: Send,
         <P as Provider<HandOver>>::Rq: Send,
     {
+        self.check()?;
         let tuning = Tuning {
             threshold: job.tunable("threshold", self.threshold.into(), 1, self.dequeue_max.into()),
             spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
@@ -113,7 +114,7 @@ impl RioHybrid {
             let ready = rio_frame::open::<OneThread, P, H>(
                 &mut job, &provider, self.outstanding, self.dequeue_max,
             )?;
-            job.spawn(1, move |worker| run_alone(worker, &provider, ready, &tuning))?;
+            job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;
             return job.run();
         }
         let ready = rio_frame::open::<HandOver, P, H>(
@@ -131,11 +132,11 @@ impl RioHybrid {
         }
         drop(left);
         let per_dequeue = ready.needs.per_dequeue as usize;
-        job.spawn(threads, move |worker| {
+        job.spawn(move |worker| {
             run_first(worker, &provider, ready, &tuning, others, &others_left)
         })?;
         for (receiver, left, tuning) in bodies {
-            job.spawn(threads, move |worker| {
+            job.spawn(move |worker| {
                 let _left = left;
                 worker.ready(None);
                 // The first thread failed to start, and says why, if it never answers.

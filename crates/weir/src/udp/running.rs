@@ -28,7 +28,7 @@ pub struct Running<H> {
 pub struct Final<H> {
     /// What each thread counted, with its handler.
     pub threads: Vec<ThreadFinal<H>>,
-    /// From the start to the stop.
+    /// From the start to the stop, or to the failure that ended it.
     pub elapsed: Duration,
     /// Where the slices are.
     pub slices: Slices,
@@ -93,7 +93,8 @@ impl<H> Running<H> {
         self.threads.iter().map(|thread| thread.counters.snapshot()).collect()
     }
 
-    /// The operating system's number of each thread, for reading its usage while it runs.
+    /// The operating system's number of each thread that has begun, for reading its usage while
+    /// it runs.
     pub fn thread_ids(&self) -> Vec<ThreadId> {
         self.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
     }
@@ -127,8 +128,9 @@ impl<H> Running<H> {
     /// Stops the server: ends every wait, lets each thread finish its batch, takes every
     /// slice back.
     pub fn stop(mut self) -> Final<H> {
-        let elapsed = self.since.elapsed();
         let threads = self.join();
+        let ended = self.shared.ended.get().copied().unwrap_or_else(Instant::now);
+        let elapsed = ended.saturating_duration_since(self.since);
         let slices = *lock(&self.shared.slices);
         Final { threads, elapsed, slices, failure: self.shared.take_failure() }
     }

@@ -25,7 +25,10 @@ pub struct Server {
 /// Longest datagram received whole unless told otherwise: the originals' buffer size.
 pub const DEFAULT_PAYLOAD_BYTES: usize = 1024;
 
-/// The longest payload of a UDP datagram over IPv4; over IPv6 it is 20 bytes longer.
+/// Replies that may be outstanding, at most: each has a slice of its own.
+pub const MOST_REPLIES: u32 = 1_000_000;
+
+/// The longest payload of a UDP datagram over IPv6; over IPv4 it is 20 bytes shorter.
 pub const MAX_PAYLOAD_BYTES: usize = 65_527;
 
 impl Server {
@@ -88,7 +91,6 @@ impl Server {
         make_handler: impl FnMut(usize) -> H + Send + 'static,
     ) -> Result<Running<H>, Error> {
         let mut design = design.into();
-        design.check()?;
         design.resolve();
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
@@ -113,6 +115,15 @@ impl Server {
                 problem: format!(
                     "{} is not allowed; a datagram has 1 to {MAX_PAYLOAD_BYTES} bytes",
                     self.payload_bytes
+                ),
+            });
+        }
+        if self.limits.replies_outstanding > MOST_REPLIES {
+            return Err(Error::Option {
+                name: "replies-outstanding".into(),
+                problem: format!(
+                    "{} is not allowed; allowed: 0 (a sink) to {MOST_REPLIES}",
+                    self.limits.replies_outstanding
                 ),
             });
         }
