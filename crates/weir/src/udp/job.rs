@@ -218,7 +218,6 @@ impl<H: Handler> Job<H> {
             handler: (self.make_handler)(index),
             desk: Desk::new(self.limits, rate, self.payload_bytes),
             panicked: false,
-            payload_bytes: self.payload_bytes,
             expected_bytes: self.expected_bytes.unwrap_or(usize::MAX),
             shared: Arc::clone(&self.shared),
             ready: Some(self.ready.0.clone()),
@@ -290,7 +289,6 @@ pub struct Worker<H> {
     desk: Desk,
     /// The handler panicked, and is not called again: its state may be broken.
     panicked: bool,
-    payload_bytes: usize,
     expected_bytes: usize,
     shared: Arc<Shared>,
     ready: Option<mpsc::Sender<Readiness>>,
@@ -413,11 +411,6 @@ impl<H: Handler> Worker<H> {
             | OutOfMemory => Ok(()),
             _ => Err(Error::io("receiving a datagram", e)),
         }
-    }
-
-    /// Longest datagram received whole, in bytes.
-    pub fn payload_bytes(&self) -> usize {
-        self.payload_bytes
     }
 
     /// Counts slices that went out and came back, for the report.
