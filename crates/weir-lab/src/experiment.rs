@@ -302,7 +302,7 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
 }
 
 /// The exit code that tells the truth about an experiment: 0 success, 1 the run failed,
-/// 3 completed with data errors or an invalid run, 5 nothing could run here. An experiment
+/// 3 completed with data errors, an invalid run or one that failed, 5 nothing could run here. An experiment
 /// that was interrupted is not complete, so it counts as failed.
 pub fn exit_code(results: &Results) -> u8 {
     let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;

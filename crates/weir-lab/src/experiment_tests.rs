@@ -136,6 +136,7 @@ fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
     let crashes = bench.runs.iter().filter(|(design, _)| design == "crashes").count();
     assert_eq!(crashes, 1 + GIVEN_UP_AFTER as usize);
     assert_eq!(results.unranked(0, 1).unwrap(), "exit code 101");
+    assert_eq!(exit_code(&results), 3, "a part of it is missing");
     assert!(results.cells[0][0].samples.len() >= 3);
 }
 

@@ -1,6 +1,6 @@
 //! What an experiment found: every row under every load, with its samples.
 
-use crate::ledger::{Balance, Ledger};
+use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::plan::{Load, Role, Row, Schedule};
 use crate::report::number::percent;
@@ -202,15 +202,7 @@ impl Results {
                 None => "the experiment ended before its first run".into(),
             });
         }
-        if let Some(error) = cell.samples.iter().find_map(Sample::data_error) {
-            return Some(error);
-        }
-        match cell.ledger()?.balance() {
-            Balance::Balanced => None,
-            Balance::Unbalanced(sentence) => {
-                Some(format!("its ledger does not balance: {sentence}"))
-            }
-        }
+        cell.samples.iter().find_map(Sample::invalid)
     }
 
     /// The row that others are compared with, if it is among them.
@@ -248,12 +240,13 @@ impl Results {
         Confidence::of(&estimates, self.asked_half_width)
     }
 
-    /// True if any run's data or ledger was wrong, which makes the experiment invalid in part.
+    /// True if a check failed, a run failed, or a run's data or ledger was wrong: any of these
+    /// makes the experiment invalid in part.
     pub fn has_invalid_runs(&self) -> bool {
         let conformance_failed = |c: &Conformance| matches!(c, Conformance::Failed(_));
         self.conformance.iter().any(conformance_failed)
-            || self.cells.iter().flatten().flat_map(|cell| &cell.samples).any(|sample| {
-                sample.data_error().is_some() || sample.ledger.balance() != Balance::Balanced
+            || self.cells.iter().flatten().any(|cell| {
+                cell.failed_runs > 0 || cell.samples.iter().any(|sample| sample.invalid().is_some())
             })
     }
 
@@ -345,8 +338,20 @@ mod tests {
         assert_eq!((results.unranked(0, 0), results.status(0, 0)), (None, Status::Ok));
         assert!(!results.has_invalid_runs());
 
-        results.cells[0][0].samples[1].ledger.sent += 5000;
-        assert!(results.unranked(0, 0).unwrap().contains("ledger"));
+        // 1000 of 600,000 are more than may stay unexplained of one run, and less than may of a
+        // sum of three; a second run that errs the other way would even hide them.
+        for wrong in [[1000, 0], [-1000, 0], [1000, -1000]] {
+            results.cells[0][0].samples = vec![sample(0), sample(1), sample(2)];
+            for (sample, lost) in results.cells[0][0].samples.iter_mut().zip(wrong) {
+                sample.ledger.received = sample.ledger.received.saturating_add_signed(-lost);
+            }
+            assert!(results.unranked(0, 0).unwrap().contains("ledger"), "{wrong:?}");
+            assert!(results.has_invalid_runs());
+        }
+
+        results.cells[0][0].samples = vec![sample(0), sample(1)];
+        results.cells[0][0].samples[1].slices_missing = 2;
+        assert!(results.unranked(0, 0).unwrap().contains("2 slices did not come back"));
         assert!(results.has_invalid_runs());
 
         results.cells[0][0].samples[1] = sample(1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Balance, Ledger};
 use crate::stats::compare::Reading;
 use crate::verdict::{Evidence, Verdict, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
@@ -78,6 +78,8 @@ pub struct Sample {
     pub ledger: Ledger,
     /// What the receiver found in them.
     pub audit: Audit,
+    /// Slices that did not come back from the kernel.
+    pub slices_missing: u32,
     /// Whether the generator signalled the end of the run.
     pub end_signalled: bool,
     /// What limited the run.
@@ -153,6 +155,7 @@ impl Sample {
             late_skipped: flood.late_skipped,
             ledger,
             audit: server.audit.clone(),
+            slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
             verdict,
             settings: server.settings.clone(),
@@ -180,6 +183,26 @@ impl Sample {
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
         (!found.is_empty()).then(|| format!("{} of {} datagrams", found.join(", "), audit.received))
+    }
+
+    /// Why nothing may be concluded from the run, if so: its data, its memory or its ledger is
+    /// wrong.
+    pub fn invalid(&self) -> Option<String> {
+        if let Some(error) = self.data_error() {
+            return Some(error);
+        }
+        if self.slices_missing > 0 {
+            return Some(format!(
+                "{} slices did not come back from the kernel",
+                self.slices_missing
+            ));
+        }
+        match self.ledger.balance() {
+            Balance::Balanced => None,
+            Balance::Unbalanced(sentence) => {
+                Some(format!("the ledger of a run does not balance: {sentence}"))
+            }
+        }
     }
 }
 
