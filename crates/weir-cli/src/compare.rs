@@ -37,7 +37,7 @@ pub struct CompareArgs {
     #[arg(long)]
     design: Vec<String>,
 
-    /// A first look in about 25 seconds: saturation only.
+    /// A first look in half a minute: saturation only, too few rounds for intervals.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 

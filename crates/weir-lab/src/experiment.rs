@@ -8,7 +8,8 @@ use crate::bench::{Bench, Extent, Made, Run, RunError};
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
 use crate::results::{Calibration, Conformance, Results, Status, busy_machine, unequal_settings};
-use crate::sample::{Circumstances, LATENCY_P99, RECEIVED, Sample};
+use crate::sample::{Circumstances, LATENCY_P50, RECEIVED, Sample};
+use crate::stats::bootstrap;
 use crate::wire::{FloodReport, ServerReport};
 
 /// Datagrams of a check, and the flows they come from.
@@ -18,7 +19,7 @@ const OVERHEAD_GUESS_MS: u64 = 300;
 /// A row whose first runs all failed, so many of them, is given up under that load.
 const GIVEN_UP_AFTER: u32 = 2;
 /// Fewest rounds before the confidence reached may end a load early.
-const ROUNDS_BEFORE_EARLY_END: u32 = 5;
+const ROUNDS_BEFORE_EARLY_END: u32 = bootstrap::FEWEST_SAMPLES as u32;
 
 /// How an experiment is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -207,7 +208,7 @@ impl Experiment<'_> {
                 ));
                 break;
             }
-            let metric = if results.loads[load].is_paced() { &LATENCY_P99 } else { &RECEIVED };
+            let metric = if results.loads[load].is_paced() { &LATENCY_P50 } else { &RECEIVED };
             if block >= ROUNDS_BEFORE_EARLY_END && results.confidence(load, metric).reached() {
                 break;
             }
@@ -256,6 +257,7 @@ impl Experiment<'_> {
                 let at = Circumstances {
                     block,
                     core_to_core_ns,
+                    core_to_core_after_ns: self.bench.core_to_core_ns(),
                     load_of_others,
                     paced: per_second.is_some(),
                     calibrated_per_s: results.calibrated_per_s(load.receive_offload),

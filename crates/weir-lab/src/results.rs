@@ -2,12 +2,12 @@
 
 use crate::ledger::Ledger;
 use crate::machine::Machine;
-use crate::plan::{Load, Role, Row, Schedule};
+use crate::plan::{Load, Rate, Role, Row, Schedule};
 use crate::report::number::percent;
-use crate::sample::{Metric, RECEIVED, Sample};
+use crate::sample::{Metric, PACE, RECEIVED, Sample};
 use crate::stats::compare::{Confidence, Reading, alike};
 use crate::stats::{Estimate, bootstrap, median};
-use crate::verdict::{Verdict, of_runs};
+use crate::verdict::{NO_LOSS, PACE_KEPT, Verdict, of_runs};
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// Confidence of all intervals, as a share.
@@ -33,7 +33,13 @@ pub struct Cell {
     pub failures: Vec<String>,
     /// How many runs failed.
     pub failed_runs: u32,
+    /// True if most of its runs were made while the machine was another than during most runs
+    /// of the load, so that its figures cannot be compared.
+    pub of_another_machine: bool,
 }
+
+/// Fewest samples of the usual machine that a median may rest on alone.
+const FEWEST_ALIKE: usize = 3;
 
 /// Most different reasons of failure that a cell keeps; further ones are only counted.
 const MOST_FAILURES_KEPT: usize = 8;
@@ -158,7 +164,7 @@ impl Results {
     /// Takes out of the medians what was measured while the machine was another one: a
     /// virtual machine may change its speed from one minute to the next, and its time from
     /// core to core with it. What most runs of a load had is the measure. A row that would
-    /// keep too few samples for an interval keeps all.
+    /// keep fewer than [`FEWEST_ALIKE`] keeps all, but cannot be ranked among the others.
     pub fn count_only_alike(&mut self) {
         for cells in &mut self.cells {
             let times: Vec<f64> = cells
@@ -168,9 +174,13 @@ impl Results {
                 .collect();
             let usual = median(&times);
             for cell in cells {
-                let like = |sample: &Sample| alike(sample.core_to_core_ns, usual);
-                let enough =
-                    cell.samples.iter().filter(|s| like(s)).count() >= bootstrap::FEWEST_SAMPLES;
+                let like = |sample: &Sample| {
+                    let times = [sample.core_to_core_ns, sample.core_to_core_after_ns];
+                    times.into_iter().all(|time| alike(time, usual))
+                };
+                let like_count = cell.samples.iter().filter(|s| like(s)).count();
+                let enough = like_count >= FEWEST_ALIKE;
+                cell.of_another_machine = !enough && like_count < cell.samples.len();
                 cell.samples.iter_mut().for_each(|s| s.counted = !enough || like(s));
             }
         }
@@ -202,7 +212,49 @@ impl Results {
                 None => "the experiment ended before its first run".into(),
             });
         }
-        cell.samples.iter().find_map(Sample::invalid)
+        if let Some(invalid) = self.invalid(load, row) {
+            return Some(invalid);
+        }
+        if cell.of_another_machine {
+            return Some(
+                "the machine was another (core to core) in most of its runs than in those of the \
+                 other rows"
+                    .into(),
+            );
+        }
+        if !self.loads[load].is_paced() {
+            return None;
+        }
+        let ledger = cell.ledger()?;
+        if let Some(received) = ledger.received_percent().filter(|p| *p < 100.0 * (1.0 - NO_LOSS)) {
+            return Some(format!(
+                "{:.2} % of what was sent was lost, and the latency of the rest leaves out the worst",
+                100.0 - received
+            ));
+        }
+        match cell.estimate(&PACE, self.seed) {
+            Some(kept) if kept.median < PACE_KEPT * 100.0 => Some(format!(
+                "the generator kept its pace in {} of its windows only",
+                percent(kept.median / 100.0)
+            )),
+            _ => None,
+        }
+    }
+
+    /// What makes a cell's figures wrong, if anything; figures that are right and cannot be
+    /// compared are not ranked all the same.
+    pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
+        self.cells[load][row].samples.iter().find_map(Sample::invalid)
+    }
+
+    /// Whether a row's figures under a load are wrong, or it failed its check.
+    pub fn is_invalid(&self, load: usize, row: usize) -> bool {
+        matches!(self.conformance[row], Conformance::Failed(_)) || self.invalid(load, row).is_some()
+    }
+
+    /// Whether the rows of a load are compared: not where each has a rate of its own.
+    pub fn compares(&self, load: usize) -> bool {
+        !matches!(self.loads[load].rate, Rate::OfMaximum(_))
     }
 
     /// The row that others are compared with, if it is among them.
@@ -400,6 +452,9 @@ mod tests {
         };
         assert_eq!(counted(0), [true, true, false, true]);
         assert_eq!(counted(1), [true; 4], "two samples would be too few");
+        assert_eq!(results.unranked(0, 0), None);
+        assert!(results.unranked(0, 1).unwrap().contains("the machine was another"));
+        assert_eq!(results.invalid(0, 1), None);
         assert_eq!(results.cells[0][0].values(&RECEIVED).len(), 3);
     }
 

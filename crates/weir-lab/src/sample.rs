@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::ledger::{Balance, Ledger};
-use crate::stats::compare::Reading;
+use crate::stats::compare::{Reading, alike};
 use crate::verdict::{Evidence, Verdict, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 
@@ -16,6 +16,8 @@ pub struct Circumstances {
     pub block: u32,
     /// Nanoseconds of a cache line's way from core to core just before it.
     pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
     /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
     pub load_of_others: Option<f64>,
     /// True if the generator kept to a rate.
@@ -38,6 +40,8 @@ pub struct Sample {
     pub counted: bool,
     /// Nanoseconds of a cache line's way from core to core just before it.
     pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
     /// Share (0 to 1) of all cores that other programs had meanwhile.
     pub load_of_others: Option<f64>,
     /// Datagrams per second that reached the handler after the warm-up.
@@ -95,7 +99,10 @@ impl Sample {
     pub fn of(at: &Circumstances, server: &ServerReport, flood: &FloodReport) -> Self {
         let window_s = server.window.elapsed_ns as f64 / 1e9;
         let sent_for_s = flood.elapsed_ns as f64 / 1e9;
-        let received_per_s = divide(server.window.datagrams as f64, window_s);
+        // The window counts whatever reached the handler; strangers are no part of the run.
+        let (own, strange) = (server.audit.received as f64, server.audit.strangers as f64);
+        let share_of_run = if strange > 0.0 { own / (own + strange) } else { 1.0 };
+        let received_per_s = divide(server.window.datagrams as f64 * share_of_run, window_s);
         let sent_per_s = divide(flood.sent as f64, sent_for_s);
         let cpu_ns = server.window.cpu_ns.map(|ns| ns as f64);
         let busy = |cpu_ns: Option<f64>, elapsed_ns: u64, cores: usize| {
@@ -116,11 +123,16 @@ impl Sample {
             dropped_socket: server.system.dropped_socket,
             strangers: server.audit.strangers,
         };
+        let pace_kept = flood
+            .windows
+            .zip(flood.windows_within)
+            .and_then(|(all, within)| divide(within as f64, all as f64));
         let verdict = judge(&Evidence {
             paced: at.paced,
             offered: flood.offered,
             refused: flood.refused,
             late_skipped: flood.late_skipped,
+            pace_kept,
             sent: flood.sent,
             received: server.audit.received,
             server_cpu,
@@ -132,6 +144,7 @@ impl Sample {
             block: at.block,
             counted: true,
             core_to_core_ns: at.core_to_core_ns,
+            core_to_core_after_ns: at.core_to_core_after_ns,
             load_of_others: at.load_of_others,
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
@@ -148,10 +161,7 @@ impl Sample {
             kernel_bytes: server.system.kernel_bytes,
             threads_used: server.threads_used,
             threads_started: server.threads_started,
-            pace_kept: flood
-                .windows
-                .zip(flood.windows_within)
-                .and_then(|(all, within)| divide(within as f64, all as f64)),
+            pace_kept,
             late_skipped: flood.late_skipped,
             ledger,
             audit: server.audit.clone(),
@@ -163,8 +173,12 @@ impl Sample {
         }
     }
 
-    /// One metric with what is needed to pair it. `None` where it is unknown.
+    /// One metric with what is needed to pair it. `None` where it is unknown, and for a run
+    /// in the middle of which the machine became another.
     pub fn reading(&self, metric: &Metric) -> Option<Reading> {
+        if !alike(self.core_to_core_ns, self.core_to_core_after_ns) {
+            return None;
+        }
         let value = (metric.of)(self)?;
         Some(Reading { block: self.block, value, core_to_core_ns: self.core_to_core_ns })
     }
@@ -351,6 +365,17 @@ pub(crate) mod tests {
         assert_eq!(sample.verdict.limited_by, Limit::Server);
         assert_eq!(sample.data_error(), None);
         assert_eq!(sample.reading(&LATENCY_P99).unwrap().value, 7000.0);
+        let changed =
+            Sample { core_to_core_ns: Some(27.0), core_to_core_after_ns: Some(170.0), ..sample };
+        assert_eq!(changed.reading(&LATENCY_P99), None, "two machines in one run");
+    }
+
+    #[test]
+    fn strangers_add_nothing_to_the_rate() {
+        let mut server = server();
+        server.audit.strangers = 160_000;
+        let sample = Sample::of(&Circumstances::default(), &server, &flood());
+        assert_eq!(sample.received_per_s, Some(600_000.0), "three of four were of the run");
     }
 
     #[test]

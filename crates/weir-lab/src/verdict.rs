@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 pub const USED_UP: f64 = 0.95;
 
 /// A share of the datagrams sent that may be lost before the server counts as overwhelmed.
-const NO_LOSS: f64 = 0.001;
+pub const NO_LOSS: f64 = 0.001;
+
+/// Share of its windows in which a paced generator must keep its pace.
+pub const PACE_KEPT: f64 = 0.99;
 
 /// A share of the datagrams offered that the system may refuse before memory counts as the
 /// limit.
@@ -55,6 +58,8 @@ pub struct Evidence {
     pub refused: u64,
     /// Datagrams the generator skipped because their time had passed.
     pub late_skipped: u64,
+    /// Share of the generator's windows in which it kept its pace.
+    pub pace_kept: Option<f64>,
     /// Datagrams sent.
     pub sent: u64,
     /// Datagrams that reached the handler.
@@ -121,6 +126,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         let late = share(e.late_skipped, e.offered + e.late_skipped);
         return if late > REFUSED {
             let reason = format!("the generator skipped {} as too late", percent(late));
+            verdict(Limit::Generator, true, reason)
+        } else if let Some(kept) = e.pace_kept.filter(|kept| *kept < PACE_KEPT) {
+            let reason = format!("the generator kept its pace in {} of its windows", percent(kept));
             verdict(Limit::Generator, true, reason)
         } else {
             verdict(Limit::Load, true, "all that was offered was taken".into())
@@ -214,6 +222,9 @@ mod tests {
         let paced = Evidence { paced: true, generator_cpu: Some(1.0), ..saturated() };
         assert_eq!(limit(&paced), (Limit::Load, true));
         assert_eq!(limit(&Evidence { late_skipped: 50_000, ..paced }), (Limit::Generator, true));
+        let uneven = Evidence { pace_kept: Some(0.9), ..paced };
+        assert_eq!(limit(&uneven), (Limit::Generator, true));
+        assert_eq!(limit(&Evidence { pace_kept: Some(0.995), ..paced }), (Limit::Load, true));
         assert_eq!(limit(&Evidence { received: 500_000, ..paced }), (Limit::Server, false));
     }
 

@@ -144,7 +144,8 @@ impl Processes {
         let deadline = Instant::now() + REPORT_WITHIN;
         let mut report: ServerReport = server.document("report", deadline)?;
         let ended = server.finish(Instant::now() + END_WITHIN)?;
-        if !ended.success() && !(ended.code() == Some(DATA_ERRORS) && report.tells_of_errors()) {
+        let explained = ended.code() == Some(DATA_ERRORS) && report.tells_of_errors();
+        if !ended.success() && !explained {
             return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() });
         }
         for (name, value) in ready.settings {

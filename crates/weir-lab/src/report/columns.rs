@@ -11,6 +11,7 @@ use crate::sample::{
     RECEIVED, SERVER_CPU, THREADS_STARTED, THREADS_USED,
 };
 use crate::stats::compare::Difference;
+use crate::stats::{Estimate, bootstrap};
 
 /// What a cell of a table is made from.
 pub struct At<'a> {
@@ -95,11 +96,11 @@ pub const LATENCY: &[Column] = &[
     figure("offered/s\n", |at| at.median_text(&OFFERED, si)),
     figure("of\nsent", |at| at.median_text(&PERCENT_OF_SENT, percent_of_100)),
     figure("p50\nµs", |at| at.median_text(&LATENCY_P50, microseconds)),
+    figure("±\n", |at| spread(at, &LATENCY_P50)),
     figure("p99\nµs", |at| at.median_text(&LATENCY_P99, microseconds)),
-    figure("±\n", |at| spread(at, &LATENCY_P99)),
     figure("p99.9\nµs", |at| at.median_text(&LATENCY_P999, microseconds)),
     figure("max\nµs", |at| at.median_text(&LATENCY_MAX, microseconds)),
-    figure("CPU\nof core", |at| at.median_text(&SERVER_CPU, |v| percent(v / 100.0))),
+    figure("CPU\nof cores", |at| at.median_text(&SERVER_CPU, |v| percent(v / 100.0))),
     figure("CPU\nns/dgram", |at| at.median_text(&CPU, |v| format!("{v:.0}"))),
     words("limited\nby", limited_by),
     figure("pace\nkept", |at| at.median_text(&PACE, percent_of_100)),
@@ -119,9 +120,17 @@ fn received(at: &At) -> String {
     at.median_text(&RECEIVED, |rate| format!("{sign}{}", si(rate)))
 }
 
+/// Half of the interval; in brackets half of the range where there are too few samples for one.
 fn spread(at: &At, metric: &Metric) -> String {
-    let estimate = at.cell().estimate(metric, at.results.seed);
-    or_unknown(estimate.and_then(|e| e.relative_half_width()), percent)
+    let Some(estimate) = at.cell().estimate(metric, at.results.seed) else { return UNKNOWN.into() };
+    let percent = |share: f64| if share > 1.0 { ">100 %".into() } else { percent(share) };
+    if let Some(share) = estimate.relative_half_width() {
+        return percent(share);
+    }
+    let values = at.cell().values(metric);
+    let range = bootstrap::range(&values).filter(|_| values.len() > 1);
+    let of_range = Estimate { interval: range, ..estimate };
+    or_unknown(of_range.relative_half_width(), |share| format!("({})", percent(share)))
 }
 
 /// Percent that are near 100 keep a decimal, so that a small loss is seen.
@@ -160,7 +169,7 @@ fn limited_by(at: &At) -> String {
     match at.results.status(at.load, at.row) {
         Status::Unavailable => "unavailable".into(),
         Status::Failed => "failed".into(),
-        Status::Ok if at.results.unranked(at.load, at.row).is_some() => "INVALID".into(),
+        Status::Ok if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
         Status::Ok => {
             at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| v.limited_by.word().into())
         }

@@ -9,7 +9,7 @@ use crate::ranking::{Better, Ranking};
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
 use crate::results::{CONFIDENCE, Cell, Conformance, Results, Status};
-use crate::sample::{LATENCY_P99, METRICS, RECEIVED};
+use crate::sample::{LATENCY_P50, METRICS, RECEIVED};
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
@@ -22,7 +22,7 @@ pub fn document(results: &Results) -> Value {
     let mut loads = vec![];
     for (index, load) in results.loads.iter().enumerate() {
         let (metric, better) = match load.is_paced() {
-            true => (&LATENCY_P99, Better::Lower),
+            true => (&LATENCY_P50, Better::Lower),
             false => (&RECEIVED, Better::Higher),
         };
         let ranking = Ranking::of(results, index, metric, better);
@@ -111,7 +111,9 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             Conformance::Failed(_) => "failed",
         },
         "rank": ranking.rank(index),
-        "tied_with_winner": place.map(|place| place.ties_with_winner()),
+        "tied_with_winner": place
+            .filter(|_| !ranking.is_too_noisy())
+            .map(|place| place.ties_with_winner()),
         "ratio_to_traditional": place.and_then(|place| place.to_traditional).map(difference),
         "limited_by": cell.verdict().map(|verdict| verdict.limited_by),
         "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
@@ -161,7 +163,9 @@ fn metrics(cell: &Cell, seed: u64) -> Value {
         let samples: Vec<Option<f64>> =
             cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
         let mut value = estimate(cell.estimate(metric, seed));
+        let counted: Vec<bool> = cell.samples.iter().map(|sample| sample.counted).collect();
         value.insert("samples".into(), json!(samples));
+        value.insert("counted".into(), json!(counted));
         value.insert("unit".into(), json!(metric.unit));
         match metric.name.split_once('.') {
             Some((group, name)) => {

@@ -34,7 +34,9 @@ fn the_document_has_what_the_schema_says() {
     assert_eq!((&hybrid["status"], &hybrid["reason"]), (&json!("ok"), &Value::Null));
     let received = &hybrid["metrics"]["received_per_s"];
     assert_eq!(received["median"], 2.05e6);
-    assert_eq!(received["samples"].as_array().unwrap().len(), 5);
+    assert_eq!(received["samples"].as_array().unwrap().len(), 8);
+    assert_eq!(received["counted"].as_array().unwrap().len(), 8, "one for each sample");
+    assert_eq!((&received["counted"][2], &received["counted"][3]), (&json!(true), &json!(false)));
     assert_eq!(received["unit"], "datagrams/s");
     let paced = &rows[10];
     assert_eq!(paced["metrics"]["latency_ns"]["p50"]["median"], 4700.0);
