@@ -125,7 +125,14 @@ impl Experiment<'_> {
         let Some(load) = results.loads.first().copied() else { return Ok(()) };
         for index in 0..results.rows.len() {
             let row = results.rows[index].clone();
-            if let Role::Again(of) = row.role {
+            if let Role::Again(mut of) = row.role {
+                // It shows the noise, so another row runs twice where its own does not run.
+                let passed = |c: &Conformance| *c == Conformance::Passed;
+                let other = results.conformance[..index].iter().position(passed);
+                if let Some(other) = other.filter(|_| !passed(&results.conformance[of])) {
+                    of = other;
+                    results.rows[index] = results.rows[of].clone().with_role(Role::Again(of));
+                }
                 results.conformance[index] = results.conformance[of].clone();
                 results.rows[index].unavailable = results.rows[of].unavailable.clone();
                 continue;

@@ -130,6 +130,15 @@ fn what_cannot_run_or_fails_its_check_is_not_timed() {
 }
 
 #[test]
+fn a_row_that_passed_its_check_runs_under_two_names() {
+    let designs = ["corrupts", "good"];
+    let (results, bench) = experiment(&designs, vec![Load::saturation(64)], Depth::Quick);
+    assert_eq!(results.again(), Some((1, 2)));
+    assert_eq!(results.rows[2].design, "good");
+    assert!(bench.runs.iter().filter(|(design, _)| design == "good").count() >= 7);
+}
+
+#[test]
 fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
     let (results, bench) =
         experiment(&["good", "crashes"], vec![Load::saturation(64)], Depth::Quick);

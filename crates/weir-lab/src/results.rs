@@ -310,14 +310,19 @@ impl Results {
 
 /// Warns of settings that must be equal for figures to be compared, and are not.
 pub fn unequal_settings(results: &Results) -> Vec<String> {
-    const MUST_BE_EQUAL: [&str; 3] = ["receive-buffer-bytes", "receive-offload", "size"];
+    const ENGINE: &str = "generator's engine";
+    const MUST_BE_EQUAL: [&str; 4] = ["receive-buffer-bytes", "receive-offload", "size", ENGINE];
     let mut warnings = vec![];
+    let setting = |sample: &Sample, name: &str| match name {
+        ENGINE => sample.engine.clone(),
+        _ => sample.settings.get(name).cloned(),
+    };
     for name in MUST_BE_EQUAL {
-        let mut values: Vec<(&str, &Row)> = vec![];
-        for (row, cell) in results.rows.iter().zip(results.cells.iter().flatten()) {
-            let value = cell.samples.first().and_then(|sample| sample.settings.get(name));
-            if let Some(value) = value
-                && !values.iter().any(|(known, _)| known == value)
+        let mut values: Vec<(String, &Row)> = vec![];
+        let cells = results.cells.iter().flat_map(|cells| results.rows.iter().zip(cells));
+        for (row, sample) in cells.flat_map(|(row, c)| c.samples.iter().map(move |s| (row, s))) {
+            if let Some(value) = setting(sample, name)
+                && !values.iter().any(|(known, _)| *known == value)
             {
                 values.push((value, row));
             }
@@ -491,5 +496,12 @@ mod tests {
         );
         results.cells[0].pop();
         assert!(unequal_settings(&results).is_empty());
+        // A difference in a later load, and one of the generator, are seen as well.
+        let mut other = sample(1);
+        other.settings.insert("receive-buffer-bytes".into(), "212992".into());
+        other.engine = Some("sendmmsg".into());
+        results.cells.push(vec![Cell { samples: vec![other], ..Cell::default() }]);
+        let warnings = unequal_settings(&results);
+        assert!(warnings[0].contains("engine: gso (epoll), sendmmsg (epoll)"), "{warnings:?}");
     }
 }

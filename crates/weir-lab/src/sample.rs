@@ -58,6 +58,9 @@ pub struct Sample {
     pub generator_cpu: Option<f64>,
     /// One-way latency, where it was taken.
     pub latency_ns: Option<Latency>,
+    /// Its histogram, to be merged with those of other runs; empty if the receiver gave none.
+    #[serde(skip)]
+    pub latency_histogram: Vec<(u64, u64)>,
     /// Datagrams per dequeue.
     pub batches: Batches,
     /// Entries into the kernel per 1000 datagrams.
@@ -153,6 +156,7 @@ impl Sample {
             server_cpu,
             generator_cpu,
             latency_ns: server.audit.latency_ns,
+            latency_histogram: server.audit.latency_histogram.clone(),
             batches: server.batches,
             kernel_entries_per_1000: per_1000(server.counters.get("kernel_entries").copied()),
             context_switches_per_1000: per_1000(server.system.context_switches),
@@ -164,7 +168,7 @@ impl Sample {
             pace_kept,
             late_skipped: flood.late_skipped,
             ledger,
-            audit: server.audit.clone(),
+            audit: Audit { latency_histogram: vec![], ..server.audit.clone() },
             slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
             verdict,

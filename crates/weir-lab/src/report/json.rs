@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::latency;
 use crate::plan::{Load, Rate, Role, Row};
 use crate::ranking::{Better, Ranking};
 use crate::report::published::PUBLISHED;
@@ -15,6 +16,9 @@ use crate::stats::compare::Difference;
 
 /// Version of the document: it changes when a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// The generator's engine that hands the kernel several datagrams as one.
+const SEND_OFFLOAD: &str = "gso";
 
 /// The whole document.
 pub fn document(results: &Results) -> Value {
@@ -102,7 +106,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             Role::Traditional => "traditional",
             Role::Again(_) => "again",
         },
-        "load": load_value(&results.loads[load]),
+        "load": load_value(&as_obtained(&results.loads[load], cell)),
         "status": status,
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {
@@ -123,11 +127,21 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             json!({ "counts": ledger, "unexplained": unexplained })
         }),
         "settings": cell.samples.last().map(|sample| &sample.settings),
+        "latency_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, results.seed),
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
     })
+}
+
+/// The load with the send offload that the generator obtained: it may have been refused.
+fn as_obtained(load: &Load, cell: &Cell) -> Load {
+    let engine = cell.samples.last().and_then(|sample| sample.engine.as_deref());
+    Load {
+        send_offload: engine.map_or(load.send_offload, |engine| engine == SEND_OFFLOAD),
+        ..*load
+    }
 }
 
 fn options(row: &Row) -> Value {

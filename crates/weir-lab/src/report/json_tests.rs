@@ -32,6 +32,12 @@ fn the_document_has_what_the_schema_says() {
         })
     );
     assert_eq!((&hybrid["status"], &hybrid["reason"]), (&json!("ok"), &Value::Null));
+    let mut refused = fixture::results();
+    for sample in &mut refused.cells[0][3].samples {
+        sample.engine = Some("sendmmsg".into());
+    }
+    let refused = super::document(&refused);
+    assert_eq!(refused["results"][3]["load"]["send_offload"], false, "as obtained, not as asked");
     let received = &hybrid["metrics"]["received_per_s"];
     assert_eq!(received["median"], 2.05e6);
     assert_eq!(received["samples"].as_array().unwrap().len(), 8);
