@@ -164,6 +164,9 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     let settings = Settings { depth, budget_s: args.time.map(|time| time.as_secs_f64()) };
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
+        if args.json {
+            print(&format!("{:#}\n", json::plan(&results)));
+        }
         return Ok(exit::OK);
     }
     let program = std::env::current_exe()

@@ -59,6 +59,14 @@ fn the_plan_can_be_seen_without_a_run() {
 }
 
 #[test]
+fn a_plan_is_a_document_too() {
+    let plan = output(&["compare", "--dry-run", "--design", "epoll", "--json"]);
+    let document = document(&plan);
+    assert_eq!((plan.status.code(), &document["results"]), (Some(0), &serde_json::json!([])));
+    assert_eq!(document["planned"][0], "epoll");
+}
+
+#[test]
 fn wrong_usage_is_said_and_json_stays_valid() {
     for (words, said) in [
         (&["--design", "nonsense"][..], "nonsense"),

@@ -138,6 +138,7 @@ impl Sample {
             pace_kept,
             sent: flood.sent,
             received: server.audit.received,
+            dropped_cpu_queue: server.system.dropped_cpu_queue,
             server_cpu,
             generator_cpu,
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),

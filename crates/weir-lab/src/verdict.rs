@@ -64,6 +64,8 @@ pub struct Evidence {
     pub sent: u64,
     /// Datagrams that reached the handler.
     pub received: u64,
+    /// Datagrams dropped at the queue of a CPU, before any socket, if that can be seen.
+    pub dropped_cpu_queue: Option<u64>,
     /// Share of its cores' time that the server used.
     pub server_cpu: Option<f64>,
     /// Share of its core's time that the generator used.
@@ -102,6 +104,15 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         return verdict(Limit::Unknown, true, "nothing was sent".into());
     }
     let refused = share(e.refused, e.offered);
+    let at_queue = e.dropped_cpu_queue.unwrap_or(0);
+    if lost > NO_LOSS && at_queue > (e.sent.saturating_sub(e.received)) / 2 {
+        // The server never had those: its figure is what the queue before it let through.
+        let reason = format!(
+            "{:.1} % lost, most of it at the queue of a CPU, before any socket",
+            lost * 100.0
+        );
+        return verdict(Limit::Memory, true, reason);
+    }
     if lost > NO_LOSS {
         let reason = match used_up(e.server_cpu) {
             Some(cpu) => {
@@ -187,6 +198,15 @@ mod tests {
         assert_eq!(judge(&lossy).reason, "10.0 % lost");
         let polling = Evidence { server_cpu: Some(1.0), ..lossy };
         assert_eq!(judge(&polling).reason, "10.0 % lost, server's cores 100 % busy");
+    }
+
+    #[test]
+    fn what_the_queue_of_a_cpu_dropped_is_not_the_servers_fault() {
+        let lossy = Evidence { received: 900_000, dropped_cpu_queue: Some(90_000), ..saturated() };
+        assert_eq!(limit(&lossy), (Limit::Memory, true));
+        assert!(judge(&lossy).reason.contains("queue of a CPU"));
+        let socket = Evidence { dropped_cpu_queue: Some(10_000), ..lossy };
+        assert_eq!(limit(&socket), (Limit::Server, false));
     }
 
     #[test]

@@ -76,6 +76,22 @@ pub fn document(results: &Results) -> Value {
     })
 }
 
+/// The document of an experiment that was only planned: its loads, and no results.
+pub fn plan(results: &Results) -> Value {
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "command": results.command,
+        "machine": results.machine,
+        "seed": results.seed,
+        "server_cores": results.server_cores,
+        "generator_cores": results.generator_cores,
+        "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
+        "loads": results.loads.iter().map(load_value).collect::<Vec<_>>(),
+        "results": [],
+        "error": null,
+    })
+}
+
 /// The document of a command that failed before there were results.
 pub fn failure(command: &[String], error: &str) -> Value {
     json!({

@@ -42,7 +42,7 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
         let what = match verdict.limited_by {
             Limit::Generator => "the generator was the limit",
             Limit::Link => "the link was the limit",
-            Limit::Memory => "memory was the limit",
+            Limit::Memory => "memory or a queue of the system was the limit",
             _ => "nothing that can be seen was the limit",
         };
         said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
