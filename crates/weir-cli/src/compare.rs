@@ -37,7 +37,7 @@ pub struct CompareArgs {
     #[arg(long)]
     design: Vec<String>,
 
-    /// A first look in about 25 seconds: saturation only.
+    /// A first look in half a minute: saturation only, too few rounds for intervals.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
@@ -164,6 +164,9 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     let settings = Settings { depth, budget_s: args.time.map(|time| time.as_secs_f64()) };
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
+        if args.json {
+            print(&format!("{:#}\n", json::plan(&results)));
+        }
         return Ok(exit::OK);
     }
     let program = std::env::current_exe()

@@ -36,7 +36,7 @@ fn a_short_comparison_is_one_valid_document() {
         assert_eq!(row["conformance"], "passed", "{row:#}");
         let received = &row["metrics"]["received_per_s"];
         assert!(received["median"].as_f64().is_some_and(|rate| rate > 0.0), "{received}");
-        assert_eq!(received["samples"].as_array().unwrap().len(), 3);
+        assert_eq!(received["samples"].as_array().unwrap().len(), 3, "three rounds are the fewest");
         let counts = &row["ledger"]["counts"];
         let of = |name: &str| counts[name].as_u64().unwrap_or(0);
         assert_eq!(of("offered"), of("sent") + of("refused"));
@@ -56,6 +56,14 @@ fn the_plan_can_be_seen_without_a_run() {
     {
         assert!(said.contains(line), "{line:?} is missing of {said}");
     }
+}
+
+#[test]
+fn a_plan_is_a_document_too() {
+    let plan = output(&["compare", "--dry-run", "--design", "epoll", "--json"]);
+    let document = document(&plan);
+    assert_eq!((plan.status.code(), &document["results"]), (Some(0), &serde_json::json!([])));
+    assert_eq!(document["planned"][0], "epoll");
 }
 
 #[test]

@@ -130,12 +130,22 @@ fn what_cannot_run_or_fails_its_check_is_not_timed() {
 }
 
 #[test]
+fn a_row_that_passed_its_check_runs_under_two_names() {
+    let designs = ["corrupts", "good"];
+    let (results, bench) = experiment(&designs, vec![Load::saturation(64)], Depth::Quick);
+    assert_eq!(results.again(), Some((1, 2)));
+    assert_eq!(results.rows[2].design, "good");
+    assert!(bench.runs.iter().filter(|(design, _)| design == "good").count() >= 7);
+}
+
+#[test]
 fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
     let (results, bench) =
         experiment(&["good", "crashes"], vec![Load::saturation(64)], Depth::Quick);
     let crashes = bench.runs.iter().filter(|(design, _)| design == "crashes").count();
     assert_eq!(crashes, 1 + GIVEN_UP_AFTER as usize);
     assert_eq!(results.unranked(0, 1).unwrap(), "exit code 101");
+    assert_eq!(exit_code(&results), 3, "a part of it is missing");
     assert!(results.cells[0][0].samples.len() >= 3);
 }
 
@@ -180,7 +190,7 @@ fn nothing_that_can_run_is_an_answer_of_its_own() {
 
 #[test]
 fn the_confidence_asked_for_ends_a_load_early() {
-    // The simulated runs are all alike, so five rounds are enough where 11 were planned.
+    // The simulated runs are all alike, so six rounds are enough where 11 were planned.
     let (results, _) = experiment(&["a"], vec![Load::saturation(64)], Depth::Full);
     assert_eq!(results.cells[0][0].samples.len(), ROUNDS_BEFORE_EARLY_END as usize);
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Largest share of the datagrams sent that may stay unexplained.
 pub const TOLERANCE: f64 = 0.001;
 
-/// The counts of one run, warm-up included. A place that cannot be seen on this machine is
+/// The counts of one run after its warm-up. A place that cannot be seen on this machine is
 /// `None`, not 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod child;
 pub mod experiment;
+pub mod latency;
 pub mod ledger;
 pub mod machine;
 pub mod plan;

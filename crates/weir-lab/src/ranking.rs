@@ -4,6 +4,9 @@ use crate::results::{CONFIDENCE, Results};
 use crate::sample::Metric;
 use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
 
+/// A noise floor above which nothing is compared, as a share.
+pub const TOO_NOISY: f64 = 1.0;
+
 /// Which end of a metric is the good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
@@ -55,6 +58,9 @@ pub struct Ranking {
 impl Ranking {
     /// Ranks the rows that passed.
     pub fn of(results: &Results, load: usize, metric: &Metric, better: Better) -> Self {
+        if !results.compares(load) {
+            return Self { places: vec![], noise_floor: None, unlike_pairs: 0 };
+        }
         let cells = &results.cells[load];
         let seed = results.seed;
         let mut unlike_pairs = 0;
@@ -64,7 +70,11 @@ impl Ranking {
             found
         };
         let again = results.again();
+        // A row that is not compared has no noise that would be that of the others.
         let noise_floor = again
+            .filter(|(of, second)| {
+                [of, second].into_iter().all(|row| results.unranked(load, *row).is_none())
+            })
             .map(|(of, second)| pairs(of, second))
             .and_then(|pairs| noise_floor(&pairs, CONFIDENCE, seed));
 
@@ -96,13 +106,20 @@ impl Ranking {
         Self { places, noise_floor, unlike_pairs }
     }
 
-    /// The best row.
+    /// Whether a design under two names differs from itself by more than everything that is
+    /// to be compared: then nobody wins.
+    pub fn is_too_noisy(&self) -> bool {
+        self.noise_floor.is_some_and(|floor| floor > TOO_NOISY)
+    }
+
+    /// The best row, unless the load was too noisy to compare.
     pub fn winner(&self) -> Option<&Place> {
-        self.places.first()
+        self.places.first().filter(|_| !self.is_too_noisy())
     }
 
     /// A row's place, from 1; rows tied with the winner share the first.
     pub fn rank(&self, row: usize) -> Option<usize> {
+        self.winner()?;
         let index = self.places.iter().position(|place| place.row == row)?;
         Some(if self.places[index].ties_with_winner() { 1 } else { index + 1 })
     }
@@ -132,7 +149,7 @@ mod tests {
             Results::new(vec![], Machine::default(), rows, vec![Load::saturation(64)]);
         for (row, (_, _, speed)) in speeds.iter().enumerate() {
             results.conformance[row] = Conformance::Passed;
-            for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7].iter().enumerate() {
+            for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].iter().enumerate() {
                 let at = Circumstances { block: block as u32, ..Circumstances::default() };
                 let mut sample = Sample::of(&at, &server(), &flood());
                 // The second name wavers by 1 % against the first.
@@ -170,6 +187,46 @@ mod tests {
         let ratio = ranking.place(2).unwrap().to_traditional.unwrap();
         assert!(matches!(ratio, Difference::Real(r) if (r.median - 2.0).abs() < 1e-9), "{ratio:?}");
         assert_eq!(ranking.place(0).unwrap().to_traditional, None);
+    }
+
+    #[test]
+    fn where_a_row_is_twice_itself_nobody_wins() {
+        let mut results = four();
+        for sample in &mut results.cells[0][4].samples {
+            sample.received_per_s = sample.received_per_s.map(|rate| rate / 3.0);
+        }
+        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        assert!(ranking.is_too_noisy() && ranking.places.len() == 4);
+        assert_eq!((ranking.winner(), ranking.rank(2)), (None, None));
+    }
+
+    #[test]
+    fn rows_at_rates_of_their_own_are_not_compared() {
+        let mut results = four();
+        results.loads[0].rate = crate::plan::Rate::OfMaximum(0.5);
+        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        assert!(ranking.places.is_empty() && ranking.noise_floor.is_none());
+    }
+
+    #[test]
+    fn a_paced_row_that_loses_or_whose_pace_was_not_kept_has_no_place() {
+        let mut results = four();
+        results.loads[0].rate = crate::plan::Rate::PerSecond(50_000);
+        for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
+            sample.ledger.received += sample.ledger.dropped();
+            sample.ledger.dropped_socket = Some(0);
+            sample.pace_kept = Some(1.0);
+        }
+        assert_eq!(results.unranked(0, 1), None);
+        results.cells[0][1].samples[0].ledger.received -= 10_000;
+        results.cells[0][1].samples[0].ledger.dropped_socket = Some(10_000);
+        assert!(results.unranked(0, 1).unwrap().contains("was lost"));
+        assert_eq!(results.invalid(0, 1), None, "what was lost is accounted for");
+        results.cells[0][2].samples.iter_mut().for_each(|s| s.pace_kept = Some(0.9));
+        assert!(results.unranked(0, 2).unwrap().contains("kept its pace in 90 %"));
+        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        assert_eq!((ranking.place(1), ranking.place(2)), (None, None));
+        assert!(ranking.place(3).is_some());
     }
 
     #[test]

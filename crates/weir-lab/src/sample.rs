@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::ledger::Ledger;
-use crate::stats::compare::Reading;
+use crate::ledger::{Balance, Ledger};
+use crate::stats::compare::{Reading, alike};
 use crate::verdict::{Evidence, Verdict, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 
@@ -16,6 +16,8 @@ pub struct Circumstances {
     pub block: u32,
     /// Nanoseconds of a cache line's way from core to core just before it.
     pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
     /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
     pub load_of_others: Option<f64>,
     /// True if the generator kept to a rate.
@@ -38,6 +40,8 @@ pub struct Sample {
     pub counted: bool,
     /// Nanoseconds of a cache line's way from core to core just before it.
     pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
     /// Share (0 to 1) of all cores that other programs had meanwhile.
     pub load_of_others: Option<f64>,
     /// Datagrams per second that reached the handler after the warm-up.
@@ -54,6 +58,9 @@ pub struct Sample {
     pub generator_cpu: Option<f64>,
     /// One-way latency, where it was taken.
     pub latency_ns: Option<Latency>,
+    /// Its histogram, to be merged with those of other runs; empty if the receiver gave none.
+    #[serde(skip)]
+    pub latency_histogram: Vec<(u64, u64)>,
     /// Datagrams per dequeue.
     pub batches: Batches,
     /// Entries into the kernel per 1000 datagrams.
@@ -78,6 +85,8 @@ pub struct Sample {
     pub ledger: Ledger,
     /// What the receiver found in them.
     pub audit: Audit,
+    /// Slices that did not come back from the kernel.
+    pub slices_missing: u32,
     /// Whether the generator signalled the end of the run.
     pub end_signalled: bool,
     /// What limited the run.
@@ -93,7 +102,10 @@ impl Sample {
     pub fn of(at: &Circumstances, server: &ServerReport, flood: &FloodReport) -> Self {
         let window_s = server.window.elapsed_ns as f64 / 1e9;
         let sent_for_s = flood.elapsed_ns as f64 / 1e9;
-        let received_per_s = divide(server.window.datagrams as f64, window_s);
+        // The window counts whatever reached the handler; strangers are no part of the run.
+        let (own, strange) = (server.audit.received as f64, server.audit.strangers as f64);
+        let share_of_run = if strange > 0.0 { own / (own + strange) } else { 1.0 };
+        let received_per_s = divide(server.window.datagrams as f64 * share_of_run, window_s);
         let sent_per_s = divide(flood.sent as f64, sent_for_s);
         let cpu_ns = server.window.cpu_ns.map(|ns| ns as f64);
         let busy = |cpu_ns: Option<f64>, elapsed_ns: u64, cores: usize| {
@@ -114,13 +126,19 @@ impl Sample {
             dropped_socket: server.system.dropped_socket,
             strangers: server.audit.strangers,
         };
+        let pace_kept = flood
+            .windows
+            .zip(flood.windows_within)
+            .and_then(|(all, within)| divide(within as f64, all as f64));
         let verdict = judge(&Evidence {
             paced: at.paced,
             offered: flood.offered,
             refused: flood.refused,
             late_skipped: flood.late_skipped,
+            pace_kept,
             sent: flood.sent,
             received: server.audit.received,
+            dropped_cpu_queue: server.system.dropped_cpu_queue,
             server_cpu,
             generator_cpu,
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),
@@ -130,6 +148,7 @@ impl Sample {
             block: at.block,
             counted: true,
             core_to_core_ns: at.core_to_core_ns,
+            core_to_core_after_ns: at.core_to_core_after_ns,
             load_of_others: at.load_of_others,
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
@@ -138,6 +157,7 @@ impl Sample {
             server_cpu,
             generator_cpu,
             latency_ns: server.audit.latency_ns,
+            latency_histogram: server.audit.latency_histogram.clone(),
             batches: server.batches,
             kernel_entries_per_1000: per_1000(server.counters.get("kernel_entries").copied()),
             context_switches_per_1000: per_1000(server.system.context_switches),
@@ -146,13 +166,11 @@ impl Sample {
             kernel_bytes: server.system.kernel_bytes,
             threads_used: server.threads_used,
             threads_started: server.threads_started,
-            pace_kept: flood
-                .windows
-                .zip(flood.windows_within)
-                .and_then(|(all, within)| divide(within as f64, all as f64)),
+            pace_kept,
             late_skipped: flood.late_skipped,
             ledger,
-            audit: server.audit.clone(),
+            audit: Audit { latency_histogram: vec![], ..server.audit.clone() },
+            slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
             verdict,
             settings: server.settings.clone(),
@@ -160,8 +178,12 @@ impl Sample {
         }
     }
 
-    /// One metric with what is needed to pair it. `None` where it is unknown.
+    /// One metric with what is needed to pair it. `None` where it is unknown, and for a run
+    /// in the middle of which the machine became another.
     pub fn reading(&self, metric: &Metric) -> Option<Reading> {
+        if !alike(self.core_to_core_ns, self.core_to_core_after_ns) {
+            return None;
+        }
         let value = (metric.of)(self)?;
         Some(Reading { block: self.block, value, core_to_core_ns: self.core_to_core_ns })
     }
@@ -180,6 +202,26 @@ impl Sample {
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
         (!found.is_empty()).then(|| format!("{} of {} datagrams", found.join(", "), audit.received))
+    }
+
+    /// Why nothing may be concluded from the run, if so: its data, its memory or its ledger is
+    /// wrong.
+    pub fn invalid(&self) -> Option<String> {
+        if let Some(error) = self.data_error() {
+            return Some(error);
+        }
+        if self.slices_missing > 0 {
+            return Some(format!(
+                "{} slices did not come back from the kernel",
+                self.slices_missing
+            ));
+        }
+        match self.ledger.balance() {
+            Balance::Balanced => None,
+            Balance::Unbalanced(sentence) => {
+                Some(format!("the ledger of a run does not balance: {sentence}"))
+            }
+        }
     }
 }
 
@@ -328,6 +370,17 @@ pub(crate) mod tests {
         assert_eq!(sample.verdict.limited_by, Limit::Server);
         assert_eq!(sample.data_error(), None);
         assert_eq!(sample.reading(&LATENCY_P99).unwrap().value, 7000.0);
+        let changed =
+            Sample { core_to_core_ns: Some(27.0), core_to_core_after_ns: Some(170.0), ..sample };
+        assert_eq!(changed.reading(&LATENCY_P99), None, "two machines in one run");
+    }
+
+    #[test]
+    fn strangers_add_nothing_to_the_rate() {
+        let mut server = server();
+        server.audit.strangers = 160_000;
+        let sample = Sample::of(&Circumstances::default(), &server, &flood());
+        assert_eq!(sample.received_per_s, Some(600_000.0), "three of four were of the run");
     }
 
     #[test]

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 pub const USED_UP: f64 = 0.95;
 
 /// A share of the datagrams sent that may be lost before the server counts as overwhelmed.
-const NO_LOSS: f64 = 0.001;
+pub const NO_LOSS: f64 = 0.001;
+
+/// Share of its windows in which a paced generator must keep its pace.
+pub const PACE_KEPT: f64 = 0.99;
 
 /// A share of the datagrams offered that the system may refuse before memory counts as the
 /// limit.
@@ -55,10 +58,14 @@ pub struct Evidence {
     pub refused: u64,
     /// Datagrams the generator skipped because their time had passed.
     pub late_skipped: u64,
+    /// Share of the generator's windows in which it kept its pace.
+    pub pace_kept: Option<f64>,
     /// Datagrams sent.
     pub sent: u64,
     /// Datagrams that reached the handler.
     pub received: u64,
+    /// Datagrams dropped at the queue of a CPU, before any socket, if that can be seen.
+    pub dropped_cpu_queue: Option<u64>,
     /// Share of its cores' time that the server used.
     pub server_cpu: Option<f64>,
     /// Share of its core's time that the generator used.
@@ -97,6 +104,15 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         return verdict(Limit::Unknown, true, "nothing was sent".into());
     }
     let refused = share(e.refused, e.offered);
+    let at_queue = e.dropped_cpu_queue.unwrap_or(0);
+    if lost > NO_LOSS && at_queue > (e.sent.saturating_sub(e.received)) / 2 {
+        // The server never had those: its figure is what the queue before it let through.
+        let reason = format!(
+            "{:.1} % lost, most of it at the queue of a CPU, before any socket",
+            lost * 100.0
+        );
+        return verdict(Limit::Memory, true, reason);
+    }
     if lost > NO_LOSS {
         let reason = match used_up(e.server_cpu) {
             Some(cpu) => {
@@ -121,6 +137,9 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         let late = share(e.late_skipped, e.offered + e.late_skipped);
         return if late > REFUSED {
             let reason = format!("the generator skipped {} as too late", percent(late));
+            verdict(Limit::Generator, true, reason)
+        } else if let Some(kept) = e.pace_kept.filter(|kept| *kept < PACE_KEPT) {
+            let reason = format!("the generator kept its pace in {} of its windows", percent(kept));
             verdict(Limit::Generator, true, reason)
         } else {
             verdict(Limit::Load, true, "all that was offered was taken".into())
@@ -182,6 +201,15 @@ mod tests {
     }
 
     #[test]
+    fn what_the_queue_of_a_cpu_dropped_is_not_the_servers_fault() {
+        let lossy = Evidence { received: 900_000, dropped_cpu_queue: Some(90_000), ..saturated() };
+        assert_eq!(limit(&lossy), (Limit::Memory, true));
+        assert!(judge(&lossy).reason.contains("queue of a CPU"));
+        let socket = Evidence { dropped_cpu_queue: Some(10_000), ..lossy };
+        assert_eq!(limit(&socket), (Limit::Server, false));
+    }
+
+    #[test]
     fn a_server_that_polls_and_loses_nothing_is_not_the_limit() {
         let polling = Evidence { server_cpu: Some(1.0), ..saturated() };
         assert_eq!(limit(&polling), (Limit::Generator, true));
@@ -214,6 +242,9 @@ mod tests {
         let paced = Evidence { paced: true, generator_cpu: Some(1.0), ..saturated() };
         assert_eq!(limit(&paced), (Limit::Load, true));
         assert_eq!(limit(&Evidence { late_skipped: 50_000, ..paced }), (Limit::Generator, true));
+        let uneven = Evidence { pace_kept: Some(0.9), ..paced };
+        assert_eq!(limit(&uneven), (Limit::Generator, true));
+        assert_eq!(limit(&Evidence { pace_kept: Some(0.995), ..paced }), (Limit::Load, true));
         assert_eq!(limit(&Evidence { received: 500_000, ..paced }), (Limit::Server, false));
     }
 

@@ -81,6 +81,8 @@ pub struct ServerReport {
     pub threads_started: u32,
     /// Threads that handled any datagram.
     pub threads_used: u32,
+    /// Slices that did not come back from the kernel; their memory is lost.
+    pub slices_missing: u32,
     /// The part of the run that is measured.
     pub window: Window,
     /// The counters of all threads over the whole run, by name.
@@ -93,6 +95,14 @@ pub struct ServerReport {
     pub audit: Audit,
     /// What the operating system counted over the whole run.
     pub system: SystemReport,
+}
+
+impl ServerReport {
+    /// Whether it says that the run is complete and wrong: a server that says so ends with
+    /// another exit code than 0.
+    pub fn tells_of_errors(&self) -> bool {
+        self.audit.data_errors || self.slices_missing > 0 || !self.end_signalled
+    }
 }
 
 /// The measured part of a run: after the warm-up, while datagrams still came.
@@ -160,6 +170,10 @@ pub struct Audit {
     pub data_errors: bool,
     /// One-way latency, if the two ends share a clock and any was taken.
     pub latency_ns: Option<Latency>,
+    /// The same latencies as pairs: upper bound in nanoseconds, and how many lay at most there
+    /// and above the bound before. Empty where the receiver gives none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latency_histogram: Vec<(u64, u64)>,
 }
 
 /// One-way latency in nanoseconds.
@@ -241,6 +255,9 @@ pub struct FloodReport {
     pub elapsed_ns: u64,
     /// CPU time of the generator in nanoseconds, if known.
     pub cpu_ns: Option<u64>,
+    /// CPU time of the generator's whole process up to its end, warm-up and start included, in
+    /// nanoseconds, if known.
+    pub process_cpu_ns: Option<u64>,
     /// Datagrams of one call.
     pub quantum: Option<u64>,
     /// Windows of 10 ms of a paced run.

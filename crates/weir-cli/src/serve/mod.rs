@@ -76,8 +76,8 @@ pub struct ServeUdp {
     #[arg(long, default_value = "100k", value_parser = parse_count)]
     replies_per_s: u64,
 
-    /// A line every so often; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = parse_time)]
+    /// A line every so often, at least 10 ms; 0 for none.
+    #[arg(short, long, default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 
     /// End after the first run of a generator.
@@ -99,6 +99,17 @@ pub struct ServeUdp {
     /// Documents on standard output, everything else on standard error.
     #[arg(short = 'J', long)]
     json: bool,
+}
+
+/// The shortest time between two lines: faster, the lines would take the time of the server.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let every = parse_time(text)?;
+    if every.is_zero() || every >= SHORTEST_INTERVAL {
+        return Ok(every);
+    }
+    Err(format!("{every:?} is too often; use at least {SHORTEST_INTERVAL:?}, or 0 for no lines"))
 }
 
 /// How often counters are read during a run, for the measured window.
@@ -244,16 +255,24 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
     let every = (!args.interval.is_zero()).then_some(args.interval);
     let mut then = Now::ZERO;
     let mut next_line = every.map(|every| Instant::now() + every);
+    let mut next_read = Instant::now() + LOOK_EVERY;
     loop {
         let pause = if watch.has_active_run() { READ_EVERY } else { LOOK_EVERY };
-        let until_line = next_line.map(|at| at.saturating_duration_since(Instant::now()));
-        match events.recv_timeout(until_line.map_or(pause, |left| left.min(pause))) {
+        // A run that began since asks for the next reading sooner.
+        next_read = next_read.min(Instant::now() + pause);
+        let until = next_line.map_or(next_read, |line| line.min(next_read));
+        match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Stop) => return,
             Ok(Event::RunEnded) if args.once => return,
             Ok(Event::RunBegan | Event::RunEnded) => {}
             Ok(Event::Note(note)) => eprintln!("{note}"),
-            Err(RecvTimeoutError::Timeout) => watch.read(),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+        }
+        // By the clock and not on a timeout: a stream of notes must not put readings off.
+        if Instant::now() >= next_read {
+            watch.read();
+            next_read = Instant::now() + pause;
         }
         if !watch.is_running() {
             return;
@@ -269,11 +288,14 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
     }
 }
 
-/// Stops the server and prints its report.
+/// Stops the server and prints its report. Gives the exit code: data errors if a run's data
+/// were wrong, if a generator went away without a word, so that its counts are open, or if the
+/// kernel kept slices.
 fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure> {
-    let report = watch.report();
+    let mut report = watch.report();
     if let Some(server) = watch.take_server() {
         let Final { slices, failure, .. } = server.stop();
+        report.slices_missing = slices.missing;
         if slices.missing > 0 {
             eprintln!(
                 "weir serve udp: {} of {} slices did not come back from the kernel",
@@ -294,7 +316,8 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
     } else {
         say(&text::report(&report, args.work));
     }
-    Ok(if report.audit.data_errors { exit::DATA_ERRORS } else { exit::OK })
+    let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
+    Ok(if wrong { exit::DATA_ERRORS } else { exit::OK })
 }
 
 /// A line for people: on standard output unless documents go there.

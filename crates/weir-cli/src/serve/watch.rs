@@ -51,6 +51,10 @@ struct State {
     until_system: u32,
     kernel_bytes: Option<u64>,
     active_runs: u32,
+    /// Ids of the active runs whose warm-up is over; at most as many as the audit has runs.
+    started: Vec<u32>,
+    /// Runs whose data were wrong or whose end nobody signalled.
+    wrong_runs: u32,
     last: Option<wire::ServerReport>,
 }
 
@@ -102,6 +106,8 @@ impl Watch {
             until_system: 0,
             kernel_bytes: None,
             active_runs: 0,
+            started: vec![],
+            wrong_runs: 0,
             last: None,
         };
         state.begin();
@@ -130,6 +136,11 @@ impl Watch {
     /// Whether a generator's run is on.
     pub fn has_active_run(&self) -> bool {
         self.lock().active_runs > 0
+    }
+
+    /// Whether the data of a run were wrong, or its end was not signalled.
+    pub fn has_wrong_runs(&self) -> bool {
+        self.lock().wrong_runs > 0
     }
 
     /// Takes a reading.
@@ -187,6 +198,7 @@ impl Watch {
             end_signalled,
             threads_started: threads.len() as u32,
             threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
+            slices_missing: 0, // known only once the server has stopped
             window: state.readings.window(),
             counters: total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
             batches: batches(&total),
@@ -227,9 +239,7 @@ impl Receiver for Watch {
             return Err(format!("nothing is served on {}; {}", run.local, served(&self.addresses)));
         }
         let ask = &run.ask;
-        let paced = ask.datagrams_per_s.is_some();
-        let mut settings = AuditSettings::new(ask.run, ask.size_bytes, ask.flows, paced);
-        settings.warm_up_run = ask.warm_up_run;
+        let mut settings = AuditSettings::for_ask(ask);
         if self.verify_all {
             settings.verify_every = 1;
         }
@@ -244,12 +254,14 @@ impl Receiver for Watch {
         Ok(ports)
     }
 
-    fn start(&self, _run: &AgreedRun) {
+    fn start(&self, run: &AgreedRun) {
         let mut state = self.lock();
-        // Several generators share one server: what is counted begins with the first of them.
-        if state.active_runs == 1 {
+        // Several generators share one server: what is counted begins with the first that has
+        // warmed up, however many have asked already.
+        if state.started.is_empty() {
             state.begin();
         }
+        state.started.push(run.ask.run);
     }
 
     fn quiet_ns(&self) -> u64 {
@@ -265,10 +277,15 @@ impl Receiver for Watch {
         let mut state = self.lock();
         state.read();
         state.active_runs = state.active_runs.saturating_sub(1);
+        state.started.retain(|id| *id != run.ask.run);
         let mut report = self.make_report(&mut state, audit.as_ref(), sent.is_some());
         if !run.same_host {
             // The clocks of two machines do not agree to a microsecond.
             report.audit.latency_ns = None;
+            report.audit.latency_histogram.clear();
+        }
+        if report.audit.data_errors || !report.end_signalled {
+            state.wrong_runs += 1;
         }
         let value = serde_json::to_value(&report).unwrap_or_default();
         state.last = Some(report);
@@ -405,5 +422,14 @@ fn audit_report(audit: &AuditReport) -> wire::Audit {
         reordered: audit.reordered,
         data_errors: audit.data_errors,
         latency_ns: latency,
+        latency_histogram: histogram(audit),
     }
+}
+
+/// The histogram of the latencies, where the audit's report has one. It is taken by the name
+/// under which the report is published, since its form is that of the document.
+fn histogram(audit: &AuditReport) -> Vec<(u64, u64)> {
+    let mut document = serde_json::to_value(audit).unwrap_or_default();
+    let published = document.get_mut("latency_histogram").map(serde_json::Value::take);
+    published.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

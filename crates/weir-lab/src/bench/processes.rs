@@ -28,6 +28,9 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// A server that has crashed says so by its end; it is asked for no longer than this when
 /// the generator failed, since its fault is the likelier cause.
 const BLAME_WITHIN: Duration = Duration::from_secs(2);
+/// The exit code of a run that is complete and whose data are wrong. The report then says what
+/// is wrong, and the run is kept as an invalid one.
+const DATA_ERRORS: i32 = 3;
 /// Datagrams per second of a check: slow enough for a default receive buffer to bridge a
 /// preemption.
 const CHECK_PER_SECOND: u64 = 10_000;
@@ -108,7 +111,7 @@ impl Processes {
             .option("--cpu", self.generator_core)
             .option("-l", Some(load.size_bytes))
             .option("-P", Some(flows))
-            .option("-n", datagrams)
+            .option("--datagrams", datagrams)
             .option("--pps", per_second);
         let (warmup_ms, run_ms) = milliseconds(extent);
         command = command
@@ -140,12 +143,15 @@ impl Processes {
         };
         let deadline = Instant::now() + REPORT_WITHIN;
         let mut report: ServerReport = server.document("report", deadline)?;
-        server.finish(Instant::now() + END_WITHIN)?;
+        let ended = server.finish(Instant::now() + END_WITHIN)?;
+        let explained = ended.code() == Some(DATA_ERRORS) && report.tells_of_errors();
+        if !ended.success() && !explained {
+            return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() });
+        }
         for (name, value) in ready.settings {
             report.settings.entry(name).or_insert(value);
         }
-        let own_ns = report.system.cpu_ns.unwrap_or(0) + flood.cpu_ns.unwrap_or(0);
-        let load_of_others = meter.read(own_ns).others;
+        let load_of_others = meter.read(own_cpu_ns(&report, &flood)).others;
         Ok(Made { server: report, flood, load_of_others })
     }
 
@@ -200,6 +206,14 @@ impl Bench for Processes {
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
         Ok(self.try_run(run)?)
     }
+}
+
+/// CPU time of both processes over their whole lives, in nanoseconds: whatever else the
+/// machine's cores spent meanwhile was spent by other programs. A generator that does not
+/// say tells at least of its measured phase.
+fn own_cpu_ns(server: &ServerReport, flood: &FloodReport) -> u64 {
+    let generator_ns = flood.process_cpu_ns.or(flood.cpu_ns);
+    server.system.cpu_ns.unwrap_or(0) + generator_ns.unwrap_or(0)
 }
 
 /// How long the warm-up and the run last at most, in milliseconds.

@@ -68,7 +68,7 @@ fn failure(serve: &str, flood: &str) -> String {
 fn both_reports_come_back() {
     // The server ends when its input does, as the real one.
     let Made { server, flood, load_of_others } =
-        run_with(&format!("{READY}; {SERVED}; read line"), FLOODED).unwrap();
+        run_with(&format!("{READY}; {SERVED}; read line || exit 0"), FLOODED).unwrap();
     assert_eq!((server.window.datagrams, flood.sent), (2, 3));
     assert_eq!(server.settings["threads"], "1");
     assert!(load_of_others.is_none_or(|share| (0.0..=1.0).contains(&share)));
@@ -148,7 +148,29 @@ fn the_commands_can_be_repeated_by_hand() {
     assert!(bench.server(&check).to_string().contains("--verify-all"));
     assert_eq!(
         bench.generator(&load, None, check.extent, &[7], None).to_string(),
-        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -n 1000 --pps 10000 \
+        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 --datagrams 1000 --pps 10000 \
          -t 5000ms -i 0 --json"
     );
+}
+
+#[test]
+fn the_generators_whole_process_is_no_other_program() {
+    let mut server = ServerReport::default();
+    server.system.cpu_ns = Some(100);
+    let mut flood = FloodReport { cpu_ns: Some(20), ..FloodReport::default() };
+    assert_eq!(own_cpu_ns(&server, &flood), 120);
+    flood.process_cpu_ns = Some(35);
+    assert_eq!(own_cpu_ns(&server, &flood), 135, "its warm-up and start are its own too");
+}
+
+#[test]
+fn a_server_that_ends_badly_after_its_report_made_no_run() {
+    let text = failure(&format!("{READY}; {SERVED}; read line; exit 1"), FLOODED);
+    assert_eq!(text, "the server gave its report and then ended with exit status: 1");
+    let missing = SERVED.replace("{\"design\"", "{\"slices_missing\":2,\"design\"");
+    let made = run_with(&format!("{READY}; {missing}; read line; exit 3"), FLOODED).unwrap();
+    assert_eq!(made.server.slices_missing, 2, "its report says what is wrong");
+    let whole = SERVED.replace("{\"design\"", "{\"end_signalled\":true,\"design\"");
+    let text = failure(&format!("{READY}; {whole}; read line; exit 3"), FLOODED);
+    assert!(text.contains("exit status: 3"), "{text}");
 }

@@ -88,6 +88,14 @@ pub enum ChildError {
         /// The end of its standard error, for a message.
         stderr: String,
     },
+    /// It gave its report and ended as one that failed.
+    #[error("{name} gave its report and then ended with {status}")]
+    BadEnd {
+        /// "the server" or "the generator".
+        name: &'static str,
+        /// Its exit code or signal.
+        status: String,
+    },
     /// It said something else.
     #[error("{name} gave something else than its {what}: {problem}")]
     Garbage {

@@ -1,9 +1,11 @@
 //! From a budget of seconds to rounds and durations.
 
+use crate::stats::bootstrap;
+
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// A first look in about 25 seconds: saturation only.
+    /// A first look: saturation only, and three rounds, which are too few for intervals.
     Quick,
     /// The table within two minutes: saturation, and one paced load for the latency.
     Standard,
@@ -15,8 +17,8 @@ impl Depth {
     /// Seconds from the first check to the table.
     pub fn budget_s(self) -> f64 {
         match self {
-            Self::Quick => 25.0,
-            Self::Standard => 105.0,
+            Self::Quick => 30.0,
+            Self::Standard => 110.0,
             Self::Full => 1200.0,
         }
     }
@@ -25,7 +27,7 @@ impl Depth {
     fn rounds_aimed_at(self) -> u32 {
         match self {
             Self::Quick => 3,
-            Self::Standard => 5,
+            Self::Standard => bootstrap::FEWEST_SAMPLES as u32,
             Self::Full => 11,
         }
     }
@@ -33,15 +35,16 @@ impl Depth {
 
 /// Shortest measured part of a run in milliseconds: below it the start of the run, the
 /// clock of the samples (20 ms) and one preemption weigh too much.
-pub const SHORTEST_RUN_MS: u64 = 200;
+pub const SHORTEST_RUN_MS: u64 = 150;
 /// Longest measured part: more rounds tell more than longer runs.
 pub const LONGEST_RUN_MS: u64 = 2000;
-/// Fewest rounds: below it no interval can be given.
+/// Fewest rounds: a median of fewer is no better than a single run. Intervals need
+/// [`bootstrap::FEWEST_SAMPLES`].
 pub const FEWEST_ROUNDS: u32 = 3;
 /// Most rounds.
 pub const MOST_ROUNDS: u32 = 50;
 /// Time before the measured part, in which caches, the scheduler and the queues settle.
-pub const WARMUP_MS: u64 = 150;
+pub const WARMUP_MS: u64 = 100;
 
 /// Rounds and run time of one load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub struct Schedule {
     pub rounds: u32,
     /// Measured part of a run in milliseconds.
     pub run_ms: u64,
-    /// Part before it in milliseconds, that only the ledger counts.
+    /// Part before it in milliseconds, that nothing counts.
     pub warmup_ms: u64,
 }
 
@@ -93,15 +96,25 @@ mod tests {
     #[test]
     fn seventeen_rows_in_a_standard_budget() {
         let schedule = fit(Depth::Standard, 80.0, 17, 250);
-        assert_eq!(schedule.rounds, 5);
+        assert_eq!(schedule.rounds, 6);
         assert!(schedule.total_ms(17, 250) <= 80_000, "{schedule:?}");
         assert!(schedule.run_ms > 400, "{schedule:?}");
     }
 
     #[test]
+    fn the_paced_load_of_a_standard_experiment_has_enough_rounds_for_intervals() {
+        // 19 rows, starting and ending a run costs 170 ms; calibration and checks are over.
+        let loads = crate::plan::loads(Depth::Standard, crate::plan::Load::saturation(64));
+        for share_s in crate::plan::shares(&loads, Depth::Standard.budget_s() - 8.0) {
+            let schedule = fit(Depth::Standard, share_s, 19, 170);
+            assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES, "{schedule:?}");
+        }
+    }
+
+    #[test]
     fn a_single_row_gets_more_rounds_and_not_endless_runs() {
         let schedule = fit(Depth::Standard, 80.0, 1, 100);
-        assert!(schedule.rounds > 5 && schedule.run_ms <= LONGEST_RUN_MS, "{schedule:?}");
+        assert!(schedule.rounds > 6 && schedule.run_ms <= LONGEST_RUN_MS, "{schedule:?}");
     }
 
     proptest::proptest! {

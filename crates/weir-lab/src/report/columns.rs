@@ -1,5 +1,6 @@
 //! The columns of the tables: what each shows of a row under a load.
 
+use crate::latency;
 use crate::ledger::Ledger;
 use crate::plan::Row;
 use crate::ranking::Ranking;
@@ -11,6 +12,8 @@ use crate::sample::{
     RECEIVED, SERVER_CPU, THREADS_STARTED, THREADS_USED,
 };
 use crate::stats::compare::Difference;
+use crate::stats::{Estimate, bootstrap};
+use crate::wire::Latency;
 
 /// What a cell of a table is made from.
 pub struct At<'a> {
@@ -39,6 +42,11 @@ impl At<'_> {
         median(self.cell(), metric, self.results.seed)
     }
 
+    /// A percentile of the latency in microseconds.
+    fn latency(&self, metric: &Metric, of: fn(&Latency) -> u64) -> String {
+        or_unknown(percentile(self.cell(), metric, of, self.results.seed), microseconds)
+    }
+
     fn median_text(&self, metric: &Metric, text: impl Fn(f64) -> String) -> String {
         or_unknown(self.median(metric), text)
     }
@@ -46,6 +54,20 @@ impl At<'_> {
 
 fn median(cell: &Cell, metric: &Metric, seed: u64) -> Option<f64> {
     Some(cell.estimate(metric, seed)?.median)
+}
+
+/// A percentile of all runs' latencies together; where they cannot be merged, the median of the
+/// runs' own.
+fn percentile(cell: &Cell, metric: &Metric, of: fn(&Latency) -> u64, seed: u64) -> Option<f64> {
+    match latency::merged(&cell.samples) {
+        Some(all) => Some(of(&all) as f64),
+        None => median(cell, metric, seed),
+    }
+}
+
+/// The largest latency of all runs that count.
+fn largest(at: &At) -> String {
+    or_unknown(at.cell().values(&LATENCY_MAX).into_iter().reduce(f64::max), microseconds)
 }
 
 /// One column.
@@ -94,12 +116,12 @@ pub const LATENCY: &[Column] = &[
     figure("threads\nused/all", threads),
     figure("offered/s\n", |at| at.median_text(&OFFERED, si)),
     figure("of\nsent", |at| at.median_text(&PERCENT_OF_SENT, percent_of_100)),
-    figure("p50\nµs", |at| at.median_text(&LATENCY_P50, microseconds)),
-    figure("p99\nµs", |at| at.median_text(&LATENCY_P99, microseconds)),
-    figure("±\n", |at| spread(at, &LATENCY_P99)),
-    figure("p99.9\nµs", |at| at.median_text(&LATENCY_P999, microseconds)),
-    figure("max\nµs", |at| at.median_text(&LATENCY_MAX, microseconds)),
-    figure("CPU\nof core", |at| at.median_text(&SERVER_CPU, |v| percent(v / 100.0))),
+    figure("p50\nµs", |at| at.latency(&LATENCY_P50, |l| l.p50)),
+    figure("±\n", |at| spread(at, &LATENCY_P50)),
+    figure("p99\nµs", |at| at.latency(&LATENCY_P99, |l| l.p99)),
+    figure("p99.9\nµs", |at| at.latency(&LATENCY_P999, |l| l.p999)),
+    figure("max\nµs", largest),
+    figure("CPU\nof cores", |at| at.median_text(&SERVER_CPU, |v| percent(v / 100.0))),
     figure("CPU\nns/dgram", |at| at.median_text(&CPU, |v| format!("{v:.0}"))),
     words("limited\nby", limited_by),
     figure("pace\nkept", |at| at.median_text(&PACE, percent_of_100)),
@@ -119,9 +141,17 @@ fn received(at: &At) -> String {
     at.median_text(&RECEIVED, |rate| format!("{sign}{}", si(rate)))
 }
 
+/// Half of the interval; in brackets half of the range where there are too few samples for one.
 fn spread(at: &At, metric: &Metric) -> String {
-    let estimate = at.cell().estimate(metric, at.results.seed);
-    or_unknown(estimate.and_then(|e| e.relative_half_width()), percent)
+    let Some(estimate) = at.cell().estimate(metric, at.results.seed) else { return UNKNOWN.into() };
+    let percent = |share: f64| if share > 1.0 { ">100 %".into() } else { percent(share) };
+    if let Some(share) = estimate.relative_half_width() {
+        return percent(share);
+    }
+    let values = at.cell().values(metric);
+    let range = bootstrap::range(&values).filter(|_| values.len() > 1);
+    let of_range = Estimate { interval: range, ..estimate };
+    or_unknown(of_range.relative_half_width(), |share| format!("({})", percent(share)))
 }
 
 /// Percent that are near 100 keep a decimal, so that a small loss is seen.
@@ -149,8 +179,8 @@ fn to_traditional(at: &At) -> String {
 fn borrowed_latency(at: &At) -> String {
     let Some(load) = at.latency_load else { return UNKNOWN.into() };
     let cell = &at.results.cells[load][at.row];
-    let of = |metric| median(cell, metric, at.results.seed).map(microseconds);
-    match (of(&LATENCY_P50), of(&LATENCY_P99)) {
+    let of = |metric, of| percentile(cell, metric, of, at.results.seed).map(microseconds);
+    match (of(&LATENCY_P50, |l: &Latency| l.p50), of(&LATENCY_P99, |l: &Latency| l.p99)) {
         (Some(p50), Some(p99)) => format!("{p50}/{p99}"),
         _ => UNKNOWN.into(),
     }
@@ -160,7 +190,7 @@ fn limited_by(at: &At) -> String {
     match at.results.status(at.load, at.row) {
         Status::Unavailable => "unavailable".into(),
         Status::Failed => "failed".into(),
-        Status::Ok if at.results.unranked(at.load, at.row).is_some() => "INVALID".into(),
+        Status::Ok if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
         Status::Ok => {
             at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| v.limited_by.word().into())
         }

@@ -4,17 +4,21 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::latency;
 use crate::plan::{Load, Rate, Role, Row};
 use crate::ranking::{Better, Ranking};
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
 use crate::results::{CONFIDENCE, Cell, Conformance, Results, Status};
-use crate::sample::{LATENCY_P99, METRICS, RECEIVED};
+use crate::sample::{LATENCY_P50, METRICS, RECEIVED};
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
 /// Version of the document: it changes when a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// The generator's engine that hands the kernel several datagrams as one.
+const SEND_OFFLOAD: &str = "gso";
 
 /// The whole document.
 pub fn document(results: &Results) -> Value {
@@ -22,7 +26,7 @@ pub fn document(results: &Results) -> Value {
     let mut loads = vec![];
     for (index, load) in results.loads.iter().enumerate() {
         let (metric, better) = match load.is_paced() {
-            true => (&LATENCY_P99, Better::Lower),
+            true => (&LATENCY_P50, Better::Lower),
             false => (&RECEIVED, Better::Higher),
         };
         let ranking = Ranking::of(results, index, metric, better);
@@ -72,6 +76,22 @@ pub fn document(results: &Results) -> Value {
     })
 }
 
+/// The document of an experiment that was only planned: its loads, and no results.
+pub fn plan(results: &Results) -> Value {
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "command": results.command,
+        "machine": results.machine,
+        "seed": results.seed,
+        "server_cores": results.server_cores,
+        "generator_cores": results.generator_cores,
+        "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
+        "loads": results.loads.iter().map(load_value).collect::<Vec<_>>(),
+        "results": [],
+        "error": null,
+    })
+}
+
 /// The document of a command that failed before there were results.
 pub fn failure(command: &[String], error: &str) -> Value {
     json!({
@@ -102,7 +122,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             Role::Traditional => "traditional",
             Role::Again(_) => "again",
         },
-        "load": load_value(&results.loads[load]),
+        "load": load_value(&as_obtained(&results.loads[load], cell)),
         "status": status,
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {
@@ -111,7 +131,9 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             Conformance::Failed(_) => "failed",
         },
         "rank": ranking.rank(index),
-        "tied_with_winner": place.map(|place| place.ties_with_winner()),
+        "tied_with_winner": place
+            .filter(|_| !ranking.is_too_noisy())
+            .map(|place| place.ties_with_winner()),
         "ratio_to_traditional": place.and_then(|place| place.to_traditional).map(difference),
         "limited_by": cell.verdict().map(|verdict| verdict.limited_by),
         "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
@@ -121,11 +143,21 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             json!({ "counts": ledger, "unexplained": unexplained })
         }),
         "settings": cell.samples.last().map(|sample| &sample.settings),
+        "latency_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, results.seed),
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
     })
+}
+
+/// The load with the send offload that the generator obtained: it may have been refused.
+fn as_obtained(load: &Load, cell: &Cell) -> Load {
+    let engine = cell.samples.last().and_then(|sample| sample.engine.as_deref());
+    Load {
+        send_offload: engine.map_or(load.send_offload, |engine| engine == SEND_OFFLOAD),
+        ..*load
+    }
 }
 
 fn options(row: &Row) -> Value {
@@ -161,7 +193,9 @@ fn metrics(cell: &Cell, seed: u64) -> Value {
         let samples: Vec<Option<f64>> =
             cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
         let mut value = estimate(cell.estimate(metric, seed));
+        let counted: Vec<bool> = cell.samples.iter().map(|sample| sample.counted).collect();
         value.insert("samples".into(), json!(samples));
+        value.insert("counted".into(), json!(counted));
         value.insert("unit".into(), json!(metric.unit));
         match metric.name.split_once('.') {
             Some((group, name)) => {

@@ -32,9 +32,17 @@ fn the_document_has_what_the_schema_says() {
         })
     );
     assert_eq!((&hybrid["status"], &hybrid["reason"]), (&json!("ok"), &Value::Null));
+    let mut refused = fixture::results();
+    for sample in &mut refused.cells[0][3].samples {
+        sample.engine = Some("sendmmsg".into());
+    }
+    let refused = super::document(&refused);
+    assert_eq!(refused["results"][3]["load"]["send_offload"], false, "as obtained, not as asked");
     let received = &hybrid["metrics"]["received_per_s"];
     assert_eq!(received["median"], 2.05e6);
-    assert_eq!(received["samples"].as_array().unwrap().len(), 5);
+    assert_eq!(received["samples"].as_array().unwrap().len(), 8);
+    assert_eq!(received["counted"].as_array().unwrap().len(), 8, "one for each sample");
+    assert_eq!((&received["counted"][2], &received["counted"][3]), (&json!(true), &json!(false)));
     assert_eq!(received["unit"], "datagrams/s");
     let paced = &rows[10];
     assert_eq!(paced["metrics"]["latency_ns"]["p50"]["median"], 4700.0);

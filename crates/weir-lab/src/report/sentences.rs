@@ -19,7 +19,7 @@ const MOST_NAMED: usize = 4;
 /// The sentences for a load whose figure is datagrams per second.
 pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
     let Some(winner) = ranking.winner() else {
-        return vec!["No design delivered a figure that can be ranked.".into()];
+        return vec![nobody(ranking, "No design delivered a figure that can be ranked.")];
     };
     let name = &results.rows[winner.row];
     let traditional = results.traditional();
@@ -42,7 +42,7 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
         let what = match verdict.limited_by {
             Limit::Generator => "the generator was the limit",
             Limit::Link => "the link was the limit",
-            Limit::Memory => "memory was the limit",
+            Limit::Memory => "memory or a queue of the system was the limit",
             _ => "nothing that can be seen was the limit",
         };
         said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
@@ -52,21 +52,34 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
 
 /// The sentences for a paced load, whose figure is the latency.
 pub fn of_latency(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
+    if !results.compares(load) {
+        return vec!["Each row had a rate of its own, so the latencies are not ranked.".into()];
+    }
     let Some(winner) = ranking.winner() else {
-        return vec!["No design delivered a latency that can be ranked.".into()];
+        return vec![nobody(ranking, "No design delivered a latency that can be ranked.")];
     };
     let median = |metric: &Metric| {
         let estimate = results.cells[load][winner.row].estimate(metric, results.seed);
         estimate.map_or_else(|| "?".into(), |e| microseconds(e.median))
     };
     let mut said = vec![format!(
-        "{} has the lowest latency: p50 {} µs, p99 {} µs.",
+        "{} has the lowest median latency: p50 {} µs, p99 {} µs.",
         results.rows[winner.row],
         median(&LATENCY_P50),
         median(&LATENCY_P99)
     )];
     said.extend(neighbours(results, ranking));
     said
+}
+
+/// Why nobody wins.
+fn nobody(ranking: &Ranking, otherwise: &str) -> String {
+    match ranking.is_too_noisy() {
+        true => "Too noisy to compare: one design under two names differs from itself by more \
+                 than 100 %."
+            .into(),
+        false => otherwise.into(),
+    }
 }
 
 /// "1.62 times (1.55 to 1.70) X, the traditional design; a real difference above …".
@@ -110,29 +123,28 @@ fn why(
         let of = |row: usize| results.cells[load][row].estimate(metric, results.seed);
         Some((of(winner)?.median, of(traditional)?.median))
     };
-    let differs = |(a, b): &(f64, f64)| {
-        let (low, high) = (a.min(*b), a.max(*b));
-        high > 0.0 && high >= low * EXPLAINS
-    };
+    // Only what speaks for the winner: that it has more of a cost explains no lead.
+    let less = |(ours, theirs): &(f64, f64)| *theirs > 0.0 && *theirs >= ours * EXPLAINS;
+    let more = |(ours, theirs): &(f64, f64)| *ours > 0.0 && *ours >= theirs * EXPLAINS;
     let mut causes = vec![];
-    if let Some((ours, theirs)) = both(&CPU).filter(differs) {
+    if let Some((ours, theirs)) = both(&CPU).filter(less) {
         causes.push(format!("{ours:.0} ns of CPU time per datagram instead of {theirs:.0}"));
     }
-    if let Some((ours, theirs)) = both(&KERNEL_ENTRIES).filter(differs) {
+    if let Some((ours, theirs)) = both(&KERNEL_ENTRIES).filter(less) {
         causes.push(format!(
             "{} kernel entries per 1000 datagrams instead of {}",
             per_1000(ours),
             per_1000(theirs)
         ));
     }
-    if let Some((ours, theirs)) = both(&CONTEXT_SWITCHES).filter(differs) {
+    if let Some((ours, theirs)) = both(&CONTEXT_SWITCHES).filter(less) {
         causes.push(format!(
             "{} context switches per 1000 datagrams instead of {}",
             per_1000(ours),
             per_1000(theirs)
         ));
     }
-    if let Some((ours, theirs)) = both(&BATCH_P50).filter(differs) {
+    if let Some((ours, theirs)) = both(&BATCH_P50).filter(more) {
         causes.push(format!("{ours:.0} datagrams at a time (median) instead of {theirs:.0}"));
     }
     (!causes.is_empty()).then(|| format!("Why: it takes {}.", list(&causes)))

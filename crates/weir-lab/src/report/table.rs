@@ -12,7 +12,7 @@ use crate::report::number::{or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
 use crate::results::{Cell, Results, Status};
-use crate::sample::{LATENCY_P99, RECEIVED, Sample};
+use crate::sample::{LATENCY_P50, RECEIVED, Sample};
 use crate::stats::quantile;
 
 /// Narrower terminals are treated as this wide.
@@ -30,7 +30,7 @@ pub fn report(results: &Results, width: usize) -> String {
             continue;
         }
         let (metric, better, columns) = match load.is_paced() {
-            true => (&LATENCY_P99, Better::Lower, LATENCY),
+            true => (&LATENCY_P50, Better::Lower, LATENCY),
             false => (&RECEIVED, Better::Higher, THROUGHPUT),
         };
         let ranking = Ranking::of(results, index, metric, better);
@@ -238,9 +238,15 @@ fn chars(text: &str) -> usize {
 }
 
 fn noise(results: &Results, load: usize, ranking: &Ranking) -> String {
-    let metric = if results.loads[load].is_paced() { &LATENCY_P99 } else { &RECEIVED };
+    let metric = if results.loads[load].is_paced() { &LATENCY_P50 } else { &RECEIVED };
     let confidence = results.confidence(load, metric);
+    if !results.compares(load) {
+        return String::new();
+    }
     let mut text = match (ranking.noise_floor, results.again()) {
+        (Some(_), Some((of, _))) if ranking.is_too_noisy() => {
+            format!("Noise floor above 100 % ({} under two names).", results.rows[of])
+        }
         (Some(floor), Some((of, _))) => {
             format!("Noise floor {} ({} under two names).", percent(floor), results.rows[of])
         }
@@ -341,9 +347,11 @@ fn legend(text: &mut String, results: &Results, width: usize) {
     }
     for line in [
         "received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \
-         its 95 % interval. of sent: over the whole run.",
+         its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
+         interval. of sent: over the whole run. CPU of cores: of all the server's cores.",
         "× trad.: pairs of one round against the traditional design; ~ a tie; ? too few pairs.",
-        "latency: one way, from the stamp in the datagram, evenly paced. batch: datagrams per \
+        "latency: one way, from the stamp in the datagram, evenly paced; percentiles and maximum of \
+         all rounds together, ± of the rounds' own p50, by which rows are ranked. batch: datagrams per \
          dequeue. entries, switches: kernel entries and context switches per 1000 datagrams.",
         "drops: percent of sent, at the device, at the queue of the CPU, at the socket; ? cannot \
          be seen. INVALID: its data or its ledger is wrong, see below the table.",

@@ -2,15 +2,21 @@
 //!
 //! Draw as many samples as there are, with replacement, take their median, and do it again
 //! and again: the spread of those medians is the uncertainty of ours. It assumes nothing
-//! about the shape of the noise. With very few samples it is somewhat too narrow (five
-//! samples can at best give their own range, about 94 %), which is why verdicts also look
-//! at the noise floor ([`super::compare`]).
+//! about the shape of the noise.
+//!
+//! With few samples it is too narrow, so up to [`RANGE_UP_TO`] samples the interval is their
+//! whole range: all of n samples lie on one side of the true median once in 2^(n-1), so the
+//! range of six holds it in 96.9 % of cases, and that of five in 93.8 %, which is no 95 %
+//! interval: below [`FEWEST_SAMPLES`] there is none.
 
 use super::{Estimate, Interval, median, quantile_of_sorted};
 use crate::random::Random;
 
 /// Fewer samples than this have no interval.
-pub const FEWEST_SAMPLES: usize = 3;
+pub const FEWEST_SAMPLES: usize = 6;
+
+/// Up to so many samples the interval is their range.
+pub const RANGE_UP_TO: usize = 8;
 
 /// How often the samples are drawn again: enough for the ends of a 95 % interval to rest
 /// on 50 draws each.
@@ -32,6 +38,9 @@ fn interval_of_median(samples: &[f64], confidence: f64, seed: u64) -> Option<Int
     if samples.len() < FEWEST_SAMPLES {
         return None;
     }
+    if samples.len() <= RANGE_UP_TO {
+        return range(samples);
+    }
     let mut random = Random::seeded(seed);
     let mut drawn = vec![0.0; samples.len()];
     let mut medians: Vec<f64> = (0..RESAMPLES)
@@ -47,6 +56,12 @@ fn interval_of_median(samples: &[f64], confidence: f64, seed: u64) -> Option<Int
         low: quantile_of_sorted(&medians, tail)?,
         high: quantile_of_sorted(&medians, 1.0 - tail)?,
     })
+}
+
+/// The smallest and the largest sample: what is shown where there are too few for an interval.
+pub fn range(samples: &[f64]) -> Option<Interval> {
+    let finite = || samples.iter().copied().filter(|x| x.is_finite());
+    Some(Interval { low: finite().reduce(f64::min)?, high: finite().reduce(f64::max)? })
 }
 
 /// How many times the second of each pair the first is: the median of the logarithms of
@@ -83,6 +98,10 @@ mod tests {
     fn too_few_samples_have_a_median_but_no_interval() {
         let two = estimate(&[1.0, 2.0], 0.95, 1).unwrap();
         assert_eq!((two.median, two.interval, two.samples), (1.5, None, 2));
+        let five = estimate(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.95, 1).unwrap();
+        assert_eq!(five.interval, None, "the range of five holds the median in 94 % of cases");
+        assert_eq!(range(&[2.0, f64::NAN, 1.0]), Some(Interval { low: 1.0, high: 2.0 }));
+        assert_eq!(range(&[]), None);
         assert_eq!(estimate(&[], 0.95, 1), None);
     }
 
@@ -94,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_interval() {
-        let samples = [1.0, 4.0, 2.0, 8.0, 5.0];
+        let samples = [1.0, 4.0, 2.0, 8.0, 5.0, 3.0, 9.0, 7.0, 6.0];
         assert_eq!(estimate(&samples, 0.95, 9), estimate(&samples, 0.95, 9));
     }
 
@@ -102,7 +121,10 @@ mod tests {
     fn an_interval_covers_the_true_median_as_often_as_it_says() {
         let mut random = Random::seeded(20_260_101);
         let experiments = 400;
-        for (count, at_least, at_most) in [(5, 0.88, 0.99), (15, 0.90, 0.99), (41, 0.91, 0.99)] {
+        // Of 400 experiments with a chance of 95 %, fewer than 92.5 % succeed once in 100 times.
+        for (count, at_least, at_most) in
+            [(6, 0.94, 1.0), (7, 0.95, 1.0), (8, 0.95, 1.0), (15, 0.90, 0.99), (41, 0.91, 0.99)]
+        {
             let covered = (0..experiments)
                 .filter(|n| {
                     let samples: Vec<f64> =
@@ -134,8 +156,10 @@ mod tests {
     #[test]
     fn a_paired_ratio_sees_through_noise_that_both_share() {
         // Block by block the machine's speed changes by up to 2; the ratio is always 1.5.
-        let pairs: Vec<(f64, f64)> =
-            [1.0, 2.0, 1.1, 1.9, 1.5].iter().map(|speed| (150.0 * speed, 100.0 * speed)).collect();
+        let pairs: Vec<(f64, f64)> = [1.0, 2.0, 1.1, 1.9, 1.5, 1.2]
+            .iter()
+            .map(|speed| (150.0 * speed, 100.0 * speed))
+            .collect();
         let ratio = paired_ratio(&pairs, 0.95, 1).unwrap();
         assert!((ratio.median - 1.5).abs() < 1e-9);
         let interval = ratio.interval.unwrap();

@@ -55,14 +55,17 @@ pub fn alike(a: Option<f64>, b: Option<f64>) -> bool {
 /// when it runs under two names.
 ///
 /// As a share: 0.03 means that differences below 3 % are noise here. It is the farther end
-/// of the interval of the ratio of the two names, or their ratio itself where the pairs are
-/// too few for an interval. `None` without a pair.
+/// of the interval of the ratio of the two names, or the farthest of their ratios where the
+/// pairs are too few for an interval. `None` without a pair.
 pub fn noise_floor(again: &Pairs, confidence: f64, seed: u64) -> Option<f64> {
     let ratio = bootstrap::paired_ratio(&again.pairs, confidence, seed)?;
     let distance = |r: f64| r.ln().abs();
     let farthest = match ratio.interval {
         Some(interval) => distance(interval.low).max(distance(interval.high)),
-        None => distance(ratio.median),
+        None => {
+            let ratios = again.pairs.iter().map(|(a, b)| distance(a / b));
+            ratios.filter(|distance| distance.is_finite()).fold(0.0, f64::max)
+        }
     };
     Some(farthest.exp() - 1.0)
 }
@@ -166,25 +169,25 @@ mod tests {
 
     #[test]
     fn a_difference_within_the_noise_is_a_tie() {
-        let pairs = Pairs { pairs: vec![(1.03, 1.0), (1.04, 1.0), (1.03, 1.0)], unlike: 0 };
+        let pairs = Pairs { pairs: [vec![(1.03, 1.0); 5], vec![(1.04, 1.0)]].concat(), unlike: 0 };
         assert!(matches!(judge(&pairs, Some(0.05), 0.95, 1), Difference::Tie(_)));
         assert!(matches!(judge(&pairs, Some(0.01), 0.95, 1), Difference::Real(_)));
     }
 
     #[test]
     fn an_interval_that_holds_one_is_a_tie() {
-        let pairs = Pairs { pairs: vec![(1.3, 1.0), (0.8, 1.0), (1.2, 1.0)], unlike: 0 };
+        let pairs = Pairs { pairs: [vec![(1.3, 1.0); 5], vec![(0.8, 1.0)]].concat(), unlike: 0 };
         assert!(matches!(judge(&pairs, Some(0.01), 0.95, 1), Difference::Tie(_)));
     }
 
     #[test]
-    fn nothing_is_claimed_from_two_pairs_or_without_a_floor() {
-        let two = Pairs { pairs: vec![(2.0, 1.0), (2.0, 1.0)], unlike: 0 };
-        let claimed = judge(&two, Some(0.01), 0.95, 1);
+    fn nothing_is_claimed_from_five_pairs_or_without_a_floor() {
+        let five = Pairs { pairs: vec![(2.0, 1.0); 5], unlike: 0 };
+        let claimed = judge(&five, Some(0.01), 0.95, 1);
         assert!(matches!(claimed, Difference::TooFew(Some(_))));
         assert_eq!(claimed.ratio().unwrap().median, 2.0);
-        let three = Pairs { pairs: vec![(2.0, 1.0); 3], unlike: 0 };
-        assert!(matches!(judge(&three, None, 0.95, 1), Difference::TooFew(Some(_))));
+        let six = Pairs { pairs: vec![(2.0, 1.0); 6], unlike: 0 };
+        assert!(matches!(judge(&six, None, 0.95, 1), Difference::TooFew(Some(_))));
         assert_eq!(judge(&Pairs::default(), Some(0.1), 0.95, 1), Difference::TooFew(None));
     }
 
@@ -207,8 +210,10 @@ mod tests {
 
     #[test]
     fn confidence_is_that_of_the_widest() {
-        let narrow = bootstrap::estimate(&[100.0, 101.0, 99.0], 0.95, 1).unwrap();
-        let wide = bootstrap::estimate(&[100.0, 150.0, 50.0], 0.95, 1).unwrap();
+        let narrow =
+            bootstrap::estimate(&[100.0, 101.0, 99.0, 100.0, 100.0, 100.0], 0.95, 1).unwrap();
+        let wide =
+            bootstrap::estimate(&[100.0, 150.0, 50.0, 100.0, 100.0, 100.0], 0.95, 1).unwrap();
         assert!(Confidence::of(&[narrow], 0.05).reached());
         assert!(!Confidence::of(&[narrow, wide], 0.05).reached());
         let unknown = bootstrap::estimate(&[1.0], 0.95, 1).unwrap();

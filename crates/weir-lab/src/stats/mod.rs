@@ -1,6 +1,6 @@
 //! Statistics of a few noisy samples: medians, quantiles, intervals, ties.
 //!
-//! Samples of a run are few (5 to 15) and not normal: the machine may change speed in the
+//! Samples of a run are few (6 to 15) and not normal: the machine may change speed in the
 //! middle. So everything rests on medians and on resampling ([`bootstrap`]), never on a
 //! mean and its standard deviation, and designs are compared in pairs of the same block
 //! ([`compare`]).

@@ -1,0 +1,79 @@
+//! The latencies of several runs as those of one.
+//!
+//! A percentile of a cell is taken from all its datagrams together: the median of a few runs'
+//! 99.9th percentiles would be none, and the median of their maxima no maximum.
+
+use std::collections::BTreeMap;
+
+use crate::sample::Sample;
+use crate::wire::Latency;
+
+/// The latencies of all samples that count together. `None` unless each of those that took any
+/// gave its histogram.
+pub fn merged(samples: &[Sample]) -> Option<Latency> {
+    let mut all: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut ends: Option<(u64, u64)> = None;
+    for sample in samples.iter().filter(|sample| sample.counted) {
+        let Some(latency) = sample.latency_ns else { continue };
+        if sample.latency_histogram.is_empty() {
+            return None;
+        }
+        for (bound_ns, count) in &sample.latency_histogram {
+            *all.entry(*bound_ns).or_default() += count;
+        }
+        let (min, max) = ends.unwrap_or((latency.min, latency.max));
+        ends = Some((min.min(latency.min), max.max(latency.max)));
+    }
+    let (min, max) = ends?;
+    let n: u64 = all.values().sum();
+    let percentile = |share: f64| {
+        let rank = ((share * n as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        let place = all.iter().find(|(_, count)| {
+            below += **count;
+            below >= rank
+        });
+        place.map_or(max, |(bound_ns, _)| (*bound_ns).clamp(min, max))
+    };
+    Some(Latency {
+        n,
+        min,
+        p50: percentile(0.50),
+        p90: percentile(0.90),
+        p99: percentile(0.99),
+        p999: percentile(0.999),
+        max,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Circumstances;
+    use crate::sample::tests::{flood, server};
+
+    fn sample(min: u64, max: u64, histogram: &[(u64, u64)]) -> Sample {
+        let mut server = server();
+        server.audit.latency_ns = Some(Latency { min, max, ..Latency::default() });
+        server.audit.latency_histogram = histogram.to_vec();
+        Sample::of(&Circumstances::default(), &server, &flood())
+    }
+
+    #[test]
+    fn percentiles_are_those_of_all_datagrams() {
+        // Of 1000 datagrams 980 take 10 ns; the 20 slow ones are all in one run of two.
+        let mut samples =
+            vec![sample(9, 10, &[(10, 500)]), sample(8, 995, &[(10, 480), (1000, 20)])];
+        let all = merged(&samples).unwrap();
+        assert_eq!((all.n, all.min, all.max), (1000, 8, 995));
+        assert_eq!((all.p50, all.p90, all.p99, all.p999), (10, 10, 995, 995));
+        samples[1].counted = false;
+        assert_eq!(merged(&samples).unwrap().max, 10, "what does not count is left out");
+    }
+
+    #[test]
+    fn a_run_without_a_histogram_leaves_nothing_to_merge() {
+        assert_eq!(merged(&[sample(1, 2, &[(2, 5)]), sample(1, 2, &[])]), None);
+        assert_eq!(merged(&[]), None);
+    }
+}
