@@ -72,6 +72,32 @@ fn a_cancelled_send_that_was_not_submitted_is_not_sent() {
 }
 
 #[test]
+fn a_socket_of_another_port_is_refused_and_takes_no_slot() {
+    if cannot_run_here() {
+        return;
+    }
+    let needs = Needs { receives: 1, sends: 1, ..needs() };
+    let bench = bench(Uring::default(), needs);
+    let (peer, other) = (sender(), SocketId(1));
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
+    let mut worker = bench.port.worker().unwrap();
+    for _ in 0..3 {
+        let slice = bench.region.take().unwrap();
+        let (slice, refused) = worker.receive(other, slice).unwrap_err();
+        assert_eq!(refused, Refused::NoSuchSocket);
+        let (slice, refused) = worker.send(other, slice, 5, &to).unwrap_err();
+        assert_eq!(refused, Refused::NoSuchSocket);
+        let mut slices = vec![slice];
+        let refused = worker.receive_all(other, &mut slices).unwrap_err();
+        assert_eq!((refused, slices.len()), (Refused::NoSuchSocket, 1));
+    }
+    worker.receive(bench.socket, bench.region.take().unwrap()).unwrap();
+    worker.send(bench.socket, bench.region.take().unwrap(), 5, &to).unwrap();
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
 fn a_token_out_of_date_names_nothing() {
     if cannot_run_here() {
         return;
