@@ -246,6 +246,8 @@ pub enum Refused {
     Closed,
     /// More bytes are to be sent than the slice holds.
     TooLong,
+    /// The port has no socket of that name: it is another port's.
+    NoSuchSocket,
 }
 
 /// What became of the wish to cancel.
@@ -335,6 +337,7 @@ impl fmt::Display for Refused {
             Refused::Full => "as many are outstanding as the port was opened for",
             Refused::Closed => "the port is closed",
             Refused::TooLong => "more bytes are to be sent than the slice holds",
+            Refused::NoSuchSocket => "the port has no such socket",
         })
     }
 }

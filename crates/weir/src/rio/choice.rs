@@ -1,6 +1,6 @@
 //! The table of the providers, and the choice of one by name.
 
-use super::{HandOver, Needs, Provider};
+use super::{HandOver, Needs, OneThread, Provider};
 use crate::{Unavailable, options::Named};
 use std::{fmt, str::FromStr};
 
@@ -89,14 +89,19 @@ impl Choice {
         }
     }
 
-    /// Whether it can run here, by trying.
+    /// Whether it can run here, on one thread and handed over, by trying both: which of them a
+    /// design uses depends on its number of threads, and they may set up different rings.
     ///
     /// # Errors
     /// Why it cannot.
     pub fn availability(self) -> Result<(), Unavailable> {
         // Small needs: what is asked is whether it runs at all.
         let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1 };
-        with_provider!(self, |provider| Provider::<HandOver>::layout(&provider, &needs).map(drop))
+        with_provider!(self, |provider| {
+            Provider::<OneThread>::layout(&provider, &needs)
+                .and_then(|_| Provider::<HandOver>::layout(&provider, &needs))
+                .map(drop)
+        })
     }
 }
 

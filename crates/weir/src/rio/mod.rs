@@ -150,6 +150,9 @@ pub trait RequestQueue {
     ///
     /// # Errors
     /// Gives the slice back when more than [`Needs::sends`] would be outstanding.
+    ///
+    /// # Panics
+    /// If `len` is above the length of the slice's payload, whatever the provider.
     fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)>;
 
     /// Makes posted requests known to the kernel, if there are any that it does not know.

@@ -4,6 +4,7 @@
 use crate::support::*;
 use std::{
     net::{SocketAddr, UdpSocket},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -24,6 +25,7 @@ pub const CHECKS: &[Check] = &[
     ("dropped_instead", dropped_instead),
     ("handler_panics", handler_panics),
     ("handler_panics_between_batches", handler_panics_between_batches),
+    ("start_fails_half_way", start_fails_half_way),
 ];
 
 /// In the original the messages that end the threads were counted as datagrams.
@@ -150,9 +152,21 @@ struct Panics {
     at: u64,
     between_batches: bool,
     total: Arc<AtomicU64>,
+    /// It panicked: from then on it must be left alone.
+    panicked: bool,
+    called_again: Arc<AtomicBool>,
 }
 
 impl Panics {
+    fn called(&self) {
+        self.called_again.fetch_or(self.panicked, Relaxed);
+    }
+
+    fn panic_if(&mut self, due: bool) {
+        self.panicked |= due;
+        assert!(!due, "panicked {ON_PURPOSE}");
+    }
+
     fn due(&self) -> bool {
         self.total.load(Relaxed) >= self.at
     }
@@ -160,18 +174,28 @@ impl Panics {
 
 impl Handler for Panics {
     fn on_datagram(&mut self, _: Datagram<'_>, _: &mut Replies<'_>) {
+        self.called();
         self.total.fetch_add(1, Relaxed);
-        assert!(self.between_batches || !self.due(), "panicked {ON_PURPOSE}");
+        self.panic_if(!self.between_batches && self.due());
     }
 
     fn on_batch_end(&mut self) {
-        assert!(!self.between_batches || !self.due(), "panicked {ON_PURPOSE}");
+        self.called();
+        self.panic_if(self.between_batches && self.due());
     }
 }
 
 fn panicking(subject: &Subject, between_batches: bool) {
     let total = Arc::new(AtomicU64::new(0));
-    let make = move |_| Panics { at: 10, between_batches, total: Arc::clone(&total) };
+    let again = Arc::new(AtomicBool::new(false));
+    let called_again = Arc::clone(&again);
+    let make = move |_| Panics {
+        at: 10,
+        between_batches,
+        total: Arc::clone(&total),
+        panicked: false,
+        called_again: Arc::clone(&called_again),
+    };
     let server = Server::bind(any_port()).start(subject.design(), make).unwrap();
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
@@ -184,8 +208,25 @@ fn panicking(subject: &Subject, between_batches: bool) {
         Some(Error::HandlerPanicked { message, .. }) => assert!(message.contains(ON_PURPOSE)),
         other => panic!("{other:?}"),
     }
+    assert!(!again.load(Relaxed), "a handler was called after it had panicked");
     assert_slices(&report);
     assert_left(to);
+}
+
+/// A handler that cannot be made is told, by an error or by its panic, and nothing of the server
+/// is left.
+fn start_fails_half_way(subject: &Subject) -> Result<(), Skipped> {
+    let fails_at = subject.threads() as usize - 1;
+    let at = UdpSocket::bind(any_port()).unwrap().local_addr().unwrap();
+    let make = move |index| {
+        assert!(index < fails_at, "not made {ON_PURPOSE}");
+        |_: Datagram<'_>, _: &mut Replies<'_>| {}
+    };
+    let start = || Server::bind(at).start(subject.design(), make).map(drop);
+    let started = catch_unwind(AssertUnwindSafe(start));
+    assert!(!matches!(started, Ok(Ok(()))), "it started without its last handler");
+    assert_left(at);
+    Ok(())
 }
 
 fn handler_panics(subject: &Subject) -> Result<(), Skipped> {

@@ -5,7 +5,7 @@ use super::operations::{Operations, Stage};
 use crate::{
     counters::Counters,
     memory::Slice,
-    port::{Completion, Key, Needs, Packet, SocketId, Taken, Token},
+    port::{Completion, Key, Needs, Packet, Refused, SocketId, Taken, Token},
     ring::{self, Alarm, Completions, Crowded, Submissions},
     rio::Peer,
     socket::DatagramSocket,
@@ -89,17 +89,35 @@ impl State {
         self.operations.associate(socket, key, file, self.receives_most);
     }
 
-    /// Puts a receive on the list of its socket. Gives the slice back when as many as may are
-    /// outstanding.
+    /// Why nothing may be started on a socket, if nothing may. To be asked before a slot is
+    /// taken: an operation that names no socket could never be finished.
     #[inline]
-    pub(super) fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, Slice> {
-        let token = self.operations.receive(socket, slice)?;
+    fn admit(&self, socket: SocketId) -> Result<(), Refused> {
+        if self.closed {
+            return Err(Refused::Closed);
+        }
+        let known = (socket.0 as usize) < self.operations.sockets.len();
+        if known { Ok(()) } else { Err(Refused::NoSuchSocket) }
+    }
+
+    /// Puts a receive on the list of its socket. Gives the slice back when the port is closed,
+    /// has no such socket, or as many as may are outstanding.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        socket: SocketId,
+        slice: Slice,
+    ) -> Result<Token, (Slice, Refused)> {
+        if let Err(refused) = self.admit(socket) {
+            return Err((slice, refused));
+        }
+        let token =
+            self.operations.receive(socket, slice).map_err(|slice| (slice, Refused::Full))?;
         self.operations.sockets[socket.0 as usize].waiting.push(token);
         Ok(Token(token.user_data()))
     }
 
-    /// Puts a send at the end of the queue. Gives the slice back when as many as may are
-    /// outstanding.
+    /// Puts a send at the end of the queue. Gives the slice back as for a receive.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -107,8 +125,12 @@ impl State {
         slice: Slice,
         len: usize,
         to: &Peer,
-    ) -> Result<Token, Slice> {
-        let token = self.operations.send(socket, slice, len, to)?;
+    ) -> Result<Token, (Slice, Refused)> {
+        if let Err(refused) = self.admit(socket) {
+            return Err((slice, refused));
+        }
+        let sent = self.operations.send(socket, slice, len, to);
+        let token = sent.map_err(|slice| (slice, Refused::Full))?;
         self.queued.push_back(token);
         Ok(Token(token.user_data()))
     }

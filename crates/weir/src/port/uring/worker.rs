@@ -63,12 +63,7 @@ impl Worker for UringWorker<'_> {
 
     #[inline]
     fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)> {
-        self.port.with(|state| {
-            if state.closed {
-                return Err((slice, Refused::Closed));
-            }
-            state.receive(socket, slice).map_err(|slice| (slice, Refused::Full))
-        })
+        self.port.with(|state| state.receive(socket, slice))
     }
 
     #[inline]
@@ -78,9 +73,9 @@ impl Worker for UringWorker<'_> {
                 return Err(Refused::Closed);
             }
             while let Some(slice) = slices.pop() {
-                if let Err(slice) = state.receive(socket, slice) {
+                if let Err((slice, refused)) = state.receive(socket, slice) {
                     slices.push(slice);
-                    return Err(Refused::Full);
+                    return Err(refused);
                 }
             }
             Ok(())
@@ -98,12 +93,7 @@ impl Worker for UringWorker<'_> {
         if len > slice.region().layout().payload {
             return Err((slice, Refused::TooLong));
         }
-        self.port.with(|state| {
-            if state.closed {
-                return Err((slice, Refused::Closed));
-            }
-            state.send(socket, slice, len, to).map_err(|slice| (slice, Refused::Full))
-        })
+        self.port.with(|state| state.send(socket, slice, len, to))
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {

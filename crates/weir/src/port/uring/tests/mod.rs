@@ -9,6 +9,7 @@ use crate::{
     counters::Counters,
     memory::{Region, RegionOptions, Slice},
     port::{Completion, Key, Needs, Port, Provider, Shape, SocketId, Taken, Token, Worker},
+    ring::cannot_run,
     rio::Outcome,
     socket::{Arrival, DatagramSocket, Endpoint, SocketOptions},
 };
@@ -37,6 +38,10 @@ fn needs() -> Needs {
 
 fn uring(armed: u32, submit_after: u32) -> Uring {
     Uring { shape: Shape { armed, submit_after } }
+}
+
+fn cannot_run_here() -> bool {
+    cannot_run("port", uring(1, 1).layout(&needs()))
 }
 
 /// A port with a socket, and a region with a slice for each receive and send.

@@ -31,6 +31,9 @@ fn until_parked(bench: &Bench, parked: usize) {
 
 #[test]
 fn packets_come_in_order_and_are_bounded() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { packets: 100, ..needs() });
     let counters = Counters::default();
     let mut worker = bench.port.worker().unwrap();
@@ -52,6 +55,9 @@ fn packets_come_in_order_and_are_bounded() {
 
 #[test]
 fn a_packet_wakes_a_thread_that_waits() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), needs());
     thread::scope(|scope| {
         let taker = scope.spawn(|| take_packet(&mut bench.port.worker().unwrap()));
@@ -63,6 +69,9 @@ fn a_packet_wakes_a_thread_that_waits() {
 
 #[test]
 fn a_take_ends_when_its_time_is_over() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
     let counters = Counters::default();
     let mut worker = bench.port.worker().unwrap();
@@ -97,6 +106,9 @@ fn a_take_ends_when_its_time_is_over() {
 
 #[test]
 fn never_more_run_than_may() {
+    if cannot_run_here() {
+        return;
+    }
     for limit in [1, 2, 3] {
         let needs = Needs { packets: 400, threads: 6, concurrency: limit, ..needs() };
         let bench = bench(Uring::default(), needs);
@@ -134,6 +146,9 @@ fn never_more_run_than_may() {
 
 #[test]
 fn as_many_run_as_may() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { concurrency: 3, ..needs() });
     // Three threads hold a packet at the same time, or this never ends.
     let together = Barrier::new(3);
@@ -156,6 +171,9 @@ fn as_many_run_as_may() {
 
 #[test]
 fn the_thread_that_parked_last_is_woken_first() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { concurrency: 1, threads: 5, ..needs() });
     let (taken, order) = mpsc::channel();
     thread::scope(|scope| {
@@ -183,6 +201,9 @@ fn the_thread_that_parked_last_is_woken_first() {
 
 #[test]
 fn with_a_limit_of_one_the_same_thread_takes_all() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
     thread::scope(|scope| {
         let mut first = bench.port.worker().unwrap();
@@ -206,6 +227,9 @@ fn with_a_limit_of_one_the_same_thread_takes_all() {
 
 #[test]
 fn a_thread_that_blocks_lets_another_in() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
     thread::scope(|scope| {
         let mut first = bench.port.worker().unwrap();
@@ -222,6 +246,9 @@ fn a_thread_that_blocks_lets_another_in() {
 
 #[test]
 fn a_worker_that_panics_lets_another_in() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
     (0..2).for_each(|value| bench.port.post(packet(value), &Counters::default()).unwrap());
     thread::scope(|scope| {
@@ -238,6 +265,9 @@ fn a_worker_that_panics_lets_another_in() {
 
 #[test]
 fn places_are_bounded() {
+    if cannot_run_here() {
+        return;
+    }
     let bench = bench(Uring::default(), Needs { threads: 2, ..needs() });
     let (one, two) = (bench.port.worker().unwrap(), bench.port.worker().unwrap());
     let error = bench.port.worker().err().unwrap().to_string();

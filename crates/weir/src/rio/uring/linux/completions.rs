@@ -35,8 +35,8 @@ pub struct UringCompletions<T: Sharing> {
     /// The receive of each socket that has one; the value is the socket.
     pub(super) receives: Slots<u32>,
     /// Sockets whose receive ended.
-    disarmed: Vec<u32>,
-    alarm_armed: bool,
+    pub(super) disarmed: Vec<u32>,
+    pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
     /// There were completions that found no room when last looked.
@@ -47,7 +47,7 @@ pub struct UringCompletions<T: Sharing> {
 
 /// What was found in the queue by one look.
 #[derive(Default)]
-struct Found {
+pub(super) struct Found {
     completions: usize,
     received: usize,
     failed: Option<io::Error>,
@@ -87,9 +87,30 @@ impl<T: Sharing> UringCompletions<T> {
 
     #[cold]
     fn arm(&mut self, how: u16, counters: &Counters) -> io::Result<bool> {
+        let can_receive = self.can_receive(how);
+        self.submit_arms(how, can_receive, counters)
+    }
+
+    /// Whether there is something to receive into. If not, whoever posts next rings the alarm;
+    /// rings of before are forgotten here, and only before that is asked: one that was told in
+    /// the question and forgotten after it would never be heard.
+    pub(super) fn can_receive(&mut self, how: u16) -> bool {
+        let Self { common, disarmed, alarm_armed, .. } = self;
+        if !*alarm_armed {
+            common.alarm.reset();
+        }
+        how == POLL_FIRST
+            || (!disarmed.is_empty() && common.buffers.with(|buffers| buffers.ready()))
+    }
+
+    /// Arms the alarm, and the receives if there is something to receive into.
+    pub(super) fn submit_arms(
+        &mut self,
+        how: u16,
+        can_receive: bool,
+        counters: &Counters,
+    ) -> io::Result<bool> {
         let Self { common, receives, disarmed, alarm_armed, .. } = self;
-        let can_receive = how == POLL_FIRST
-            || (!disarmed.is_empty() && common.buffers.with(|buffers| buffers.ready()));
         if *alarm_armed && !can_receive {
             return Ok(false);
         }
@@ -108,7 +129,6 @@ impl<T: Sharing> UringCompletions<T> {
                 io::Result::Ok(unsafe { submissions.push(entries) }.is_ok())
             };
             if !*alarm_armed {
-                common.alarm.reset();
                 *alarm_armed = push(&common.alarm.entries(Token::bare(class::ALARM)))?;
             }
             while can_receive && let Some(&socket) = disarmed.last() {
@@ -134,7 +154,7 @@ impl<T: Sharing> UringCompletions<T> {
 
     /// Moves what lies in the completion queue into `out`, as far as there is room.
     #[inline]
-    fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
+    pub(super) fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
         let Self { common, completions, receives, disarmed, ids, .. } = self;
         let mut queue = completions.take();
@@ -249,17 +269,22 @@ fn settle_other<T: Sharing>(common: &Common<T>, token: Token, result: i32) -> Op
 }
 
 /// Counts a receive that ended without a slice; answers the error if it is one that arming
-/// again cannot cure. An error that came by ICMP is none.
+/// again may not cure. An error that came by ICMP is none, and a lack of memory passes: these are
+/// the ones that a design which receives by itself survives, too.
 #[cold]
-fn count_failure(errno: i32, counters: &Counters) -> Option<io::Error> {
+pub(super) fn count_failure(errno: i32, counters: &Counters) -> Option<io::Error> {
     match errno {
         libc::ENOBUFS => counters.no_buffer.one(),
         // By us at the stop, or because the thread that armed it is gone: the next one arms it.
         libc::ECANCELED => {}
-        libc::EBADF | libc::EINVAL | libc::EFAULT | libc::ENOTSOCK | libc::EOPNOTSUPP => {
-            return Some(io::Error::from_raw_os_error(errno));
-        }
-        _ => counters.receive_errors.one(),
+        libc::EINTR | libc::EAGAIN => {}
+        libc::ECONNREFUSED
+        | libc::ECONNRESET
+        | libc::EHOSTUNREACH
+        | libc::ENETUNREACH
+        | libc::ENOMEM => counters.receive_errors.one(),
+        // Armed again, a lasting one would fail at once, without end.
+        _ => return Some(io::Error::from_raw_os_error(errno)),
     }
     None
 }

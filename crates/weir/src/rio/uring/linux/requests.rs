@@ -104,6 +104,7 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
     #[inline]
     fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
         assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
+        assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
         if !self.common.sends_out.add_one_below(self.common.needs.sends) {
             return Err((slice, Full));
         }

@@ -44,7 +44,9 @@ pub(super) fn stop<T: Sharing>(
                 queue.cancel(token, &counters);
             }
         }
-        // An error here leaves the loop to the deadline: then slices are missing, and it shows.
+        // What the kernel would not take before is offered again. An error in either leaves the
+        // loop to the deadline: then slices are missing, and it shows.
+        let _ = queue.common.submissions.with(|submissions| submissions.submit(&counters));
         let _ = queue.common.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
     };
     if over {

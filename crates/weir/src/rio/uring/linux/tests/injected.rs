@@ -2,7 +2,7 @@
 //! receive that carries a buffer, a token that is over, a buffer named twice.
 
 use super::*;
-use crate::ring::Token;
+use crate::{ring::Token, rio::Woken};
 use io_uring::{IoUring, opcode, types};
 
 under_every_form!(
@@ -43,6 +43,59 @@ fn a_failed_receive_gives_its_buffer_back<T: Sharing>(polling: Polling) {
     assert_eq!(rig.requests[0].outstanding(), (3, 0));
     drop(completions);
     rig.stop();
+}
+
+/// The step between looking for buffers and submitting, where posters used to go unheard.
+#[test]
+fn a_post_while_the_queue_is_armed_is_heard() {
+    if cannot_run_here::<HandOver>(Polling::Interrupt) {
+        return;
+    }
+    let mut rig = Rig::<HandOver>::new(Polling::Interrupt, NEEDS, &[loopback()]);
+    let wait = |rig: &mut Rig<HandOver>| {
+        let queue = &mut rig.queue;
+        let woken = queue.common.alarm.wait(
+            &queue.common.ring,
+            &mut queue.completions,
+            1,
+            Some(PATIENCE),
+            &rig.counters,
+        );
+        assert_eq!(woken.unwrap(), Woken::Ready);
+        queue.look(&mut rig.batch, &rig.counters);
+    };
+    // A datagram that finds no buffer ends the receive, and a ring ends the alarm.
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    sender.send_to(b"waits", rig.at[0]).unwrap();
+    rig.queue.common.alarm.ring();
+    while rig.queue.alarm_armed || rig.queue.disarmed.is_empty() {
+        wait(&mut rig);
+    }
+    assert!(!rig.queue.can_receive(0), "nothing is posted");
+    rig.post(1);
+    rig.queue.submit_arms(0, false, &rig.counters).unwrap();
+    wait(&mut rig);
+    assert!(!rig.queue.alarm_armed, "it was the poster's ring that ended the wait");
+    assert_eq!(rig.completions().len(), 1);
+    rig.stop();
+}
+
+#[test]
+fn only_what_passes_by_itself_is_survived() {
+    use crate::rio::uring::linux::completions::count_failure;
+    let counters = Counters::default();
+    for errno in [libc::ENOBUFS, libc::ECANCELED, libc::EINTR, libc::EAGAIN] {
+        assert!(count_failure(errno, &counters).is_none());
+    }
+    assert_eq!((counters.no_buffer.get(), counters.receive_errors.get()), (1, 0));
+    for errno in [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENOMEM] {
+        assert!(count_failure(errno, &counters).is_none());
+    }
+    assert_eq!(counters.receive_errors.get(), 3);
+    for errno in [libc::EBADF, libc::EINVAL, libc::EPERM, libc::EIO] {
+        let error = count_failure(errno, &counters).expect("it lasts");
+        assert_eq!(error.raw_os_error(), Some(errno));
+    }
 }
 
 fn a_late_completion_hits_no_other_request<T: Sharing>(polling: Polling) {

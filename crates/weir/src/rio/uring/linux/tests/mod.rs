@@ -10,6 +10,7 @@ use super::*;
 use crate::{
     counters::Counters,
     memory::{RegionOptions, Slice},
+    ring::cannot_run,
     rio::{Completion, HandOver, OneThread},
     socket::Arrival,
 };
@@ -28,7 +29,11 @@ macro_rules! under_every_form {
         mod $form {
             $(#[test]
             fn $test() {
-                super::$test::<crate::rio::$Threading>(crate::rio::uring::Polling::$Polling);
+                use crate::rio::{$Threading, uring::Polling};
+                if super::cannot_run_here::<$Threading>(Polling::$Polling) {
+                    return;
+                }
+                super::$test::<$Threading>(Polling::$Polling);
             })*
         }
     };
@@ -143,6 +148,11 @@ impl<T: Sharing> Rig<T> {
 fn region<T: Sharing>(uring: &Uring, needs: &Needs) -> Arc<Region> {
     let layout = Provider::<T>::layout(uring, needs).unwrap();
     Region::new(layout, needs.receives + needs.sends, RegionOptions::default()).unwrap()
+}
+
+fn cannot_run_here<T: Sharing>(polling: Polling) -> bool {
+    let uring = Uring::polling(polling);
+    cannot_run(uring.name(), Provider::<T>::layout(&uring, &NEEDS))
 }
 
 /// A peer on the loopback address of the same family.

@@ -223,6 +223,9 @@ fn completions_that_find_no_room<T: Sharing>(polling: Polling) {
 /// A holder without a buffer sleeps; a poster on another thread wakes it.
 #[test]
 fn a_poster_wakes_a_starved_holder() {
+    if cannot_run_here::<HandOver>(Polling::Interrupt) {
+        return;
+    }
     for polling in [Polling::Interrupt, Polling::KernelThread] {
         let Rig { region, mut queue, mut requests, at, .. } =
             Rig::<HandOver>::new(polling, Needs { receives: 1, ..NEEDS }, &[loopback()]);
@@ -263,6 +266,9 @@ fn a_poster_wakes_a_starved_holder() {
 /// The queues change hands while another thread posts, and nothing is lost.
 #[test]
 fn queues_change_hands_while_another_thread_posts() {
+    if cannot_run_here::<HandOver>(Polling::Interrupt) {
+        return;
+    }
     let Rig { region, queue, requests, at, .. } =
         Rig::<HandOver>::new(Polling::Interrupt, NEEDS, &[loopback()]);
     let (sender, counters) = (peer(at[0]), Counters::default());

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::socket::SocketOptions;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 under_every_form!(
     an_echo_answers_every_datagram_from_its_address,
     more_sends_than_were_asked_for_are_given_back,
     a_send_that_fails_gives_its_slice_back,
+    a_send_of_more_than_the_payload_panics,
 );
 
 /// Receives one datagram. A ring that is closed interrupts the threads that used it, so a call
@@ -115,5 +117,17 @@ fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
     let Outcome::NotSent(error) = &completions[0].outcome else { panic!("{completions:?}") };
     assert_eq!(error.raw_os_error(), Some(libc::EAFNOSUPPORT));
     drop(completions);
+    rig.stop();
+}
+
+fn a_send_of_more_than_the_payload_panics<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, Needs { sends: 1, ..NEEDS }, &[loopback()]);
+    let (slice, to) =
+        (rig.region.take().unwrap(), crate::rio::Peer { address: rig.at[0], local: None });
+    let too_long = slice.payload().len() + 1;
+    let send = || rig.requests[0].send(slice, too_long, &to).is_ok();
+    let said = catch_unwind(AssertUnwindSafe(send)).unwrap_err();
+    assert!(said.downcast::<String>().unwrap().starts_with(&too_long.to_string()));
+    assert_eq!(rig.requests[0].outstanding(), (0, 0), "nothing was posted");
     rig.stop();
 }

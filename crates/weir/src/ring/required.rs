@@ -1,0 +1,17 @@
+//! Tests where io_uring may be forbidden, as it is in most containers: they say so and pass,
+//! unless `WEIR_REQUIRE` insists.
+
+use crate::Unavailable;
+
+/// Whether what was tried cannot run here; the reason is printed.
+///
+/// # Panics
+/// If it cannot, and the comma-separated names in `WEIR_REQUIRE` hold `name` or `all`.
+pub(crate) fn cannot_run<T>(name: &str, tried: Result<T, Unavailable>) -> bool {
+    let Err(reason) = tried else { return false };
+    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+    let insisted = required.split(',').map(str::trim).any(|one| one == name || one == "all");
+    assert!(!insisted, "required by WEIR_REQUIRE, but {reason}");
+    eprintln!("not run: {reason}");
+    true
+}
