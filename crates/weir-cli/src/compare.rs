@@ -121,12 +121,12 @@ const MOST_SERVER_CORES: usize = 8;
 
 /// Runs `weir compare`.
 pub fn run(args: &CompareArgs) -> ExitCode {
-    let command: Vec<String> = std::env::args().collect();
+    let command = crate::arguments();
     match compare(args, &command) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if args.json {
-                print(&format!("{:#}\n", json::failure(&command, &failure.message)));
+                crate::print(&format!("{:#}\n", json::failure(&command, &failure.message)));
             }
             eprintln!("weir compare: {}", failure.message);
             ExitCode::from(failure.code)
@@ -165,7 +165,7 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         if args.json {
-            print(&format!("{:#}\n", json::plan(&results)));
+            crate::print(&format!("{:#}\n", json::plan(&results)));
         }
         return Ok(exit::OK);
     }
@@ -177,9 +177,9 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| display.show(&progress));
     display.clear();
     if args.json {
-        print(&format!("{:#}\n", json::document(&results)));
+        crate::print(&format!("{:#}\n", json::document(&results)));
     } else {
-        print(&table::report(&results, width()));
+        crate::print(&table::report(&results, width()));
     }
     Ok(experiment::exit_code(&results))
 }
@@ -324,12 +324,6 @@ fn failed(row: &Row, reason: &str) -> String {
 fn width() -> usize {
     let terminal = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
     terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
-}
-
-/// On standard output. A reader that has gone has seen enough.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]

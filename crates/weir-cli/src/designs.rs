@@ -47,7 +47,7 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
         (false, Some(design)) => one(design),
         (false, None) => list(&all),
     };
-    print!("{text}");
+    crate::print(&text);
     ExitCode::from(exit::OK)
 }
 

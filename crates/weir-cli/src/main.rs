@@ -7,7 +7,7 @@ mod exit;
 mod flood;
 mod serve;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -44,15 +44,30 @@ fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The command as given; what is no UTF-8 in it is replaced.
+fn arguments() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Prints to standard output. Fails only if nobody reads it, or the disk is full: then there
+/// is nobody to tell.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 /// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then.
 fn refuse(error: &clap::Error) -> ExitCode {
     let code = error.exit_code();
-    let wants_json = std::env::args().any(|word| matches!(word.as_str(), "--json" | "-J"));
+    let command = arguments();
+    let wants_json = command.iter().any(|word| matches!(word.as_str(), "--json" | "-J"));
     if code != 0 && wants_json {
-        let command: Vec<String> = std::env::args().collect();
         let text = error.render().to_string();
         let line = text.lines().next().unwrap_or_default();
-        println!("{:#}", weir_lab::report::json::failure(&command, line));
+        let failure = weir_lab::report::json::failure(&command, line);
+        // The control of a child reads line by line.
+        let whole = command.get(1).is_some_and(|word| word == "serve");
+        print(&if whole { format!("{failure}\n") } else { format!("{failure:#}\n") });
     }
     // Fails only if nobody reads it.
     let _ = error.print();

@@ -88,6 +88,15 @@ pub struct Summary {
     pub percentile: BTreeMap<&'static str, u64>,
 }
 
+/// Published as the buckets that hold something: pairs of the bucket's middle in ns and
+/// its count.
+impl Serialize for Histogram {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let held = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        serializer.collect_seq(held.map(|(bucket, count)| (middle_of(bucket), count)))
+    }
+}
+
 impl Histogram {
     /// Adds another's latencies to these.
     pub fn merge(&mut self, other: &Self) {

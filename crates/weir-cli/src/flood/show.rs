@@ -88,7 +88,7 @@ impl Shown {
     ) -> anyhow::Result<Value> {
         let mut document = Map::new();
         document.insert("schema_version".into(), SCHEMA_VERSION.into());
-        document.insert("command".into(), std::env::args().collect::<Vec<_>>().into());
+        document.insert("command".into(), crate::arguments().into());
         document.insert("status".into(), if reason.is_some() { "failed" } else { "ok" }.into());
         document.insert("reason".into(), reason.into());
         let settings = self.settings.iter();
@@ -204,6 +204,7 @@ pub(super) const REPORT_FIELDS: &[&str] = &[
     "windows_within",
     "pace_held",
     "cpu_ns",
+    "process_cpu_ns",
     "cpu_ns_per_datagram",
     "cpu_utilization_percent",
     "sent_per_flow",

@@ -76,7 +76,7 @@ pub struct AuditReport {
     /// The run's flows in order; empty for datagrams without stamps.
     pub flows: Vec<FlowReport>,
     /// The latencies, to be merged with those of other runs.
-    #[serde(skip)]
+    #[serde(rename = "latency_histogram")]
     pub latencies: Histogram,
 }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use serde::Serialize;
+use weir::counters::os::Sampler;
 
 use super::{
     FloodSpec,
@@ -96,7 +97,9 @@ pub struct FloodReport {
     pub pace_held: Option<bool>,
     /// CPU time of all generators in ns, user and kernel; none where it is not known.
     pub cpu_ns: Option<u64>,
-    /// The same per datagram sent.
+    /// CPU time of this whole process so far, with start-up, control channel and warm-up.
+    pub process_cpu_ns: Option<u64>,
+    /// CPU time of the generators per datagram sent.
     pub cpu_ns_per_datagram: Option<f64>,
     /// CPU time as a share of the elapsed time of as many cores as generators. Waiting for
     /// the next quantum is done by spinning, so a paced generator is near 100 as well.
@@ -194,6 +197,7 @@ pub(super) fn assemble(
         windows_within: paced.then_some(within),
         pace_held: paced.then_some(within as f64 >= WITHIN_MIN * windows as f64),
         cpu_ns,
+        process_cpu_ns: Sampler::new().process().cpu_ns,
         cpu_ns_per_datagram: cpu_ns.filter(|_| sent > 0).map(|ns| ns as f64 / sent as f64),
         cpu_utilization_percent: cpu_ns
             .map(|ns| 100.0 * ns as f64 / (elapsed_ns as f64 * spec.generators as f64)),
