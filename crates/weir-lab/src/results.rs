@@ -164,7 +164,7 @@ impl Results {
     /// Takes out of the medians what was measured while the machine was another one: a
     /// virtual machine may change its speed from one minute to the next, and its time from
     /// core to core with it. What most runs of a load had is the measure. A row that would
-    /// keep fewer than [`FEWEST_ALIKE`] keeps all, but cannot be ranked among the others.
+    /// keep fewer than `FEWEST_ALIKE` keeps all, but cannot be ranked among the others.
     pub fn count_only_alike(&mut self) {
         for cells in &mut self.cells {
             let times: Vec<f64> = cells
