@@ -9,7 +9,7 @@ mod text;
 mod watch;
 mod window;
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -238,15 +238,15 @@ fn announce(args: &ServeUdp, watch: &Watch, control: Option<&ControlServer>) {
         });
         return;
     }
-    say(&text::settings(&settings));
+    crate::print(&text::settings(&settings));
     for address in watch.addresses() {
-        say(&format!("receives on: {address}\n"));
+        crate::print(&format!("receives on: {address}\n"));
     }
     if let Some(control) = control {
-        say(&format!("control channel: {control}\n"));
+        crate::print(&format!("control channel: {control}\n"));
     }
     if !args.interval.is_zero() {
-        say(&format!("{}\n", text::INTERVAL_HEADING));
+        crate::print(&format!("{}\n", text::INTERVAL_HEADING));
     }
 }
 
@@ -304,7 +304,7 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
         }
         if let Some(error) = failure {
             if !args.json {
-                say(&text::report(&report, args.work));
+                crate::print(&text::report(&report, args.work));
             }
             let mut failure = Failure::from(error);
             failure.message = format!("{design} stopped by itself: {}", failure.message);
@@ -314,7 +314,7 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
     if args.json {
         print_document(&report);
     } else {
-        say(&text::report(&report, args.work));
+        crate::print(&text::report(&report, args.work));
     }
     let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
     Ok(if wrong { exit::DATA_ERRORS } else { exit::OK })
@@ -325,19 +325,13 @@ fn line(args: &ServeUdp, text: &str) {
     if args.json {
         eprintln!("{text}");
     } else {
-        say(&format!("{text}\n"));
+        crate::print(&format!("{text}\n"));
     }
-}
-
-/// Text on standard output. A reader that has gone is no reason to end the server.
-fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn print_document(document: &impl serde::Serialize) {
     match serde_json::to_string(document) {
-        Ok(text) => say(&format!("{text}\n")),
+        Ok(text) => crate::print(&format!("{text}\n")),
         Err(error) => eprintln!("weir serve udp: the report cannot be written: {error}"),
     }
 }

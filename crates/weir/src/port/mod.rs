@@ -282,54 +282,7 @@ pub enum Completion {
 }
 
 /// Room for the completions of one take.
-pub struct Taken {
-    completions: Vec<Completion>,
-    capacity: usize,
-}
-
-impl Taken {
-    /// Room for up to `capacity` completions; it never grows.
-    ///
-    /// # Panics
-    /// If `capacity` is 0: a take could bring nothing.
-    pub fn new(capacity: usize) -> Self {
-        assert!(capacity > 0, "a take needs room for a completion");
-        Self { completions: Vec::with_capacity(capacity), capacity }
-    }
-
-    /// How many more fit.
-    #[inline]
-    pub fn room(&self) -> usize {
-        self.capacity - self.completions.len()
-    }
-
-    /// How many are in it.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.completions.len()
-    }
-
-    /// Whether none is in it.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.completions.is_empty()
-    }
-
-    /// Adds one, for providers. There must be room.
-    #[inline]
-    pub fn push(&mut self, completion: Completion) {
-        // The vector's own capacity, which is at least ours: so the compiler sees that pushing
-        // never grows it.
-        assert!(self.completions.len() < self.completions.capacity(), "no room in what is taken");
-        self.completions.push(completion);
-    }
-
-    /// Takes all of them out, in order.
-    #[inline]
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
-        self.completions.drain(..)
-    }
-}
+pub type Taken = crate::rio::Batch<Completion>;
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

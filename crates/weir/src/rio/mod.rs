@@ -259,15 +259,19 @@ pub struct Stopped {
     pub missing: u32,
 }
 
-/// Room for the completions of one dequeue.
-pub struct Batch {
-    completions: Vec<Completion>,
+/// Room for the completions of one dequeue, or of one take from a port.
+pub struct Batch<C = Completion> {
+    completions: Vec<C>,
     capacity: usize,
 }
 
-impl Batch {
+impl<C> Batch<C> {
     /// Room for up to `capacity` completions; it never grows.
+    ///
+    /// # Panics
+    /// If `capacity` is 0: a dequeue could bring nothing.
     pub fn new(capacity: usize) -> Self {
+        assert!(capacity > 0, "a batch needs room for a completion");
         Self { completions: Vec::with_capacity(capacity), capacity }
     }
 
@@ -291,14 +295,14 @@ impl Batch {
 
     /// Adds one, for providers. There must be room.
     #[inline]
-    pub fn push(&mut self, completion: Completion) {
+    pub fn push(&mut self, completion: C) {
         assert!(self.completions.len() < self.capacity, "no room in the batch");
         self.completions.push(completion);
     }
 
     /// Takes all of them out, in order.
     #[inline]
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Completion> {
+    pub fn drain(&mut self) -> std::vec::Drain<'_, C> {
         self.completions.drain(..)
     }
 }
