@@ -63,7 +63,10 @@ macro_rules! providers {
 
 providers! {
     Uring "uring":
-        "io_uring: a ring of buffers under one multishot receive; an empty dequeue enters the kernel",
+        "io_uring: a ring of buffers under one multishot receive, swept instead while loaded",
+        "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1";
+    UringArmed "uring-armed":
+        "io_uring, with the multishot receive left armed under load, too",
         "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1";
     UringInterrupt "uring-interrupt":
         "io_uring, with the kernel's work done whenever it interrupts the thread",
@@ -117,6 +120,11 @@ macro_rules! with_provider {
             $crate::rio::Choice::Uring => {
                 let $provider =
                     $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Deferred);
+                $body
+            }
+            $crate::rio::Choice::UringArmed => {
+                let $provider =
+                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Armed);
                 $body
             }
             $crate::rio::Choice::UringInterrupt => {

@@ -41,7 +41,10 @@ pub struct Uring {
 pub enum Polling {
     /// When the thread asks: an empty dequeue enters the kernel if something arrived
     /// (DEFER_TASKRUN). Needs queues that stay on one thread; handed over, it is `Interrupt`.
+    /// Under load it sweeps: no receive stays armed, each dequeue asks for what is there.
     Deferred,
+    /// The same, but the receive stays armed under load, too.
+    Armed,
     /// At once: the thread that armed the receive is interrupted.
     Interrupt,
     /// At once, in a thread of the kernel that polls (SQPOLL): it takes a core of its own.
@@ -68,6 +71,7 @@ impl Uring {
     pub fn name(&self) -> &'static str {
         match self.polling {
             Polling::Deferred => "uring",
+            Polling::Armed => "uring-armed",
             Polling::Interrupt => "uring-interrupt",
             Polling::KernelThread => "uring-sqpoll",
         }

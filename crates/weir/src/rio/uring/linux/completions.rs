@@ -3,14 +3,18 @@
 //! Each socket has one multishot receive under way. It ends when no buffer is left, with a
 //! zero-byte datagram, with an error, and when completions found no room; then it is armed
 //! again, here and by nobody else.
+//!
+//! Under load no receive stays armed: each dequeue *sweeps* instead (see `sweeping`). Receives
+//! are armed again before a wait, and when sweeps stay dry.
 
 use super::{
     common::{Common, GROUP, class},
     requests::UringRequests,
+    sweeping::Sweeping,
 };
 use crate::{
     counters::Counters,
-    ring::{Attention, Completions, Slots, Token},
+    ring::{Attention, Completions, Slots, Submissions, Token},
     rio::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
@@ -28,14 +32,24 @@ use std::{
 /// reason to end the receive (IORING_RECVSEND_POLL_FIRST of the kernel's headers).
 const POLL_FIRST: u16 = 1 << 0;
 
+/// A receive under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Receive {
+    socket: u32,
+    /// It stays until a datagram comes; otherwise it is a sweep, which never waits.
+    waits: bool,
+}
+
 /// The completion queue of all sockets of one ring.
 pub struct UringCompletions<T: Sharing> {
     pub(super) common: Arc<Common<T>>,
     pub(super) completions: Completions,
-    /// The receive of each socket that has one; the value is the socket.
-    pub(super) receives: Slots<u32>,
+    /// What is under way: for each socket a receive that waits, or sweeps.
+    pub(super) receives: Slots<Receive>,
     /// Sockets whose receive ended.
     pub(super) disarmed: Vec<u32>,
+    /// `None` where receives stay armed under load, too.
+    sweeping: Option<Sweeping>,
     pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
@@ -58,15 +72,19 @@ impl<T: Sharing> UringCompletions<T> {
     pub(super) fn start(
         common: Arc<Common<T>>,
         completions: Completions,
+        sweeps: bool,
         counters: &Counters,
     ) -> io::Result<Self> {
         let sockets = common.sockets.len() as u32;
+        let sweeping = sweeps.then(|| Sweeping::new(common.needs.per_dequeue));
+        let most = sweeping.as_ref().map_or(0, Sweeping::most);
         let window = common.buffers.with(|buffers| buffers.window());
         let mut queue = Self {
             common,
             completions,
-            receives: Slots::new(class::RECEIVE, sockets as usize),
+            receives: Slots::new(class::RECEIVE, (sockets * (1 + most)) as usize),
             disarmed: (0..sockets).collect(),
+            sweeping,
             alarm_armed: false,
             ids: Vec::with_capacity(window as usize),
             overflowing: false,
@@ -118,27 +136,17 @@ impl<T: Sharing> UringCompletions<T> {
         // task copies, and that must be this one.
         let before = counters.kernel_entries.get();
         common.submissions.with(|submissions| {
-            let mut push = |entries: &[squeue::Entry]| {
-                // SAFETY: the message header and the alarm's time never move, and a buffer is
-                // given back only after the receive is over.
-                if unsafe { submissions.push(entries) }.is_ok() {
-                    return Ok(true);
-                }
-                submissions.submit(counters)?;
-                // SAFETY: as above.
-                io::Result::Ok(unsafe { submissions.push(entries) }.is_ok())
-            };
             if !*alarm_armed {
-                *alarm_armed = push(&common.alarm.entries(Token::bare(class::ALARM)))?;
+                let entries = common.alarm.entries(Token::bare(class::ALARM));
+                // SAFETY: the alarm's time is static, and its bell lives as long as the ring.
+                *alarm_armed = unsafe { push(submissions, &entries, counters) }?;
             }
             while can_receive && let Some(&socket) = disarmed.last() {
-                let token = receives.insert(socket).expect("a socket has one receive at a time");
-                let fd = types::Fd(common.sockets[socket as usize].native().fd());
-                let entry = opcode::RecvMsgMulti::new(fd, common.message.as_ptr(), GROUP)
-                    .ioprio(how)
-                    .build()
-                    .user_data(token.user_data());
-                match push(&[entry]) {
+                let receive = Receive { socket, waits: true };
+                let token = receives.insert(receive).expect("a socket has one that waits");
+                let entry = receive_entry(common, socket, token, how, 0);
+                // SAFETY: see `receive_entry`.
+                match unsafe { push(submissions, &[entry], counters) } {
                     Ok(true) => disarmed.pop(),
                     refused => {
                         receives.remove(token);
@@ -150,6 +158,69 @@ impl<T: Sharing> UringCompletions<T> {
             submissions.submit(counters)
         })?;
         Ok(counters.kernel_entries.get() > before)
+    }
+
+    #[inline]
+    fn dequeue_armed(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<Found> {
+        let entered = self.arm_again(counters)?;
+        let mut found = self.look(out, counters);
+        if found.completions == 0 && !entered && self.enter_if_useful(counters)? {
+            found = self.look(out, counters);
+        }
+        if let Some(sweeping) = &mut self.sweeping {
+            sweeping.not_swept(found.received as u32);
+        }
+        Ok(found)
+    }
+
+    fn dequeue_sweeping(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<Found> {
+        let mut found = self.look(out, counters); // what had no room in the last batch
+        if found.completions > 0 || !self.sweep(counters)? {
+            return Ok(found);
+        }
+        found = self.look(out, counters);
+        if let Some(sweeping) = &mut self.sweeping {
+            sweeping.swept(found.received as u32);
+        }
+        Ok(found)
+    }
+
+    /// Takes what lies in the sockets with receives that do not wait. Returns whether that may
+    /// have brought something.
+    fn sweep(&mut self, counters: &Counters) -> io::Result<bool> {
+        // What is left here was armed: sweeps are over when they have been submitted.
+        if self.receives.len() > 0 && self.cancels == 0 {
+            self.cancel_all(counters);
+        }
+        if self.disarmed.is_empty() || !self.common.buffers.with(|buffers| buffers.ready()) {
+            return self.enter_if_useful(counters);
+        }
+        self.attention(counters)?;
+        let Self { common, receives, disarmed, sweeping: Some(sweeping), .. } = self else {
+            return Ok(false);
+        };
+        sweeping.gather();
+        common.submissions.with(|submissions| {
+            for _ in 0..sweeping.sweeps() {
+                for &socket in &*disarmed {
+                    let receive = Receive { socket, waits: false };
+                    let Ok(token) = receives.insert(receive) else { break };
+                    let flags = libc::MSG_DONTWAIT as u32;
+                    let entry = receive_entry(common, socket, token, 0, flags);
+                    // SAFETY: see `receive_entry`.
+                    match unsafe { push(submissions, &[entry], counters) } {
+                        Ok(true) => {}
+                        refused => {
+                            receives.remove(token);
+                            refused?;
+                            break;
+                        }
+                    }
+                }
+            }
+            submissions.submit(counters)
+        })?;
+        Ok(true)
     }
 
     /// Moves what lies in the completion queue into `out`, as far as there is room.
@@ -183,9 +254,9 @@ impl<T: Sharing> UringCompletions<T> {
                 }
                 slice
             });
-            let socket = receives.get(token).copied();
+            let socket = receives.get(token).map(|receive| receive.socket);
             if !cqueue::more(flags)
-                && let Some(socket) = receives.remove(token)
+                && let Some(Receive { socket, waits: true }) = receives.remove(token)
             {
                 disarmed.push(socket);
             }
@@ -244,6 +315,17 @@ impl<T: Sharing> UringCompletions<T> {
         Ok(true)
     }
 
+    /// Sweeps from the next dequeue on, whatever the load, until it has been dry for a while.
+    /// Answers whether this queue ever does.
+    pub(super) fn sweep_from_now_on(&mut self) -> bool {
+        self.sweeping.as_mut().map(Sweeping::begin).is_some()
+    }
+
+    /// Whether the next dequeue sweeps.
+    pub(super) fn sweeps(&self) -> bool {
+        self.sweeping.as_ref().is_some_and(Sweeping::on)
+    }
+
     /// Takes whatever completed, and lets its slices go.
     pub(super) fn discard(&mut self, batch: &mut Batch, counters: &Counters) -> u32 {
         let mut count = 0;
@@ -252,6 +334,41 @@ impl<T: Sharing> UringCompletions<T> {
         }
         count
     }
+}
+
+/// A multishot receive. The header it names never moves while requests are under way, and a
+/// buffer is given back only after the receive is over.
+fn receive_entry<T: Sharing>(
+    common: &Common<T>,
+    socket: u32,
+    token: Token,
+    how: u16,
+    flags: u32,
+) -> squeue::Entry {
+    let fd = types::Fd(common.sockets[socket as usize].native().fd());
+    opcode::RecvMsgMulti::new(fd, common.message.as_ptr(), GROUP)
+        .ioprio(how)
+        .flags(flags)
+        .build()
+        .user_data(token.user_data())
+}
+
+/// Adds entries, and submits what is there to make room. Returns whether there was room.
+///
+/// # Safety
+/// As for [`Submissions::push`].
+unsafe fn push(
+    submissions: &mut Submissions,
+    entries: &[squeue::Entry],
+    counters: &Counters,
+) -> io::Result<bool> {
+    // SAFETY: the caller vouches for what the entries point at.
+    if unsafe { submissions.push(entries) }.is_ok() {
+        return Ok(true);
+    }
+    submissions.submit(counters)?;
+    // SAFETY: as above.
+    Ok(unsafe { submissions.push(entries) }.is_ok())
 }
 
 /// What a completion means that is not a receive's: a send's slice comes back.
@@ -299,11 +416,10 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
 
     #[inline]
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
-        let entered = self.arm_again(counters)?;
-        let mut found = self.look(out, counters);
-        if found.completions == 0 && !entered && self.enter_if_useful(counters)? {
-            found = self.look(out, counters);
-        }
+        let found = match &self.sweeping {
+            Some(sweeping) if sweeping.on() => self.dequeue_sweeping(out, counters)?,
+            _ => self.dequeue_armed(out, counters)?,
+        };
         match found.failed {
             None => Ok(found.received),
             Some(error) => Err(error),
@@ -316,6 +432,9 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Woken> {
+        if let Some(sweeping) = &mut self.sweeping {
+            sweeping.stop();
+        }
         self.arm_again(counters)?;
         self.attention(counters)?;
         let Self { common, completions, .. } = self;

@@ -6,6 +6,7 @@
 //! | `frame` | where in a slice the kernel writes header, source and payload |
 //! | `sends` | messages under way |
 //! | `requests`, `completions`, `stop` | the contract's queues, and their end |
+//! | `sweeping` | when receives stay armed, and when they are asked for anew |
 //! | `common` | what the queues have in common |
 
 mod buffers;
@@ -15,6 +16,7 @@ mod frame;
 mod requests;
 mod sends;
 mod stop;
+mod sweeping;
 #[cfg(test)]
 mod tests;
 
@@ -48,9 +50,9 @@ impl Uring {
 
     fn wanted<T: Threading>(&self, needs: &Needs, sockets: usize) -> Wanted {
         let r#use = match (self.polling, T::HANDS_OVER) {
-            (Polling::Deferred, false) => Use::Deferred,
+            (Polling::Deferred | Polling::Armed, false) => Use::Deferred,
             (Polling::Interrupt, false) => Use::Interrupt,
-            (Polling::Deferred | Polling::Interrupt, true) => Use::Shared,
+            (Polling::Deferred | Polling::Armed | Polling::Interrupt, true) => Use::Shared,
             (Polling::KernelThread, false) => Use::KernelThread,
             (Polling::KernelThread, true) => Use::SharedKernelThread,
         };
@@ -65,7 +67,8 @@ impl Uring {
         Wanted { r#use, submissions, completions: completions.next_power_of_two() }
     }
 
-    /// Receives a datagram from ourselves: only that shows that all of it works here.
+    /// Receives a datagram from ourselves, armed and swept: only that shows that all of it works
+    /// here.
     fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
         let unavailable = |reason: String| Unavailable::new(self.what(), reason);
         let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1 };
@@ -87,7 +90,10 @@ impl Uring {
         let started: Started<UringCompletions<T>, UringRequests<T>> =
             small.start(opened).map_err(|e| unavailable(e.to_string()))?;
         let (mut queue, mut requests) = (started.completions, started.requests);
-        let received = receive_one(&region, &mut queue, &mut requests[0], at);
+        let mut received = receive_one(&region, &mut queue, &mut requests[0], at);
+        if received.is_ok() && queue.sweep_from_now_on() {
+            received = receive_one(&region, &mut queue, &mut requests[0], at);
+        }
         let stopped = queue.stop(requests, Instant::now() + PROOF_TIMEOUT);
         match received {
             Ok(()) if stopped.missing == 0 => Ok(()),
@@ -126,7 +132,9 @@ fn receive_one<T: Sharing>(
         if left.is_zero() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
-        queue.wait(1, Some(left), &counters)?;
+        if !queue.sweeps() {
+            queue.wait(1, Some(left), &counters)?;
+        }
         queue.dequeue(&mut batch, &counters)?;
     }
     match batch.drain().next().expect("there is one").outcome {
@@ -212,7 +220,9 @@ impl<T: Sharing> Provider<T> for Uring {
         // group away or leaks both.
         unsafe { ring.register_buffers(address, entries, common::GROUP) }
             .map_err(|e| Error::io("registering the ring of buffers", e))?;
-        let queue = UringCompletions::start(Arc::clone(&common), completions, &Counters::default())
+        let sweeps = self.polling == Polling::Deferred;
+        let counters = Counters::default();
+        let queue = UringCompletions::start(Arc::clone(&common), completions, sweeps, &counters)
             .map_err(|e| Error::io("arming the receives", e))?;
         let requests =
             (0..count).map(|socket| UringRequests::new(Arc::clone(&common), socket)).collect();
@@ -235,7 +245,7 @@ fn polled(ring: &Ring, asked: Polling) -> String {
         (_, true, _) => "deferred: the thread that dequeues copies when it enters the kernel",
         (_, _, true) => "kernel thread: it copies",
         (Polling::Interrupt, ..) => "interrupt: the thread that armed the receives copies at once",
-        (Polling::Deferred | Polling::KernelThread, ..) => {
+        (Polling::Deferred | Polling::Armed | Polling::KernelThread, ..) => {
             "interrupt, since deferral needs one thread and a newer kernel: the thread that armed \
              the receives copies at once"
         }

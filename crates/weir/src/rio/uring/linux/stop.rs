@@ -63,6 +63,14 @@ impl<T: Sharing> UringCompletions<T> {
         tokens
     }
 
+    /// Asks for the end of every receive.
+    pub(super) fn cancel_all(&mut self, counters: &Counters) {
+        let receives: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
+        for token in receives {
+            self.cancel(token, counters);
+        }
+    }
+
     fn cancel(&mut self, token: Token, counters: &Counters) {
         let own = Token::bare(class::CANCEL);
         let asked = self.common.submissions.with(|s| s.cancel(token, own, counters));

@@ -20,9 +20,11 @@ use std::net::UdpSocket;
 macro_rules! under_every_form {
     ($($test:ident),* $(,)?) => {
         under_every_form!(@ deferred OneThread Deferred: $($test),*);
+        under_every_form!(@ armed OneThread Armed: $($test),*);
         under_every_form!(@ interrupt OneThread Interrupt: $($test),*);
         under_every_form!(@ kernel_thread OneThread KernelThread: $($test),*);
-        under_every_form!(@ handed_over HandOver Interrupt: $($test),*);
+        under_every_form!(@ handed_over HandOver Deferred: $($test),*);
+        under_every_form!(@ interrupt_handed_over HandOver Interrupt: $($test),*);
         under_every_form!(@ kernel_thread_handed_over HandOver KernelThread: $($test),*);
     };
     (@ $form:ident $Threading:ident $Polling:ident: $($test:ident),*) => {
