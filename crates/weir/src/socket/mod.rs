@@ -9,10 +9,10 @@
 //! the local address of a datagram is known (only where asked for).
 
 #[cfg(target_os = "linux")]
-#[path = "linux.rs"]
+#[path = "linux/mod.rs"]
 pub(crate) mod native;
 #[cfg(windows)]
-#[path = "windows.rs"]
+#[path = "windows/mod.rs"]
 pub(crate) mod native;
 
 use crate::{Error, counters::Counters};

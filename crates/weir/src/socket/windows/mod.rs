@@ -7,14 +7,20 @@
 //! Winsock's own blocking receive does inside (post, then wait for an event), so it costs
 //! the same, and the wait can listen to a second event, which ends receiving.
 
+mod batch;
+mod control;
+
+pub use batch::Headers;
+
 use super::{Arrival, Endpoint, Mode};
 use crate::{Error, Unavailable, counters::Counters};
+use control::{CONTROL_BYTES, Control, local_address_in};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::{
     cell::OnceCell,
     ffi::c_void,
     io, mem,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
     ptr,
     time::Duration,
@@ -22,7 +28,7 @@ use std::{
 use windows_sys::Win32::{
     Foundation::{HANDLE, WAIT_OBJECT_0},
     Networking::WinSock::{
-        CMSGHDR, IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
+        IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
         LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
         WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
@@ -38,9 +44,6 @@ use windows_sys::Win32::{
 
 /// Every datagram is a call of its own.
 pub const BATCHES_IN_ONE_CALL: bool = false;
-
-/// Room for the control data of one datagram: packet information of IPv6, the larger.
-const CONTROL_BYTES: usize = 64;
 
 /// How long a send waits that would block. Under Wine (8) one would whenever another thread is
 /// sending on the same socket, however empty its buffer.
@@ -438,146 +441,4 @@ unsafe fn control_call<In, Out>(
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Control data, aligned as Winsock's headers want it.
-#[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
-
-/// The address a datagram was sent to, from the control data that came with it.
-fn local_address_in(control: &[u8]) -> Option<IpAddr> {
-    const HEADER: usize = mem::size_of::<CMSGHDR>();
-    const ALIGN: usize = mem::align_of::<CMSGHDR>();
-    const WORD: usize = mem::size_of::<usize>();
-    let mut rest = control;
-    while let Some((header, behind)) = rest.split_at_checked(HEADER) {
-        // The length of the data with its header, the level, and the type.
-        let length = usize::from_ne_bytes(header[..WORD].try_into().ok()?);
-        let level = i32::from_ne_bytes(header[WORD..WORD + 4].try_into().ok()?);
-        let kind = i32::from_ne_bytes(header[WORD + 4..WORD + 8].try_into().ok()?);
-        let data = behind.get(..length.checked_sub(HEADER)?)?;
-        match (level, kind) {
-            (IPPROTO_IP, IP_PKTINFO) => {
-                let octets: [u8; 4] = data.get(..4)?.try_into().ok()?;
-                return Some(Ipv4Addr::from(octets).into());
-            }
-            (IPPROTO_IPV6, IPV6_PKTINFO) => {
-                let octets: [u8; 16] = data.get(..16)?.try_into().ok()?;
-                return Some(Ipv6Addr::from(octets).into());
-            }
-            _ => rest = rest.get(length.checked_next_multiple_of(ALIGN)?..)?,
-        }
-    }
-    None
-}
-
-/// Room for the arrivals of a batch, made once and used again for every call.
-pub struct Headers {
-    capacity: usize,
-    arrivals: Vec<Arrival>,
-    /// What stopped the last batch after its first datagram: told by the next call.
-    failed: Option<io::Error>,
-}
-
-impl Headers {
-    /// Headers for batches of up to `capacity` datagrams.
-    pub fn new(capacity: usize) -> Self {
-        Self { capacity, arrivals: Vec::with_capacity(capacity), failed: None }
-    }
-
-    pub(super) fn receive<B: AsMut<[u8]>>(
-        &mut self,
-        native: &Native,
-        buffers: &mut [B],
-        mode: Mode,
-        counters: &Counters,
-    ) -> io::Result<usize> {
-        self.arrivals.clear();
-        if let Some(e) = self.failed.take() {
-            return Err(e);
-        }
-        let mut mode = mode;
-        for buffer in buffers.iter_mut().take(self.capacity) {
-            match native.receive(buffer.as_mut(), mode, counters) {
-                Ok(Some(arrival)) => self.arrivals.push(arrival),
-                Ok(None) => break,
-                Err(e) if self.arrivals.is_empty() => return Err(e),
-                Err(e) => {
-                    self.failed = Some(e);
-                    break;
-                }
-            }
-            mode = Mode::Try;
-        }
-        Ok(self.arrivals.len())
-    }
-
-    /// The datagram in buffer `i` of the last [`receive_many`](super::DatagramSocket::receive_many).
-    #[inline]
-    pub fn arrival(&self, i: usize) -> Arrival {
-        assert!(i < self.arrivals.len(), "datagram {i} of {}", self.arrivals.len());
-        self.arrivals[i]
-    }
-
-    pub(super) fn send<'a>(
-        &mut self,
-        native: &Native,
-        count: usize,
-        mut datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
-        counters: &Counters,
-    ) -> io::Result<usize> {
-        self.arrivals.clear();
-        for i in 0..count.min(self.capacity) {
-            let (bytes, to) = datagram(i);
-            match native.send(bytes, &to, counters) {
-                Ok(()) => {}
-                Err(e) if i == 0 => return Err(e),
-                // The caller sends the rest again, and is told then.
-                Err(_) => return Ok(i),
-            }
-        }
-        Ok(count.min(self.capacity))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn control(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
-        let length = mem::size_of::<CMSGHDR>() + data.len();
-        let mut bytes = length.to_ne_bytes().to_vec();
-        bytes.extend(level.to_ne_bytes());
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(data);
-        bytes.resize(length.next_multiple_of(mem::align_of::<CMSGHDR>()), 0);
-        bytes
-    }
-
-    #[test]
-    fn packet_information_is_found_behind_other_control_data() {
-        let mut bytes = control(IPPROTO_IP, IP_PKTINFO + 1, &[1, 2, 3]);
-        assert_eq!(local_address_in(&bytes), None);
-        bytes.extend(control(IPPROTO_IP, IP_PKTINFO, &[127, 0, 0, 2, 9, 9, 9, 9]));
-        assert_eq!(local_address_in(&bytes), Some(Ipv4Addr::new(127, 0, 0, 2).into()));
-        let six = Ipv6Addr::LOCALHOST;
-        let mut data = six.octets().to_vec();
-        data.extend([1, 0, 0, 0]);
-        let bytes = control(IPPROTO_IPV6, IPV6_PKTINFO, &data);
-        assert_eq!(local_address_in(&bytes), Some(six.into()));
-    }
-
-    proptest! {
-        #[test]
-        fn any_control_data_is_read_without_a_panic(
-            bytes in prop::collection::vec(any::<u8>(), 0..64),
-            length in 0usize..80,
-        ) {
-            local_address_in(&bytes);
-            let mut plausible = length.to_ne_bytes().to_vec();
-            plausible.extend(&bytes);
-            local_address_in(&plausible);
-        }
-    }
 }

@@ -1,0 +1,85 @@
+//! Control data of Windows.
+
+use std::{
+    mem,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+use windows_sys::Win32::Networking::WinSock::{
+    CMSGHDR, IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO,
+};
+
+/// Room for the control data of one datagram: packet information of IPv6, the larger.
+pub(super) const CONTROL_BYTES: usize = 64;
+
+/// Control data, aligned as Winsock's headers want it.
+#[repr(C, align(8))]
+pub(super) struct Control(pub [u8; CONTROL_BYTES]);
+
+/// The address a datagram was sent to, from the control data that came with it.
+pub(super) fn local_address_in(control: &[u8]) -> Option<IpAddr> {
+    const HEADER: usize = mem::size_of::<CMSGHDR>();
+    const ALIGN: usize = mem::align_of::<CMSGHDR>();
+    const WORD: usize = mem::size_of::<usize>();
+    let mut rest = control;
+    while let Some((header, behind)) = rest.split_at_checked(HEADER) {
+        // The length of the data with its header, the level, and the type.
+        let length = usize::from_ne_bytes(header[..WORD].try_into().ok()?);
+        let level = i32::from_ne_bytes(header[WORD..WORD + 4].try_into().ok()?);
+        let kind = i32::from_ne_bytes(header[WORD + 4..WORD + 8].try_into().ok()?);
+        let data = behind.get(..length.checked_sub(HEADER)?)?;
+        match (level, kind) {
+            (IPPROTO_IP, IP_PKTINFO) => {
+                let octets: [u8; 4] = data.get(..4)?.try_into().ok()?;
+                return Some(Ipv4Addr::from(octets).into());
+            }
+            (IPPROTO_IPV6, IPV6_PKTINFO) => {
+                let octets: [u8; 16] = data.get(..16)?.try_into().ok()?;
+                return Some(Ipv6Addr::from(octets).into());
+            }
+            _ => rest = rest.get(length.checked_next_multiple_of(ALIGN)?..)?,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn control(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+        let length = mem::size_of::<CMSGHDR>() + data.len();
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(length.next_multiple_of(mem::align_of::<CMSGHDR>()), 0);
+        bytes
+    }
+
+    #[test]
+    fn packet_information_is_found_behind_other_control_data() {
+        let mut bytes = control(IPPROTO_IP, IP_PKTINFO + 1, &[1, 2, 3]);
+        assert_eq!(local_address_in(&bytes), None);
+        bytes.extend(control(IPPROTO_IP, IP_PKTINFO, &[127, 0, 0, 2, 9, 9, 9, 9]));
+        assert_eq!(local_address_in(&bytes), Some(Ipv4Addr::new(127, 0, 0, 2).into()));
+        let six = Ipv6Addr::LOCALHOST;
+        let mut data = six.octets().to_vec();
+        data.extend([1, 0, 0, 0]);
+        let bytes = control(IPPROTO_IPV6, IPV6_PKTINFO, &data);
+        assert_eq!(local_address_in(&bytes), Some(six.into()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_control_data_is_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..64),
+            length in 0usize..80,
+        ) {
+            local_address_in(&bytes);
+            let mut plausible = length.to_ne_bytes().to_vec();
+            plausible.extend(&bytes);
+            local_address_in(&plausible);
+        }
+    }
+}
