@@ -2,16 +2,15 @@
 
 use super::{
     Native,
-    message::{Control, Name, arrival, encode, header},
+    message::{Control, Name, arrival, encode, header, name_source},
 };
 use crate::{
     counters::Counters,
-    socket::{Arrival, Mode},
+    socket::{Arrival, Mode, Peer},
 };
 use std::{
     io,
     mem::{self, MaybeUninit},
-    net::SocketAddr,
 };
 
 /// Message headers for a batch, made once and used again for every call.
@@ -103,7 +102,7 @@ impl Headers {
         &mut self,
         native: &Native,
         count: usize,
-        mut datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
+        mut datagram: impl FnMut(usize) -> (&'a [u8], Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
         self.received = 0;
@@ -113,10 +112,12 @@ impl Headers {
             self.vectors[i] =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             let mut header = header(&mut self.vectors[i], &mut self.names[i], None);
-            let (name, length) = encode(&to);
+            let (name, length) = encode(&to.address);
             // SAFETY: a Name is smaller than the storage it is written to.
             unsafe { self.names[i].as_mut_ptr().cast::<Name>().write_unaligned(name) };
             header.msg_namelen = length;
+            // SAFETY: the control data is this value's, and not moved while the header is used.
+            unsafe { name_source(&mut header, self.control[i].as_mut_ptr().cast(), &to) };
             self.headers[i].msg_hdr = header;
         }
         loop {

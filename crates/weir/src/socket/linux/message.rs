@@ -1,6 +1,6 @@
 //! Message headers, addresses and control data of Linux, as its calls read and write them.
 
-use crate::socket::Arrival;
+use crate::socket::{Arrival, Peer};
 use std::{
     mem::{self, MaybeUninit},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
@@ -90,6 +90,71 @@ pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) 
         }
         // SAFETY: as for CMSG_FIRSTHDR.
         next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+}
+
+/// Room for the control data that names the source of a datagram, in bytes: packet information
+/// of IPv6, the larger, with its header.
+pub(crate) const SOURCE_BYTES: usize = 40;
+
+/// Lets a datagram leave from the address that its peer says, or from one of the system's choice.
+///
+/// # Safety
+/// `control` points at [`SOURCE_BYTES`] writable bytes, aligned to 8, which stay as long as the
+/// header is used.
+#[inline]
+pub(crate) unsafe fn name_source(
+    header: &mut libc::msghdr,
+    control: *mut libc::c_void,
+    peer: &Peer,
+) {
+    header.msg_control = std::ptr::null_mut();
+    header.msg_controllen = 0;
+    match peer.source() {
+        None => {}
+        Some(IpAddr::V4(local)) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(local.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            // SAFETY: the caller vouches for the room.
+            unsafe { write_control(header, control, (libc::IPPROTO_IP, libc::IP_PKTINFO), info) }
+        }
+        Some(IpAddr::V6(local)) => {
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr { s6_addr: local.octets() },
+                ipi6_ifindex: 0,
+            };
+            // SAFETY: as above.
+            unsafe {
+                write_control(header, control, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// There is room for `data` with a header in front of it in `control`.
+unsafe fn write_control<T>(
+    header: &mut libc::msghdr,
+    control: *mut libc::c_void,
+    (level, kind): (libc::c_int, libc::c_int),
+    data: T,
+) {
+    let bytes = mem::size_of::<T>() as libc::c_uint;
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the caller vouches for the room, in which the
+    // first header begins.
+    unsafe {
+        let space = libc::CMSG_SPACE(bytes);
+        debug_assert!(space as usize <= SOURCE_BYTES);
+        header.msg_control = control;
+        header.msg_controllen = space as _;
+        let first = libc::CMSG_FIRSTHDR(header);
+        (*first).cmsg_level = level;
+        (*first).cmsg_type = kind;
+        (*first).cmsg_len = libc::CMSG_LEN(bytes) as _;
+        libc::CMSG_DATA(first).cast::<T>().write_unaligned(data);
     }
 }
 

@@ -5,10 +5,12 @@ mod batch;
 mod message;
 
 pub use batch::Headers;
-pub(crate) use message::{CONTROL_BYTES, Name, decode, encode, read_control};
+pub(crate) use message::{
+    CONTROL_BYTES, Name, SOURCE_BYTES, decode, encode, name_source, read_control,
+};
 
-use super::{Arrival, Endpoint, Mode};
-use crate::{Error, counters::Counters};
+use super::{Arrival, Endpoint, Mode, Peer};
+use crate::{Error, Unavailable, counters::Counters};
 use message::{Control, arrival, header};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -20,6 +22,15 @@ use std::{
 
 /// recvmmsg and sendmmsg move a whole batch with one entry into the kernel.
 pub const BATCHES_IN_ONE_CALL: bool = true;
+
+/// Whether a datagram leaves from the address of ours that its [`Peer`] says. Where the option
+/// is refused, binding the socket says so.
+///
+/// # Errors
+/// None here.
+pub fn replies_from_local_address() -> Result<(), Unavailable> {
+    Ok(())
+}
 
 /// A bound socket.
 #[derive(Debug)]
@@ -156,13 +167,11 @@ impl Native {
     }
 
     #[inline]
-    pub(super) fn send(
-        &self,
-        bytes: &[u8],
-        to: &SocketAddr,
-        counters: &Counters,
-    ) -> io::Result<()> {
-        let (name, length) = encode(to);
+    pub(super) fn send(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
+        if to.local.is_some() {
+            return self.send_from(bytes, to, counters);
+        }
+        let (name, length) = encode(&to.address);
         loop {
             counters.kernel_entries.one();
             // SAFETY: bytes and name outlive the call, and length is the name's.
@@ -176,6 +185,34 @@ impl Native {
                     length,
                 )
             };
+            if n >= 0 {
+                return Ok(());
+            }
+            let e = io::Error::last_os_error();
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+    }
+
+    /// As `send`, from the address that the peer says.
+    fn send_from(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
+        let (name, length) = encode(&to.address);
+        let mut name_memory = MaybeUninit::<libc::sockaddr_storage>::uninit();
+        // SAFETY: a Name is smaller than the storage it is written to.
+        unsafe { name_memory.as_mut_ptr().cast::<Name>().write_unaligned(name) };
+        let mut vector =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut control = MaybeUninit::<Control>::uninit();
+        let mut header = header(&mut vector, &mut name_memory, None);
+        header.msg_namelen = length;
+        // SAFETY: the control data outlives the header.
+        unsafe { name_source(&mut header, control.as_mut_ptr().cast(), to) };
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: the header points at a name, a vector, control data and bytes that outlive
+            // the call, which only reads them.
+            let n = unsafe { libc::sendmsg(self.fd(), &header, libc::MSG_DONTWAIT) };
             if n >= 0 {
                 return Ok(());
             }

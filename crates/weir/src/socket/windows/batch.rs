@@ -3,9 +3,9 @@
 use super::Native;
 use crate::{
     counters::Counters,
-    socket::{Arrival, Mode},
+    socket::{Arrival, Mode, Peer},
 };
-use std::{io, net::SocketAddr};
+use std::io;
 
 /// Room for the arrivals of a batch, made once and used again for every call.
 pub struct Headers {
@@ -59,7 +59,7 @@ impl Headers {
         &mut self,
         native: &Native,
         count: usize,
-        mut datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
+        mut datagram: impl FnMut(usize) -> (&'a [u8], Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
         self.arrivals.clear();

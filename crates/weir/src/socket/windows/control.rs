@@ -42,6 +42,30 @@ pub(super) fn local_address_in(control: &[u8]) -> Option<IpAddr> {
     None
 }
 
+/// Writes control data that lets a datagram leave from this address of ours, and returns its
+/// length. An IPv4 address in IPv6 form is written as what it is.
+pub(super) fn write_source(control: &mut Control, source: IpAddr) -> usize {
+    match source.to_canonical() {
+        IpAddr::V4(v4) => write(control, IPPROTO_IP, IP_PKTINFO, &v4.octets()),
+        IpAddr::V6(v6) => write(control, IPPROTO_IPV6, IPV6_PKTINFO, &v6.octets()),
+    }
+}
+
+/// Writes packet information: a header, the address, and the interface, 32 bits that are 0 for
+/// any.
+fn write(control: &mut Control, level: i32, kind: i32, octets: &[u8]) -> usize {
+    let length = mem::size_of::<CMSGHDR>() + octets.len() + mem::size_of::<u32>();
+    let mut rest = &mut control.0[..];
+    for bytes in
+        [&length.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes(), octets, &[0; 4]]
+    {
+        let (place, behind) = rest.split_at_mut(bytes.len());
+        place.copy_from_slice(bytes);
+        rest = behind;
+    }
+    length.next_multiple_of(mem::align_of::<CMSGHDR>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +92,18 @@ mod tests {
         data.extend([1, 0, 0, 0]);
         let bytes = control(IPPROTO_IPV6, IPV6_PKTINFO, &data);
         assert_eq!(local_address_in(&bytes), Some(six.into()));
+    }
+
+    #[test]
+    fn the_source_that_is_written_is_read_again() {
+        for (source, read) in
+            [("10.1.2.3", "10.1.2.3"), ("::1", "::1"), ("::ffff:10.1.2.3", "10.1.2.3")]
+        {
+            let mut control = Control([0xff; CONTROL_BYTES]);
+            let length = write_source(&mut control, source.parse().unwrap());
+            let got = local_address_in(&control.0[..length]);
+            assert_eq!(got, Some(read.parse().unwrap()));
+        }
     }
 
     proptest! {

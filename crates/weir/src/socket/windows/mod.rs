@@ -9,8 +9,10 @@
 
 mod batch;
 mod control;
+mod send;
 
 pub use batch::Headers;
+pub use send::replies_from_local_address;
 
 use super::{Arrival, Endpoint, Mode};
 use crate::{Error, Unavailable, counters::Counters};
@@ -23,7 +25,6 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
     ptr,
-    time::Duration,
 };
 use windows_sys::Win32::{
     Foundation::{HANDLE, WAIT_OBJECT_0},
@@ -33,8 +34,8 @@ use windows_sys::Win32::{
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
         WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
         WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK, WSAGetLastError,
-        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASendTo,
-        WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
+        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASetEvent,
+        WSAWaitForMultipleEvents, setsockopt,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -44,10 +45,6 @@ use windows_sys::Win32::{
 
 /// Every datagram is a call of its own.
 pub const BATCHES_IN_ONE_CALL: bool = false;
-
-/// How long a send waits that would block. Under Wine (8) one would whenever another thread is
-/// sending on the same socket, however empty its buffer.
-const SEND_PATIENCE: Duration = Duration::from_millis(10);
 
 /// An address of no one, for a name of a family that is not the internet's.
 const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -68,6 +65,8 @@ pub struct Native {
     ipv6: bool,
     /// WSARecvMsg, if datagrams carry control data.
     receive_message: Option<ReceiveMessage>,
+    /// Whether a datagram may leave from several addresses, and is told from which.
+    names_source: bool,
     /// Set when receiving was ended, and from then on.
     ended: OwnedHandle,
 }
@@ -127,7 +126,8 @@ impl Native {
         }
         let ended = new_event().map_err(refused("WSACreateEvent"))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
-        Ok(Self { socket, ipv6: address.is_ipv6(), receive_message, ended })
+        let names_source = options.local_address && address.ip().is_unspecified();
+        Ok(Self { socket, ipv6: address.is_ipv6(), receive_message, names_source, ended })
     }
 
     /// The socket, for providers that start operations on it.
@@ -295,73 +295,6 @@ impl Native {
             // It may be over by now, and then there is nothing to cancel.
             // SAFETY: the operation was started on this socket and is still in place.
             unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
-        }
-    }
-
-    #[inline]
-    pub(super) fn send(
-        &self,
-        bytes: &[u8],
-        to: &SocketAddr,
-        counters: &Counters,
-    ) -> io::Result<()> {
-        let to = SockAddr::from(*to);
-        counters.kernel_entries.one();
-        match self.socket.send_to(bytes, &to) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.send_waiting(bytes, &to),
-            result => result.map(drop),
-        }
-    }
-
-    /// Sends as soon as the socket can, if that is within [`SEND_PATIENCE`].
-    #[cold]
-    fn send_waiting(&self, bytes: &[u8], to: &SockAddr) -> io::Result<()> {
-        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let vector = WSABUF { len: length, buf: bytes.as_ptr().cast_mut() };
-        let code = with_event_of_thread(|sent| {
-            // SAFETY: all zeroes is a valid OVERLAPPED.
-            let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
-            operation.hEvent = sent;
-            let operation = &raw mut operation;
-            let (name, namelen) = (to.as_ptr().cast(), to.len());
-            // SAFETY: bytes, name and operation stay in place until the operation is over, which
-            // is waited for below; the system only reads the bytes.
-            let result = unsafe {
-                WSASendTo(
-                    self.raw(),
-                    &vector,
-                    1,
-                    ptr::null_mut(),
-                    0,
-                    name,
-                    namelen,
-                    operation,
-                    None,
-                )
-            };
-            if result == SOCKET_ERROR {
-                match last_error() {
-                    WSA_IO_PENDING => {}
-                    code => return code,
-                }
-                let patience_ms = SEND_PATIENCE.as_millis() as u32;
-                // SAFETY: the event is this thread's, and lives.
-                let over = unsafe { WSAWaitForMultipleEvents(1, &sent, 0, patience_ms, 0) };
-                if over != WAIT_OBJECT_0 {
-                    // SAFETY: the operation was started on this socket and is still in place.
-                    unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
-                }
-            }
-            let (mut len, mut flags) = (0, 0);
-            // SAFETY: as for a receive that waits: after this the operation is over.
-            let done =
-                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
-            if done == 0 { last_error() } else { 0 }
-        })?;
-        match code {
-            0 => Ok(()),
-            WSA_OPERATION_ABORTED => Err(io::ErrorKind::WouldBlock.into()),
-            code => Err(io::Error::from_raw_os_error(code)),
         }
     }
 
