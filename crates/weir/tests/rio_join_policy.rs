@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 use weir::{
+    counters::Snapshot,
     options::MicrosecondsValue,
     rio::{
         HandOver, OneThread, Provider,
@@ -264,6 +265,36 @@ fn the_threshold_is_tunable(b: Bench) {
     drop(b.stop());
 }
 
+/// The spin bound may be changed while the server runs: a waiting thread polls on after its next
+/// datagram, and one that polls waits at once. The longest bound is a second, so an attempt shows
+/// something only where all of it took less.
+fn the_spin_bound_is_tunable(b: Bench) {
+    const LONGEST_US: u64 = 1_000_000;
+    let count = |of: fn(&Snapshot) -> u64| b.server.counters().iter().map(of).sum::<u64>();
+    let until = |done: &dyn Fn() -> bool| {
+        let by = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < by, "{:?}", b.server.counters());
+            std::thread::yield_now();
+        }
+    };
+    let shown = (0..10).any(|_| {
+        let (waits, polls) = (count(|c| c.waits), count(|c| c.empty_dequeues));
+        b.server.tune("spin", LONGEST_US).unwrap();
+        let since = Instant::now();
+        b.inject(0);
+        until(&|| count(|c| c.empty_dequeues) >= polls + 100);
+        let polled = count(|c| c.waits) == waits;
+        b.server.tune("spin", 0).unwrap();
+        until(&|| count(|c| c.waits) > waits);
+        polled && since.elapsed() < Duration::from_micros(LONGEST_US)
+    });
+    assert!(shown, "it never polled, or never stopped polling");
+    let error = b.server.tune("spin", LONGEST_US + 1).unwrap_err().to_string();
+    assert!(error.contains("0 to 1000000"), "{error}");
+    drop(b.stop());
+}
+
 macro_rules! on_both {
     ($($name:ident,)*) => {
         $(mod $name {
@@ -288,4 +319,5 @@ on_both! {
     below_the_threshold_nobody_joins,
     at_the_threshold_one_joins_at_a_time,
     the_threshold_is_tunable,
+    the_spin_bound_is_tunable,
 }

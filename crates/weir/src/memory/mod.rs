@@ -16,5 +16,5 @@ mod pages;
 mod region;
 mod slice;
 
-pub use region::{Layout, Obtained, Region, RegionOptions};
+pub use region::{Layout, NumaNode, Obtained, PageKind, Region, RegionOptions};
 pub use slice::{Posted, Slice};

@@ -1,9 +1,14 @@
 //! The region: one allocation, cut into equal slices.
 
 use super::{Slice, pages::Pages};
-use crate::Error;
+use crate::{
+    Error,
+    options::{Named, options},
+};
 use std::{
+    fmt,
     ptr::NonNull,
+    str::FromStr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -40,13 +45,79 @@ impl Layout {
     }
 }
 
-/// What is asked of the memory of a region.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RegionOptions {
-    /// Ask for huge pages; ordinary ones are taken where there are none.
-    pub huge_pages: bool,
-    /// Place the memory on this NUMA node.
-    pub numa_node: Option<u32>,
+options! {
+    /// What is asked of the memory of a region.
+    #[derive(Copy, Eq)]
+    pub struct RegionOptions {
+        /// Pages of the memory: the system's choice, never huge ones, or huge ones where there are any.
+        pages: PageKind = PageKind::Auto, PageKind::NAMES;
+        /// NUMA node that the memory is placed on; refused where that cannot be.
+        numa_node: NumaNode = NumaNode::Auto, Named(&["auto", "the number of a node"]);
+    }
+}
+
+/// Pages that memory is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageKind {
+    /// The system's choice: ordinary pages, which it may join to huge ones by itself.
+    Auto,
+    /// Ordinary pages, never joined.
+    Normal,
+    /// Reserved huge pages; where there are too few, ordinary ones that the system is advised to
+    /// join.
+    Huge,
+}
+
+impl PageKind {
+    /// The names accepted.
+    pub const NAMES: Named = Named(&["auto", "normal", "huge"]);
+}
+
+impl fmt::Display for PageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PageKind::Auto => "auto",
+            PageKind::Normal => "normal",
+            PageKind::Huge => "huge",
+        })
+    }
+}
+
+impl FromStr for PageKind {
+    type Err = ();
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "auto" => Ok(PageKind::Auto),
+            "normal" => Ok(PageKind::Normal),
+            "huge" => Ok(PageKind::Huge),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Where memory lies on a machine whose cores do not all reach all of it equally fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumaNode {
+    /// The system's choice: mostly the node of the thread that touches a page first.
+    Auto,
+    /// The node of this number.
+    Node(u32),
+}
+
+impl fmt::Display for NumaNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NumaNode::Auto => f.write_str("auto"),
+            NumaNode::Node(node) => node.fmt(f),
+        }
+    }
+}
+
+impl FromStr for NumaNode {
+    type Err = std::num::ParseIntError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" { Ok(NumaNode::Auto) } else { text.parse().map(NumaNode::Node) }
+    }
 }
 
 /// What was obtained, to be stated beside every figure.

@@ -33,6 +33,7 @@ fn unavailable() -> Unavailable {
 }
 
 impl Provider for Missing {
+    const NAME: &'static str = "none";
     type Port = Never;
 
     fn layout(&self, _: &Needs) -> Result<Layout, Unavailable> {

@@ -94,6 +94,9 @@ pub struct Needs {
 
 /// One way of supplying a completion port.
 pub trait Provider: Clone + Send + Sync + 'static {
+    /// Its name.
+    const NAME: &'static str;
+
     /// Its port.
     type Port: Port;
 

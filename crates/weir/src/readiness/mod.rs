@@ -24,7 +24,7 @@
 //!
 //! [`DatagramSocket::end_receiving`]: crate::socket::DatagramSocket::end_receiving
 
-mod bell;
+pub(crate) mod bell;
 pub mod epoll;
 pub mod poll;
 

@@ -11,11 +11,10 @@
 //! more looks again every [`LOOK_AGAIN`].
 
 use super::{Completions, Entered, Ring, Token};
-use crate::{counters::Counters, rio::Woken, wake::Waker};
+use crate::{counters::Counters, readiness::bell::Bell, rio::Woken, wake::Waker};
 use io_uring::{opcode, squeue, types};
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -33,23 +32,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What rings when a wait must end.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    bell: Arc<Bell>,
+    shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Bell {
-    event: OwnedFd,
+struct Shared {
+    bell: Bell,
     /// Set by a [`Waker`] and cleared by the wait that it ended.
     asked: AtomicBool,
-}
-
-impl Bell {
-    fn ring(&self) {
-        let one = 1u64;
-        // SAFETY: writes the 8 bytes of a number that lives through the call. It can fail only
-        // when 2^64 - 2 rings were never answered: then the event is pending anyway.
-        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
-    }
 }
 
 impl Alarm {
@@ -58,34 +48,28 @@ impl Alarm {
     /// # Errors
     /// What eventfd(2) answered.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: makes a new descriptor, or answers -1.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: eventfd just made this descriptor, and nobody else knows it.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { bell: Arc::new(Bell { event, asked: AtomicBool::new(false) }) })
+        Ok(Self { shared: Arc::new(Shared { bell: Bell::new()?, asked: AtomicBool::new(false) }) })
     }
 
     /// What a program ends a wait with. [`Alarm::was_asked`] answers for it.
     pub fn waker(&self) -> Waker {
-        let bell = Arc::clone(&self.bell);
+        let shared = Arc::clone(&self.shared);
         Waker::new(move || {
-            bell.asked.store(true, Ordering::Release);
-            bell.ring();
+            shared.asked.store(true, Ordering::Release);
+            shared.bell.ring();
         })
     }
 
     /// Ends a wait for a reason of the provider's own.
     pub fn ring(&self) {
-        self.bell.ring();
+        self.shared.bell.ring();
     }
 
     /// Whether a [`Waker`] was used since the last time this said so.
     #[inline]
     pub fn was_asked(&self) -> bool {
-        self.bell.asked.load(Ordering::Relaxed) && self.bell.asked.swap(false, Ordering::Acquire)
+        self.shared.asked.load(Ordering::Relaxed)
+            && self.shared.asked.swap(false, Ordering::Acquire)
     }
 
     /// Waits until there are `at_least` completions, the time is over, or a [`Waker`] was used.
@@ -136,7 +120,7 @@ impl Alarm {
     /// `token`; that of the second says that it must be armed again.
     pub fn entries(&self, token: Token) -> [squeue::Entry; 2] {
         let events = (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32;
-        let poll = opcode::PollAdd::new(types::Fd(self.bell.event.as_raw_fd()), events)
+        let poll = opcode::PollAdd::new(types::Fd(self.shared.bell.fd()), events)
             .build()
             .user_data(token.user_data())
             .flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
@@ -147,9 +131,6 @@ impl Alarm {
     /// Forgets past rings. To be called before it is armed again: a ring that comes in between
     /// sets it off at once.
     pub fn reset(&self) {
-        let mut rings = 0u64;
-        // SAFETY: reads 8 bytes into a number that lives through the call. Where nobody rang it
-        // fails with EAGAIN and changes nothing.
-        unsafe { libc::read(self.bell.event.as_raw_fd(), (&raw mut rings).cast(), 8) };
+        self.shared.bell.clear();
     }
 }

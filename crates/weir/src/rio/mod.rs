@@ -29,6 +29,7 @@ mod sharing;
 pub mod turn;
 pub mod uring;
 
+pub use crate::socket::Peer;
 pub(crate) use choice::with_provider;
 pub use choice::{AboutProvider, Choice};
 
@@ -145,6 +146,12 @@ pub trait RequestQueue {
     /// Gives the slice back when more than [`Needs::receives`] would be outstanding.
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)>;
 
+    /// Makes sure of room for the next `receives` at once, as far as there is any: cheaper than
+    /// one by one where several threads count. What is not used is given up at the commit.
+    fn reserve(&mut self, receives: u32) {
+        let _ = receives;
+    }
+
     /// Posts the first `len` bytes of a slice to be sent. It comes back as
     /// [`Outcome::Sent`] or [`Outcome::NotSent`].
     ///
@@ -197,15 +204,6 @@ pub trait CompletionQueue: Sized {
     /// Must be called on a thread that may use the queue; dropping a queue instead leaks
     /// its region deliberately and counts it ([`Region::leaked`]).
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped;
-}
-
-/// Where a reply goes, and from where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// The address of the other side.
-    pub address: SocketAddr,
-    /// The address of ours that the datagram was sent to, where known.
-    pub local: Option<std::net::IpAddr>,
 }
 
 /// A queue already holds as many requests as it was opened for.

@@ -34,8 +34,8 @@ pub trait Shared<X>: Clone {
 
 /// A count that several queues change. Clones are the same count.
 pub trait Count: Clone + Default {
-    /// Adds one, unless the count is at `limit`.
-    fn add_one_below(&self, limit: u32) -> bool;
+    /// Adds up to `n`, as far as the count stays within `limit`, and returns how many.
+    fn add_below(&self, n: u32, limit: u32) -> u32;
 
     /// Takes `n` off.
     fn take_off(&self, n: u32);
@@ -93,12 +93,11 @@ impl<X> Shared<X> for Arc<Mutex<X>> {
 
 impl Count for Rc<Cell<u32>> {
     #[inline]
-    fn add_one_below(&self, limit: u32) -> bool {
+    fn add_below(&self, n: u32, limit: u32) -> u32 {
         let count = Cell::get(self);
-        if count < limit {
-            self.set(count + 1);
-        }
-        count < limit
+        let added = n.min(limit.saturating_sub(count));
+        self.set(count + added);
+        added
     }
 
     #[inline]
@@ -114,10 +113,11 @@ impl Count for Rc<Cell<u32>> {
 
 impl Count for Arc<AtomicU32> {
     #[inline]
-    fn add_one_below(&self, limit: u32) -> bool {
+    fn add_below(&self, n: u32, limit: u32) -> u32 {
         // It only counts: what is counted is handed over by a lock.
-        let add = |count| (count < limit).then_some(count + 1);
-        self.fetch_update(Relaxed, Relaxed, add).is_ok()
+        let room = |count| n.min(limit.saturating_sub(count));
+        let before = self.fetch_update(Relaxed, Relaxed, |count| Some(count + room(count)));
+        room(before.unwrap_or_else(|count| count))
     }
 
     #[inline]
@@ -128,5 +128,24 @@ impl Count for Arc<AtomicU32> {
     #[inline]
     fn get(&self) -> u32 {
         self.load(Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn bounded(count: impl Count) {
+        assert_eq!((count.add_below(3, 5), count.get()), (3, 3));
+        assert_eq!((count.add_below(3, 5), count.get()), (2, 5));
+        assert_eq!((count.add_below(1, 5), count.add_below(1, 4)), (0, 0));
+        count.take_off(4);
+        assert_eq!((count.add_below(u32::MAX, u32::MAX), count.get()), (u32::MAX - 1, u32::MAX));
+    }
+
+    #[test]
+    fn a_count_keeps_within_its_limit() {
+        bounded(Rc::<Cell<u32>>::default());
+        bounded(Arc::<AtomicU32>::default());
     }
 }

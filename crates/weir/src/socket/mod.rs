@@ -9,10 +9,10 @@
 //! the local address of a datagram is known (only where asked for).
 
 #[cfg(target_os = "linux")]
-#[path = "linux.rs"]
+#[path = "linux/mod.rs"]
 pub(crate) mod native;
 #[cfg(windows)]
-#[path = "windows.rs"]
+#[path = "windows/mod.rs"]
 pub(crate) mod native;
 
 use crate::{Error, counters::Counters};
@@ -23,7 +23,10 @@ use std::{
     time::Duration,
 };
 
-pub use native::{BATCHES_IN_ONE_CALL, Headers, Native};
+pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
+
+/// The name of plain sockets, where a provider is named.
+pub const PROVIDER: &str = "sockets";
 
 /// What is asked of a socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +37,8 @@ pub struct SocketOptions {
     pub send_buffer_bytes: Option<usize>,
     /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
     pub reuse_port: bool,
-    /// Ask for the address that each datagram was sent to (IP_PKTINFO).
+    /// Ask for the address that each datagram was sent to (IP_PKTINFO). Replies then leave from
+    /// that address: what a server needs that answers on every address of a machine.
     pub local_address: bool,
     /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
     pub receive_time: bool,
@@ -68,6 +72,44 @@ pub struct Arrival {
     pub truncated: bool,
     /// When the kernel received it, since the Unix epoch, where asked for.
     pub at: Option<Duration>,
+}
+
+impl Arrival {
+    /// Where a reply goes, and from where.
+    #[inline]
+    pub fn peer(&self) -> Peer {
+        Peer { address: self.from, local: self.local }
+    }
+}
+
+/// Where a datagram goes, and from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The address of the other side.
+    pub address: SocketAddr,
+    /// The address of ours that it leaves from: for a reply the one that was written to. `None`,
+    /// and an address that nothing can come from (of a group, or of everybody), leave the choice
+    /// to the system.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, local: None }
+    }
+}
+
+impl Peer {
+    /// The address to be named as that of the sender, if any is to be.
+    #[inline]
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        let can_send = |local: &IpAddr| match local.to_canonical() {
+            IpAddr::V4(v4) => !v4.is_multicast() && !v4.is_broadcast(),
+            IpAddr::V6(v6) => !v6.is_multicast(),
+        };
+        // Where the families differ the system would refuse it.
+        self.local.filter(can_send).filter(|local| local.is_ipv4() == self.address.is_ipv4())
+    }
 }
 
 /// Whether a call may wait.
@@ -153,12 +195,12 @@ impl DatagramSocket {
     /// # Errors
     /// What the operating system answered; would-block if the send buffer is full.
     #[inline]
-    pub fn send(&self, bytes: &[u8], to: &SocketAddr, counters: &Counters) -> io::Result<()> {
+    pub fn send(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
         self.native.send(bytes, to, counters)
     }
 
     /// Sends `count` datagrams in order, but at most as many as `headers` holds, and returns
-    /// how many were taken. `datagram(i)` gives the bytes and the address of each.
+    /// how many were taken. `datagram(i)` gives the bytes of each, and where it goes.
     ///
     /// # Errors
     /// What the operating system answered, if not even one was taken.
@@ -167,7 +209,7 @@ impl DatagramSocket {
         &self,
         headers: &mut Headers,
         count: usize,
-        datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
+        datagram: impl FnMut(usize) -> (&'a [u8], Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
         headers.send(&self.native, count, datagram, counters)
@@ -239,7 +281,7 @@ mod tests {
     fn sends_singly_and_in_batches() {
         let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let to = peer.local_addr().unwrap();
+        let to = Peer::from(peer.local_addr().unwrap());
         socket.send(b"single", &to, &counters).unwrap();
         let batch: Vec<_> = (0..10u8).map(|i| (vec![i; 3], to)).collect();
         let mut headers = Headers::new(4);
@@ -343,6 +385,38 @@ mod tests {
                 assert_eq!((got.local, got.truncated), (Some(told), sent.len() > 8));
                 assert_eq!(got.from.port(), peer.local_addr().unwrap().port());
                 assert_eq!(got.from.is_ipv6(), socket.local_address().is_ipv6());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_sent_leaves_from_where_its_peer_says() {
+        if replies_from_local_address().is_err() {
+            return;
+        }
+        let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+        let everybody = IpAddr::from(Ipv4Addr::new(224, 0, 0, 1));
+        let other = Ipv4Addr::new(127, 0, 0, 2);
+        for (bound, local, source) in [
+            ("0.0.0.0:0", other.into(), other),
+            ("0.0.0.0:0", everybody, Ipv4Addr::LOCALHOST),
+            ("[::]:0", other.to_ipv6_mapped().into(), other),
+            ("[::]:0", other.into(), Ipv4Addr::LOCALHOST), // of another family: the system's choice
+        ] {
+            let endpoint = Endpoint { address: bound.parse().unwrap(), options };
+            let socket = DatagramSocket::bind(&endpoint).unwrap();
+            let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let mut address = receiver.local_addr().unwrap();
+            if socket.local_address().is_ipv6() {
+                address.set_ip(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into());
+            }
+            let (to, counters) = (Peer { address, local: Some(local) }, Counters::default());
+            socket.send(b"one", &to, &counters).unwrap();
+            let batch = |_| (&b"batch"[..], to);
+            assert_eq!(socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap(), 2);
+            for length in [3, 5, 5] {
+                let from = SocketAddr::from((source, socket.local_address().port()));
+                assert_eq!(receiver.recv_from(&mut [0; 8]).unwrap(), (length, from), "{bound}");
             }
         }
     }

@@ -47,6 +47,10 @@ impl Design for Blocking {
         job.run()
     }
 
+    fn provider(&self) -> &'static str {
+        crate::socket::PROVIDER
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         Ok(())
     }
@@ -85,10 +89,10 @@ fn handle<H: Handler>(
     arrival: &Arrival,
 ) {
     if worker.deliver(buffer, arrival, number) {
-        worker.sent(socket.send(&buffer[..arrival.len], &arrival.from, &worker.counters));
+        worker.sent(socket.send(&buffer[..arrival.len], &arrival.peer(), &worker.counters));
     }
     worker.batch_end();
     if worker.has_replies() {
-        worker.flush(|bytes, to, counters| socket.send(bytes, &to.address, counters));
+        worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
     }
 }

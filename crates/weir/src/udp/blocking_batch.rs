@@ -14,10 +14,9 @@ use crate::{
     Error, Unavailable,
     memory::Slice,
     options::{Options as _, options},
-    socket::{DatagramSocket, Headers, Mode},
+    socket::{DatagramSocket, Headers, Mode, Peer},
     wake::Waker,
 };
-use std::net::SocketAddr;
 
 options! {
     /// Options of the design `blocking-batch`.
@@ -52,6 +51,10 @@ impl Design for BlockingBatch {
         job.run()
     }
 
+    fn provider(&self) -> &'static str {
+        crate::socket::PROVIDER
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         Ok(())
     }
@@ -63,7 +66,7 @@ struct Buffers {
     /// One buffer for each datagram of a batch.
     payloads: Vec<Slice>,
     /// Which of them go back to their source, and how much of each.
-    echoes: Vec<(usize, usize, SocketAddr)>,
+    echoes: Vec<(usize, usize, Peer)>,
 }
 
 fn run<H: Handler>(
@@ -107,10 +110,10 @@ fn handle<H: Handler>(
     for (i, payload) in payloads.iter_mut().enumerate().take(received) {
         let arrival = headers.arrival(i);
         if worker.deliver(payload.payload_mut(), &arrival, number) {
-            echoes.push((i, arrival.len, arrival.from));
+            echoes.push((i, arrival.len, arrival.peer()));
         }
         if worker.has_replies() {
-            worker.flush(|bytes, to, counters| socket.send(bytes, &to.address, counters));
+            worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
         }
     }
     worker.batch_end();

@@ -53,6 +53,10 @@ impl Design for Epoll {
         job.run()
     }
 
+    fn provider(&self) -> &'static str {
+        EpollSet::PROVIDER
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         EpollSet::availability()
     }
@@ -97,10 +101,10 @@ fn handle<H: Handler>(
         };
         received += 1;
         if worker.deliver(buffer, &arrival, number) {
-            worker.sent(socket.send(&buffer[..arrival.len], &arrival.from, &worker.counters));
+            worker.sent(socket.send(&buffer[..arrival.len], &arrival.peer(), &worker.counters));
         }
         if worker.has_replies() {
-            worker.flush(|bytes, to, counters| socket.send(bytes, &to.address, counters));
+            worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
         }
     }
     worker.counters.dequeued(received);

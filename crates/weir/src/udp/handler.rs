@@ -55,8 +55,8 @@ pub enum Refused {
     TooLong,
     /// The limit on replies per second is reached.
     Rate,
-    /// As many replies as allowed are outstanding, or 64 to one datagram were copied.
-    NoRoom,
+    /// This datagram was answered with [`Replies::MOST_COPIES`] copies already.
+    TooMany,
 }
 
 impl fmt::Display for Refused {
@@ -65,7 +65,7 @@ impl fmt::Display for Refused {
             Refused::Sink => "this server is a sink: allow replies by its limits",
             Refused::TooLong => "the reply is longer than the limit allows for this datagram",
             Refused::Rate => "the limit on replies per second is reached",
-            Refused::NoRoom => "as many replies as allowed are outstanding",
+            Refused::TooMany => "as many copies as one datagram may be answered with are sent",
         })
     }
 }
@@ -85,6 +85,10 @@ pub struct Replies<'a> {
 }
 
 impl<'a> Replies<'a> {
+    /// Copies that one datagram may be answered with, at most, whatever the design: they wait in
+    /// memory of the thread's own until the handler returns. An echo does not count among them.
+    pub const MOST_COPIES: usize = 64;
+
     #[inline]
     pub(super) fn new(desk: &'a mut Desk, to: Peer, socket: u32, received: usize) -> Self {
         let budget = received * desk.limits.reply_percent as usize / 100;
@@ -104,16 +108,19 @@ impl<'a> Replies<'a> {
         Ok(())
     }
 
-    /// Sends a copy of `bytes` to the datagram's source.
+    /// Sends a copy of `bytes` to the datagram's source, when the handler has returned. One that
+    /// finds [`Limits::replies_outstanding`] others under way then is dropped, and counted like a
+    /// refusal.
     ///
     /// # Errors
-    /// [`Refused`], counted.
+    /// [`Refused`], counted; [`Refused::TooMany`] from the copy behind
+    /// [`MOST_COPIES`](Self::MOST_COPIES) on.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         if bytes.len() > self.desk.longest {
             return self.refuse(Refused::TooLong);
         }
-        if self.desk.pending.len() == self.desk.pending.capacity() {
-            return self.refuse(Refused::NoRoom);
+        if self.desk.pending.len() == Self::MOST_COPIES {
+            return self.refuse(Refused::TooMany);
         }
         self.admit(bytes.len())?;
         let start = self.desk.bytes.len();
@@ -165,12 +172,9 @@ struct Pending {
     socket: u32,
 }
 
-/// Replies copied for one datagram, at most.
-const PENDING_REPLIES: usize = 64;
-
 impl Desk {
     pub(super) fn new(limits: Limits, rate: Arc<Rate>, longest: usize) -> Self {
-        let room = if limits.replies_outstanding == 0 { 0 } else { PENDING_REPLIES };
+        let room = if limits.replies_outstanding == 0 { 0 } else { Replies::MOST_COPIES };
         Self {
             limits,
             longest,

@@ -1,9 +1,10 @@
-//! What every design is given to start with, and what each of its threads holds.
+//! What every design is given to start with, and what its threads share.
 
 use super::{
-    Handler,
-    handler::{Datagram, Desk, Rate, Replies},
-    running::{Running, Slices, ThreadFinal},
+    Handler, Worker,
+    handler::{Desk, Rate},
+    running::{Running, ThreadFinal},
+    worker::text_of,
 };
 use crate::{
     Error,
@@ -13,13 +14,10 @@ use crate::{
     },
     limits::Limits,
     memory::{Layout, Region, RegionOptions},
-    rio::Peer,
-    socket::{Arrival, DatagramSocket, Endpoint},
+    socket::{DatagramSocket, Endpoint},
     wake::Waker,
 };
 use std::{
-    any::Any,
-    io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -28,7 +26,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A server to be started: where, with what limits, and who handles the datagrams.
@@ -51,8 +49,22 @@ pub struct Job<H> {
     rate: Option<Arc<Rate>>,
 }
 
+/// How long a stop waits for the kernel to give slices back.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Until when a stop that begins now waits for the kernel to give slices back.
+pub(super) fn stop_deadline() -> Instant {
+    Instant::now() + STOP_TIMEOUT
+}
+
+/// Calls the loop of a thread and holds a panic back, which is to go on (`resume_unwind`) when
+/// every slice was given back.
+pub(super) fn contain<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
+    catch_unwind(AssertUnwindSafe(body))
+}
+
 /// What a thread answers once: that it has started, or why it could not.
-type Readiness = Result<(), Error>;
+pub(super) type Readiness = Result<(), Error>;
 
 pub(super) struct Thread<H> {
     pub(super) handle: thread::JoinHandle<ThreadFinal<H>>,
@@ -70,7 +82,8 @@ pub(super) struct Shared {
     wakers: Mutex<Vec<Waker>>,
     pub(super) effective: Mutex<Vec<(String, String)>>,
     pub(super) tunables: Mutex<Vec<Tunable>>,
-    pub(super) slices: Mutex<Slices>,
+    /// The memory that was made, to account for at the end.
+    pub(super) regions: Mutex<Vec<Arc<Region>>>,
 }
 
 /// A value that may be changed while the server runs.
@@ -99,7 +112,7 @@ impl Shared {
         self.stopping.load(Relaxed)
     }
 
-    fn fail(&self, error: Error) {
+    pub(super) fn fail(&self, error: Error) {
         lock(&self.failure).get_or_insert(error);
         self.stop();
     }
@@ -108,7 +121,7 @@ impl Shared {
         lock(&self.failure).take()
     }
 
-    fn add_waker(&self, waker: Waker) {
+    pub(super) fn add_waker(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         // A stop that came before the waker was known must not be missed.
         if self.stopping() {
@@ -150,8 +163,9 @@ impl<H: Handler> Job<H> {
         Ok(region)
     }
 
-    /// States what memory was obtained.
-    pub fn state_memory(&self, region: &Region) {
+    /// States what memory was obtained. Its slices are accounted for at the end.
+    pub fn state_memory(&self, region: &Arc<Region>) {
+        lock(&self.shared.regions).push(Arc::clone(region));
         let obtained = region.obtained();
         self.state("memory-bytes", obtained.bytes);
         self.state("page-bytes", obtained.page_bytes);
@@ -212,16 +226,15 @@ impl<H: Handler> Job<H> {
         let own_id = Arc::clone(&id);
         let per_s = self.limits.replies_per_s;
         let rate = Arc::clone(self.rate.get_or_insert_with(|| Arc::new(Rate::new(per_s))));
-        let mut worker = Worker {
+        let mut worker = Worker::new(
             index,
-            counters: Arc::clone(&counters),
-            handler: (self.make_handler)(index),
-            desk: Desk::new(self.limits, rate, self.payload_bytes),
-            panicked: false,
-            expected_bytes: self.expected_bytes.unwrap_or(usize::MAX),
-            shared: Arc::clone(&self.shared),
-            ready: Some(self.ready.0.clone()),
-        };
+            Arc::clone(&counters),
+            (self.make_handler)(index),
+            Desk::new(self.limits, rate, self.payload_bytes),
+            self.expected_bytes,
+            Arc::clone(&self.shared),
+            self.ready.0.clone(),
+        );
         let handle = thread::Builder::new()
             .name(format!("weir-udp-{index}"))
             .spawn(move || {
@@ -238,7 +251,7 @@ impl<H: Handler> Job<H> {
                 worker.end(error);
                 let usage = ThreadUsage::current().since(&before);
                 let counters = worker.counters.snapshot();
-                ThreadFinal { handler: worker.handler, counters, usage }
+                ThreadFinal { handler: worker.into_handler(), counters, usage }
             })
             .map_err(|e| Error::io(format!("starting thread {index}"), e))?;
         self.started.push(Thread { handle, counters, id });
@@ -277,181 +290,4 @@ impl<H> Drop for Job<H> {
             let _ = thread.handle.join();
         }
     }
-}
-
-/// One thread of a server: its handler, its counters, and the replies it has to send.
-pub struct Worker<H> {
-    /// Its number, from 0.
-    pub index: usize,
-    /// Its counters; this thread is their only writer.
-    pub counters: Arc<Counters>,
-    handler: H,
-    desk: Desk,
-    /// The handler panicked, and is not called again: its state may be broken.
-    panicked: bool,
-    expected_bytes: usize,
-    shared: Arc<Shared>,
-    ready: Option<mpsc::Sender<Readiness>>,
-}
-
-impl<H: Handler> Worker<H> {
-    /// Says that the thread has started. `waker` ends its waits.
-    pub fn ready(&mut self, waker: Option<Waker>) {
-        if let Some(waker) = waker {
-            self.shared.add_waker(waker);
-        }
-        if let Some(ready) = self.ready.take() {
-            let _ = ready.send(Ok(()));
-        }
-    }
-
-    /// States a setting that was only known once the thread had started.
-    pub fn state(&self, name: &str, value: impl ToString) {
-        lock(&self.shared.effective).push((name.into(), value.to_string()));
-    }
-
-    /// Whether the server stops.
-    #[inline]
-    pub fn stopping(&self) -> bool {
-        self.shared.stopping()
-    }
-
-    /// Gives a datagram to the handler. `payload` is the whole buffer it was received into.
-    /// True: its bytes shall go back to their source.
-    ///
-    /// A panic of the handler is caught here, where no slice is in anyone else's hands; it
-    /// stops the server.
-    #[inline]
-    #[must_use]
-    pub fn deliver(&mut self, payload: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
-        let len = arrival.len.min(payload.len());
-        if self.panicked {
-            return false;
-        }
-        self.counters.datagrams.one();
-        self.counters.bytes.add(len as u64);
-        if arrival.truncated {
-            self.counters.truncated.one();
-        }
-        if self.expected_bytes != usize::MAX && len != self.expected_bytes {
-            self.counters.wrong_size.one();
-        }
-        let datagram = Datagram {
-            bytes: &mut payload[..len],
-            source: arrival.from,
-            local: arrival.local,
-            socket,
-            received_at: arrival.at,
-            truncated: arrival.truncated,
-        };
-        let to = Peer { address: arrival.from, local: arrival.local };
-        let mut replies = Replies::new(&mut self.desk, to, socket, len);
-        let handler = &mut self.handler;
-        let called = catch_unwind(AssertUnwindSafe(|| handler.on_datagram(datagram, &mut replies)));
-        let echo = replies.echo;
-        match called {
-            Ok(()) => echo,
-            Err(panic) => {
-                self.panicked(&*panic);
-                false
-            }
-        }
-    }
-
-    /// Says that the datagrams of one dequeue are handled.
-    #[inline]
-    pub fn batch_end(&mut self) {
-        if self.panicked {
-            return;
-        }
-        let handler = &mut self.handler;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler.on_batch_end())) {
-            self.panicked(&*panic);
-        }
-        if self.desk.refused > 0 {
-            self.counters.replies_refused.add(std::mem::take(&mut self.desk.refused));
-        }
-    }
-
-    /// Whether the handler left replies to be sent.
-    #[inline]
-    pub fn has_replies(&self) -> bool {
-        !self.desk.is_empty()
-    }
-
-    /// Gives each reply that the handler left to `send`, and counts what became of it.
-    pub fn flush(&mut self, mut send: impl FnMut(&[u8], &Peer, &Counters) -> io::Result<()>) {
-        let counters = &self.counters;
-        self.desk.flush(|_, bytes, to| count_sent(send(bytes, to, counters), counters));
-    }
-
-    /// Gives each reply that the handler left to `post`, which hands it to the queue of the
-    /// socket that the datagram came in on: what becomes of it is counted at its completion.
-    pub fn post_replies(&mut self, post: impl FnMut(u32, &[u8], &Peer)) {
-        self.desk.flush(post);
-    }
-
-    /// Counts a reply that was sent, or was not.
-    pub fn sent(&self, result: io::Result<()>) {
-        count_sent(result, &self.counters);
-    }
-
-    /// Counts a receive that failed.
-    ///
-    /// # Errors
-    /// [`Error::Io`] unless the failure concerns one datagram or one peer, as an ICMP message
-    /// that came back does.
-    pub fn receive_failed(&self, e: io::Error) -> Result<(), Error> {
-        use io::ErrorKind::{
-            ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, OutOfMemory,
-        };
-        self.counters.receive_errors.one();
-        match e.kind() {
-            ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
-            | OutOfMemory => Ok(()),
-            _ => Err(Error::io("receiving a datagram", e)),
-        }
-    }
-
-    /// Counts slices that went out and came back, for the report.
-    pub fn account(&self, slices: Slices) {
-        let mut all = lock(&self.shared.slices);
-        all.made += slices.made;
-        all.returned += slices.returned;
-        all.missing += slices.missing;
-    }
-
-    #[cold]
-    fn panicked(&mut self, panic: &(dyn Any + Send)) {
-        self.panicked = true;
-        let message = text_of(panic);
-        self.shared.fail(Error::HandlerPanicked { thread: self.index, message });
-    }
-
-    fn end(&mut self, error: Option<Error>) {
-        match (self.ready.take(), error) {
-            (Some(ready), None) => {
-                let _ = ready.send(Ok(())); // it was asked to stop before it was ready
-            }
-            (Some(ready), Some(error)) => {
-                let _ = ready.send(Err(error));
-                self.shared.stop();
-            }
-            (_, Some(error)) => self.shared.fail(error),
-            (None, None) => {}
-        }
-    }
-}
-
-fn count_sent(result: io::Result<()>, counters: &Counters) {
-    match result {
-        Ok(()) => counters.replies.one(),
-        Err(_) => counters.send_errors.one(),
-    }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "(no text)".to_string())
 }

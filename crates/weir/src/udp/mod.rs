@@ -33,11 +33,15 @@ mod port_frame;
 mod rio_frame;
 mod running;
 mod server;
+mod spec;
+mod worker;
 
 pub use handler::{Datagram, Handler, Refused, Replies};
-pub use job::{Job, Worker};
+pub use job::Job;
 pub use running::{Final, Running, Slices, ThreadFinal};
 pub use server::{DEFAULT_PAYLOAD_BYTES, Server};
+pub use spec::Spec;
+pub use worker::Worker;
 
 use crate::{
     Error, Unavailable,
@@ -78,6 +82,9 @@ pub trait Design: Options {
     /// Replaces what is left to weir's choice by what it stands for here, so that the settings
     /// in effect say it.
     fn resolve(&mut self) {}
+
+    /// The name of the provider that it runs on here.
+    fn provider(&self) -> &'static str;
 
     /// Starts it.
     ///
@@ -145,6 +152,12 @@ macro_rules! designs {
                 match self { $(Self::$Design(design) => design.resolve(),)* }
             }
 
+            /// The name of the provider that it runs on here: for a design that runs on
+            /// several, the one that is chosen.
+            pub fn provider(&self) -> &'static str {
+                match self { $(Self::$Design(design) => design.provider(),)* }
+            }
+
             /// Whether it can run here, by trying.
             ///
             /// # Errors
@@ -183,22 +196,24 @@ impl AnyDesign {
     /// # Errors
     /// [`Error::UnknownName`] with the names there are; [`Error::Option`].
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let mut words = text.split_whitespace();
-        let name = words.next().unwrap_or_default();
-        let mut design = designs()
-            .into_iter()
-            .find(|design| design.about().name == name)
-            .ok_or_else(|| Error::UnknownName {
-                kind: "design",
-                name: name.into(),
-                known: designs().iter().map(|d| d.about().name).collect::<Vec<_>>().join(", "),
-            })?;
-        design.set_all(words)?;
+        let (mut design, words) = Self::named_in(text)?;
+        crate::options::set_all(words, |name, value| design.set(name, value))?;
         design.check()?;
         Ok(design)
     }
 
-    fn set_all<'a>(&mut self, words: impl Iterator<Item = &'a str>) -> Result<(), Error> {
-        crate::options::set_all(words, |name, value| self.set(name, value))
+    /// The design that a text begins with, with its defaults, and the other words.
+    fn named_in(text: &str) -> Result<(Self, std::str::SplitWhitespace<'_>), Error> {
+        let mut words = text.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let design =
+            designs().into_iter().find(|design| design.about().name == name).ok_or_else(|| {
+                Error::UnknownName {
+                    kind: "design",
+                    name: name.into(),
+                    known: designs().iter().map(|d| d.about().name).collect::<Vec<_>>().join(", "),
+                }
+            })?;
+        Ok((design, words))
     }
 }

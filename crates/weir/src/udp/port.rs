@@ -21,7 +21,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    port::{self, Completion, Native, Shape, Taken, Worker as _},
+    port::{self, Completion, Native, Provider as _, Shape, Taken, Worker as _},
 };
 
 options! {
@@ -56,6 +56,10 @@ impl Design for Port {
         let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
         port_frame::spawn(&mut job, threads, shared, run)?;
         job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Native::NAME
     }
 
     fn availability(&self) -> Result<(), Unavailable> {

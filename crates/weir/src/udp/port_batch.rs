@@ -17,7 +17,7 @@ use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     memory::Slice,
-    port::{Native, Port, Shape, SocketId, Taken, Worker as Taker},
+    port::{Native, Port, Provider as _, Shape, SocketId, Taken, Worker as Taker},
 };
 
 options! {
@@ -57,6 +57,10 @@ impl Design for PortBatch {
             run(worker, shared, batch)
         })?;
         job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Native::NAME
     }
 
     fn availability(&self) -> Result<(), Unavailable> {

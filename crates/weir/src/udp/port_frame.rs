@@ -1,22 +1,18 @@
 //! What the designs on a completion port share: opening the port, starting its threads, what
 //! becomes of a completion, and giving everything back.
 
-use super::{Handler, Job, Slices, Worker};
+use super::{
+    Handler, Job, Worker,
+    job::{contain, stop_deadline},
+};
 use crate::{
     Error, Unavailable,
     memory::{Region, Slice},
     port::{
-        Completion, Key, Native, Needs, Outcome, Peer, Port, Provider, SocketId, Taken,
-        Worker as Taker,
+        Completion, Key, Native, Needs, Outcome, Port, Provider, SocketId, Taken, Worker as Taker,
     },
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-/// How long a stop waits for the kernel to give slices back.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+use std::{panic::resume_unwind, sync::Arc};
 
 /// The numbers that both designs let one choose.
 #[derive(Debug, Clone, Copy)]
@@ -93,14 +89,13 @@ pub(super) fn spawn<H: Handler, P: Port>(
     for shared in shares.into_iter().chain([shared]) {
         let run = run.clone();
         let spawned = job.spawn(move |worker| {
-            let result = run(worker, &shared);
-            if result.is_err() {
-                shared.port.close(); // the others must not wait for this thread
-            }
+            let result = contain(|| run(worker, &shared));
+            shared.port.close(); // the others must not wait for this thread
             if let Some(shared) = Arc::into_inner(shared) {
-                stop(worker, shared);
+                // What did not come back is counted in the region, and told from there.
+                let _ = shared.port.stop(stop_deadline());
             }
-            result
+            result.unwrap_or_else(|panic| resume_unwind(panic))
         });
         if spawned.is_err() {
             closer.wake();
@@ -176,10 +171,12 @@ pub(super) fn settle<H: Handler, P: Port>(
             received = true;
             let echo = worker.deliver(slice.payload_mut(), &arrival, key.0 as u32);
             if worker.has_replies() {
-                flush(worker, shared, taker, socket);
+                worker.post_replies(&shared.region, |_, slice, len, to| {
+                    taker.send(socket, slice, len, to).is_ok()
+                });
             }
             if echo {
-                let to = Peer { address: arrival.from, local: arrival.local };
+                let to = arrival.peer();
                 match taker.send(socket, slice, arrival.len, &to) {
                     Ok(_) => return Ok(Settled { received, again: None }),
                     Err((back, _)) => {
@@ -197,35 +194,43 @@ pub(super) fn settle<H: Handler, P: Port>(
     Ok(Settled { received, again: Some((socket, slice)) })
 }
 
-/// Sends the replies that the handler left, from slices of the pool.
-#[cold]
-fn flush<H: Handler, P: Port>(
-    worker: &mut Worker<H>,
-    shared: &Shared<P>,
-    taker: &mut P::Worker<'_>,
-    socket: SocketId,
-) {
-    let mut refused = 0;
-    worker.post_replies(|_, bytes, to| {
-        let Some(mut slice) = shared.region.take() else {
-            refused += 1;
-            return;
-        };
-        slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-        if taker.send(socket, slice, bytes.len(), to).is_err() {
-            refused += 1;
-        }
-    });
-    worker.counters.replies_refused.add(refused);
-}
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::{
+        ring::cannot_run,
+        udp::{Datagram, Replies, Server},
+    };
+    use std::net::UdpSocket;
 
-/// Stops the port and accounts for every slice.
-fn stop<H: Handler, P: Port>(worker: &Worker<H>, shared: Shared<P>) {
-    let Shared { port, region, .. } = shared;
-    let stopped = port.stop(Instant::now() + STOP_TIMEOUT);
-    worker.account(Slices {
-        made: region.count(),
-        returned: region.in_pool(),
-        missing: stopped.missing,
-    });
+    /// A thread that panics with a datagram in its hands, while another takes.
+    #[test]
+    fn every_slice_comes_back_after_a_panic_outside_the_handler() {
+        if cannot_run("port", availability()) {
+            return;
+        }
+        let server = Server::bind("127.0.0.1:0".parse().unwrap());
+        let mut job = server.job(|_| |_: Datagram<'_>, _: &mut Replies<'_>| ()).unwrap();
+        let numbers = Numbers { threads: 2, outstanding: 64, concurrency: 1 };
+        let shared = open(&mut job, &Native::default(), numbers).unwrap();
+        spawn(&mut job, numbers.threads, shared, |worker, shared| {
+            let mut taker = join(worker, shared)?;
+            let mut taken = Taken::new(8);
+            while take(worker, &mut taker, &mut taken)? {
+                assert!(taken.is_empty(), "panicked on purpose");
+            }
+            Ok(())
+        })
+        .unwrap();
+        let running = job.run().unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(b"datagram", running.local_addresses()[0]).unwrap();
+        while running.is_running() {
+            std::thread::yield_now();
+        }
+        let report = running.stop();
+        assert!(matches!(&report.failure, Some(Error::ThreadPanicked { .. })));
+        assert_eq!((report.slices.made, report.slices.returned), (64, 64));
+        assert_eq!(report.slices.missing, 0);
+    }
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, Started, with_provider},
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
 };
 
 options! {
@@ -45,6 +45,10 @@ impl Design for RioEvent {
         self.provider = self.provider.resolve();
     }
 
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         self.provider.availability()
     }
@@ -73,9 +77,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
     ready: Ready<P::Opened>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
-    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
-    let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
-        rio_frame::announce(worker, &granted, Some(completions.waker()));
+    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
+        rio_frame::post_all(worker, &region, &needs, requests)?;
+        rio_frame::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
             worker.counters.notifies.one();
@@ -88,11 +92,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
                 .map_err(|e| Error::io("dequeuing completions", e))?;
             worker.counters.dequeued(received);
             if !batch.is_empty() {
-                rio_frame::handle(worker, &mut batch, &region, &mut requests)?;
+                rio_frame::handle(worker, &mut batch, &region, requests)?;
             }
         }
         Ok(())
-    });
-    rio_frame::stop(worker, &region, completions, requests);
-    result
+    })
 }

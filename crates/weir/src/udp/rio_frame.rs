@@ -1,23 +1,20 @@
 //! What the registered-I/O designs share: opening the queues, what becomes of a completion,
 //! and giving everything back.
 
-use super::{Handler, Job, Slices, Worker};
+use super::{
+    Handler, Job, Worker,
+    job::{contain, stop_deadline},
+};
 use crate::{
     Error,
     memory::{Region, Slice},
     rio::{
         Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
-        Threading,
+        Started, Threading,
     },
     wake::Waker,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-/// How long a stop waits for the kernel to give slices back.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+use std::{panic::resume_unwind, sync::Arc};
 
 /// Registered memory, and queues that are not started yet.
 pub(super) struct Ready<O> {
@@ -43,10 +40,13 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     Ok(Ready { region, opened, needs })
 }
 
+/// What a provider granted.
+type Granted = [(&'static str, String)];
+
 /// Says that the thread has started, what the provider granted, and how to end its waits.
 pub(super) fn announce<H: Handler>(
     worker: &mut Worker<H>,
-    granted: &[(&'static str, String)],
+    granted: &Granted,
     waker: Option<Waker>,
 ) {
     for (name, value) in granted {
@@ -102,7 +102,7 @@ pub(super) fn settle<H: Handler>(
     match outcome {
         Outcome::Received(arrival) => {
             if worker.deliver(slice.payload_mut(), &arrival, socket) {
-                let to = Peer { address: arrival.from, local: arrival.local };
+                let to = arrival.peer();
                 return Ok(Next::Send { slice, socket, len: arrival.len, to });
             }
         }
@@ -146,18 +146,9 @@ pub(super) fn flush<H: Handler, Q: RequestQueue>(
     region: &Arc<Region>,
     requests: &mut [Q],
 ) {
-    let mut refused = 0;
-    worker.post_replies(|socket, bytes, to| {
-        let Some(mut slice) = region.take() else {
-            refused += 1;
-            return;
-        };
-        slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-        if requests[socket as usize].send(slice, bytes.len(), to).is_err() {
-            refused += 1;
-        }
+    worker.post_replies(region, |socket, slice, len, to| {
+        requests[socket as usize].send(slice, len, to).is_ok()
     });
-    worker.counters.replies_refused.add(refused);
 }
 
 /// Handles every completion of a batch and posts its slices again: for designs whose queues
@@ -180,17 +171,15 @@ pub(super) fn handle<H: Handler, Q: RequestQueue>(
     commit(worker, requests)
 }
 
-/// Stops the queues and accounts for every slice.
-pub(super) fn stop<H: Handler, Q: CompletionQueue>(
-    worker: &Worker<H>,
-    region: &Arc<Region>,
-    completions: Q,
-    requests: Vec<Q::Rq>,
-) {
-    let stopped = completions.stop(requests, Instant::now() + STOP_TIMEOUT);
-    worker.account(Slices {
-        made: region.count(),
-        returned: region.in_pool(),
-        missing: stopped.missing,
-    });
+/// Calls the loop of a thread that has the queues for itself, and stops them afterwards, so that
+/// every slice comes back however the loop ended.
+pub(super) fn run<Q: CompletionQueue>(
+    started: Started<Q, Q::Rq>,
+    body: impl FnOnce(&mut Q, &mut [Q::Rq], &Granted) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let Started { mut completions, mut requests, granted } = started;
+    let result = contain(|| body(&mut completions, &mut requests, &granted));
+    // What did not come back is counted in the region, and told from there.
+    let _ = completions.stop(requests, stop_deadline());
+    result.unwrap_or_else(|panic| resume_unwind(panic))
 }

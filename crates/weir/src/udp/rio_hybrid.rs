@@ -20,6 +20,7 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
+    job::{contain, stop_deadline},
     rio_frame::{self, Ready},
 };
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     memory::Region,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{
-        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, Started,
+        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, RequestQueue, Started,
         turn::{Turn, Turns},
         with_provider,
     },
@@ -35,6 +36,7 @@ use crate::{
 };
 use std::{
     io,
+    panic::resume_unwind,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -86,6 +88,10 @@ impl Design for RioHybrid {
 
     fn resolve(&mut self) {
         self.provider = self.provider.resolve();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
@@ -190,9 +196,9 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
     tuning: &Tuning,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
-    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
-    let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
-        rio_frame::announce(worker, &granted, Some(completions.waker()));
+    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
+        rio_frame::post_all(worker, &region, &needs, requests)?;
+        rio_frame::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         let mut spin = Spin::default();
         while !worker.stopping() {
@@ -201,7 +207,7 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
             worker.counters.dequeued(received);
             if !batch.is_empty() {
                 spin.reset();
-                rio_frame::handle(worker, &mut batch, &region, &mut requests)?;
+                rio_frame::handle(worker, &mut batch, &region, requests)?;
             } else if !spin.again(tuning) {
                 spin.reset();
                 worker.counters.notifies.one();
@@ -210,9 +216,7 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
             }
         }
         Ok(())
-    });
-    rio_frame::stop(worker, &region, completions, requests);
-    result
+    })
 }
 
 /// What the threads share: the right to dequeue, and the request queues under their lock.
@@ -253,7 +257,8 @@ where
             shared.turns.close();
         }
     });
-    let result = posted.and_then(|()| {
+    let result = contain(|| {
+        posted?;
         rio_frame::announce(worker, &granted, Some(close));
         for other in others {
             let _ = other.send(Arc::clone(&shared));
@@ -265,9 +270,10 @@ where
     let completions = shared.turns.take_back();
     let requests = std::mem::take(&mut *lock(&shared.requests));
     if let Some(completions) = completions {
-        rio_frame::stop(worker, &region, completions, requests);
+        // What did not come back is counted in the region, and told from there.
+        let _ = completions.stop(requests, stop_deadline());
     }
-    result
+    result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn run_together<H: Handler, Q: CompletionQueue>(
@@ -277,7 +283,10 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     per_dequeue: usize,
 ) -> Result<(), Error> {
     let mut batch = Batch::new(per_dequeue);
-    let mut done = Vec::with_capacity(per_dequeue);
+    let mut done = Done {
+        next: Vec::with_capacity(per_dequeue),
+        receives: vec![0; lock(&shared.requests).len()],
+    };
     let mut spin = Spin::default();
     let counters = Arc::clone(&worker.counters);
     let mut held: Option<Turn<'_, Q>> = None;
@@ -312,22 +321,37 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     Ok(())
 }
 
+/// What is to be posted when a batch is handled.
+struct Done {
+    next: Vec<rio_frame::Next>,
+    /// How many of them are receives, for each socket.
+    receives: Vec<u32>,
+}
+
 /// Handles a batch without any lock, then posts its slices again under one.
 fn handle_shared<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
     shared: &Shared<Q, Q::Rq>,
     batch: &mut Batch,
-    done: &mut Vec<rio_frame::Next>,
+    done: &mut Done,
 ) -> Result<(), Error> {
+    done.receives.fill(0);
     for completion in batch.drain() {
-        done.push(rio_frame::settle(worker, completion)?);
+        let next = rio_frame::settle(worker, completion)?;
+        if let rio_frame::Next::Receive { socket, .. } = next {
+            done.receives[socket as usize] += 1;
+        }
+        done.next.push(next);
         if worker.has_replies() {
             rio_frame::flush(worker, &shared.region, &mut lock(&shared.requests));
         }
     }
     worker.batch_end();
     let mut requests = lock(&shared.requests);
-    for next in done.drain(..) {
+    for (queue, receives) in requests.iter_mut().zip(&done.receives) {
+        queue.reserve(*receives); // one step of the count that the threads share, not one each
+    }
+    for next in done.next.drain(..) {
         rio_frame::post(worker, &mut requests, next);
     }
     rio_frame::commit(worker, &mut requests)

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, Started, with_provider},
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
 };
 
 options! {
@@ -46,6 +46,10 @@ impl Design for RioPolled {
         self.provider = self.provider.resolve();
     }
 
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         self.provider.availability()
     }
@@ -74,9 +78,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
     ready: Ready<P::Opened>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
-    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
-    let result = rio_frame::post_all(worker, &region, &needs, &mut requests).and_then(|()| {
-        rio_frame::announce(worker, &granted, None);
+    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
+        rio_frame::post_all(worker, &region, &needs, requests)?;
+        rio_frame::announce(worker, granted, None);
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
             let received = completions
@@ -86,11 +90,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
             if batch.is_empty() {
                 std::hint::spin_loop();
             } else {
-                rio_frame::handle(worker, &mut batch, &region, &mut requests)?;
+                rio_frame::handle(worker, &mut batch, &region, requests)?;
             }
         }
         Ok(())
-    });
-    rio_frame::stop(worker, &region, completions, requests);
-    result
+    })
 }

@@ -7,6 +7,7 @@ use crate::{
         Snapshot,
         os::{ThreadId, ThreadUsage},
     },
+    memory::Region,
 };
 use std::{
     net::SocketAddr,
@@ -47,7 +48,8 @@ pub struct ThreadFinal<H> {
     pub usage: ThreadUsage,
 }
 
-/// Slices of registered memory at the end: what was made must have returned.
+/// Slices of memory at the end: what was made must have returned, however the server ended, a
+/// panic of its threads included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slices {
     /// Slices made.
@@ -56,6 +58,22 @@ pub struct Slices {
     pub returned: u32,
     /// Slices that the kernel did not give back; their memory is leaked on purpose.
     pub missing: u32,
+}
+
+impl Slices {
+    fn of(region: &Region) -> Self {
+        Self { made: region.count(), returned: region.in_pool(), missing: region.leaked() }
+    }
+}
+
+impl std::iter::Sum for Slices {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            made: sum.made + one.made,
+            returned: sum.returned + one.returned,
+            missing: sum.missing + one.missing,
+        })
+    }
 }
 
 impl<H> Final<H> {
@@ -131,7 +149,8 @@ impl<H> Running<H> {
         let threads = self.join();
         let ended = self.shared.ended.get().copied().unwrap_or_else(Instant::now);
         let elapsed = ended.saturating_duration_since(self.since);
-        let slices = *lock(&self.shared.slices);
+        // Every queue has gone with its thread, so this is where each slice has come to.
+        let slices = lock(&self.shared.regions).iter().map(|region| Slices::of(region)).sum();
         Final { threads, elapsed, slices, failure: self.shared.take_failure() }
     }
 

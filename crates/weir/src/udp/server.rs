@@ -5,7 +5,7 @@ use crate::{
     Error,
     limits::Limits,
     memory::RegionOptions,
-    socket::{Endpoint, SocketOptions},
+    socket::{Endpoint, SocketOptions, replies_from_local_address},
 };
 use std::net::SocketAddr;
 
@@ -94,7 +94,8 @@ impl Server {
         design.resolve();
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
-        for (name, value) in design.values() {
+        job.state("provider", design.provider());
+        for (name, value) in design.values().into_iter().filter(|(name, _)| name != "provider") {
             job.state(&name, value);
         }
         design.start(job)
@@ -104,7 +105,8 @@ impl Server {
     /// own, say).
     ///
     /// # Errors
-    /// [`Error::Option`] if the server's own settings make no sense.
+    /// [`Error::Option`] if the server's own settings make no sense; [`Error::Unavailable`] if
+    /// replies are to leave from the address that was written to, and cannot.
     pub fn job<H: Handler>(
         &self,
         make_handler: impl FnMut(usize) -> H + Send + 'static,
@@ -128,6 +130,10 @@ impl Server {
             });
         }
         let options = self.socket;
+        let anywhere = self.endpoints.iter().any(|address| address.ip().is_unspecified());
+        if options.local_address && anywhere && self.limits.replies_outstanding > 0 {
+            replies_from_local_address()?;
+        }
         let endpoints =
             self.endpoints.iter().map(|&address| Endpoint { address, options }).collect();
         let mut job = Job::new(endpoints, self.payload_bytes, Box::new(make_handler));
@@ -135,6 +141,8 @@ impl Server {
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
         job.state("size", self.payload_bytes);
+        job.state("local-address", options.local_address);
+        job.state("pages", self.region.pages);
         Ok(job)
     }
 }

@@ -49,7 +49,7 @@ fn local_address(subject: &Subject) -> Result<(), Skipped> {
     let options = SocketOptions { local_address: true, ..SocketOptions::default() };
     for at in ["127.0.0.1:0", "[::1]:0"] {
         let server = Server::bind(at.parse().unwrap()).socket_options(options);
-        let (server, log) = start_or_skip(subject, &server)?;
+        let (server, log) = start_or_skip(subject, &server, Answer::Nothing)?;
         let to = server.local_addresses()[0];
         let sent = send_all(&senders(2, to), to, [0, 10, 500, 1024], WINDOW, &log);
         stop(server, &log);
@@ -64,7 +64,7 @@ fn local_address(subject: &Subject) -> Result<(), Skipped> {
 fn receive_time(subject: &Subject) -> Result<(), Skipped> {
     let options = SocketOptions { receive_time: true, ..SocketOptions::default() };
     let server = Server::bind(any_port()).socket_options(options);
-    let (server, log) = start_or_skip(subject, &server)?;
+    let (server, log) = start_or_skip(subject, &server, Answer::Nothing)?;
     let to = server.local_addresses()[0];
     let sent = send_all(&senders(1, to), to, [0, 10, 1024], WINDOW, &log);
     stop(server, &log);

@@ -8,6 +8,7 @@ use std::{
 };
 use weir::{
     limits::Limits,
+    socket::SocketOptions,
     udp::{Datagram, Refused, Replies, Server},
 };
 
@@ -17,7 +18,9 @@ pub const CHECKS: &[Check] = &[
     ("changed_in_place", changed_in_place),
     ("sink_stays_silent", sink_stays_silent),
     ("no_more_than_received", no_more_than_received),
+    ("most_copies", most_copies),
     ("reply_rate", reply_rate),
+    ("replies_from_the_address_written_to", replies_from_the_address_written_to),
     ("few_replies_outstanding", few_replies_outstanding),
     ("peer_has_gone", peer_has_gone),
 ];
@@ -127,6 +130,74 @@ fn no_more_than_received(subject: &Subject) -> Result<(), Skipped> {
     let report = server.stop();
     assert_whole(&report);
     assert_eq!(report.total().replies_refused, 40);
+    Ok(())
+}
+
+/// How many copies a datagram is answered with at most is the same in every design; one more is
+/// refused and counted, and none of the others is lost.
+fn most_copies(subject: &Subject) -> Result<(), Skipped> {
+    const TOO_MANY: usize = 5;
+    let server = Server::bind(any_port()).limits(echo_limits());
+    let handler = |_| {
+        |_: Datagram<'_>, replies: &mut Replies<'_>| {
+            for number in 0..Replies::MOST_COPIES {
+                replies.send(&[number as u8]).unwrap();
+            }
+            for _ in 0..TOO_MANY {
+                assert_eq!(replies.send(&[255]), Err(Refused::TooMany));
+            }
+        }
+    };
+    let server = server.start(subject.design(), handler).unwrap();
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for _ in 0..3 {
+        sender.send_to(&pattern(0, 500), to).unwrap();
+        let mut came: Vec<_> = (0..Replies::MOST_COPIES)
+            .map(|_| {
+                let mut buffer = [0; 2];
+                assert_eq!(receive(sender, &mut buffer).expect("a copy"), (1, to));
+                usize::from(buffer[0])
+            })
+            .collect();
+        came.sort_unstable(); // several threads of the kernel may send
+        assert!(came.into_iter().eq(0..Replies::MOST_COPIES));
+    }
+    assert_silent(sender);
+    let report = server.stop();
+    assert_whole(&report);
+    assert_eq!(report.total().replies_refused, 3 * TOO_MANY as u64);
+    Ok(())
+}
+
+/// A server on every address of the machine answers from the one that was written to: others
+/// would take the answer for a stranger's.
+fn replies_from_the_address_written_to(subject: &Subject) -> Result<(), Skipped> {
+    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    for (at, written_to) in [
+        ("0.0.0.0:0", &["127.0.0.2", "127.0.0.1", "127.1.2.3"][..]),
+        // The unspecified address of IPv6 receives IPv4 as well.
+        ("[::]:0", &["127.0.0.2", "::1", "127.1.2.3"]),
+    ] {
+        for answer in [Answer::Echo, Answer::Copy] {
+            let server = Server::bind(at.parse().unwrap());
+            let server = server.socket_options(options).limits(echo_limits());
+            let (server, log) = start_or_skip(subject, &server, answer)?;
+            let port = server.local_addresses()[0].port();
+            for (number, to) in written_to.iter().enumerate() {
+                let to = SocketAddr::new(to.parse().unwrap(), port);
+                let senders = senders(2, to);
+                for sender in &senders {
+                    sender.send_to(&pattern(number, 100), to).unwrap();
+                }
+                for sender in &senders {
+                    expect(sender, to, &pattern(number, 100));
+                }
+            }
+            let total = stop(server, &log);
+            assert_eq!((total.replies_refused, total.send_errors), (0, 0));
+        }
+    }
     Ok(())
 }
 

@@ -30,8 +30,14 @@ fn defaults(subject: &Subject) -> Result<(), Skipped> {
     for (name, value) in subject.at_defaults().values() {
         assert!(effective.contains(&(name.clone(), value.clone())), "{name} = {value} is not told");
     }
+    let told: Vec<_> = effective.iter().filter(|(name, _)| name == "provider").collect();
+    assert!(
+        matches!(told[..], [(_, name)] if name == subject.at_defaults().provider()),
+        "{told:?}"
+    );
     let report = server.stop();
     assert_whole(&report);
+    assert!(report.slices.made > 0);
     assert_eq!(report.total().datagrams, 20);
     Ok(())
 }

@@ -73,9 +73,7 @@ impl Subject {
 
     /// Whether `name` names its design or its provider, or is `all`.
     pub fn is_called(&self, name: &str) -> bool {
-        name == "all"
-            || name == self.design.about().name
-            || self.provider.is_some_and(|provider| provider.to_string() == name)
+        name == "all" || name == self.design.about().name || name == self.at_defaults().provider()
     }
 
     /// Why it cannot run here, if it cannot.
@@ -361,8 +359,9 @@ pub fn assert_same(seen: &[Seen], sent: &Tally) {
 pub fn start_or_skip(
     subject: &Subject,
     server: &Server,
+    answer: Answer,
 ) -> Result<(Running<Logger>, Arc<Log>), Skipped> {
-    subject.try_log(server, Answer::Nothing).map_err(|error| match error {
+    subject.try_log(server, answer).map_err(|error| match error {
         Error::Unavailable(reason) => Skipped(reason.to_string()),
         other => panic!("{other}"),
     })

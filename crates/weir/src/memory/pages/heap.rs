@@ -1,6 +1,6 @@
 //! Pages from the heap: no huge pages, no NUMA node.
 
-use super::super::{Obtained, RegionOptions};
+use super::super::{NumaNode, Obtained, RegionOptions};
 use std::{alloc, io, ptr::NonNull};
 
 pub struct Pages {
@@ -12,7 +12,7 @@ const PAGE_BYTES: usize = 4096;
 
 impl Pages {
     pub fn map(bytes: usize, align: usize, options: RegionOptions) -> io::Result<Self> {
-        if let Some(node) = options.numa_node {
+        if let NumaNode::Node(node) = options.numa_node {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!("memory cannot be placed on NUMA node {node} on this system"),

@@ -1,7 +1,7 @@
 //! Pages from mmap(2): reserved huge pages where asked and available, else ordinary pages
 //! with advice to use huge ones; bound to a NUMA node by mbind(2) where asked.
 
-use super::super::{Obtained, RegionOptions};
+use super::super::{NumaNode, Obtained, PageKind, RegionOptions};
 use std::{io, ptr::NonNull};
 
 pub struct Pages {
@@ -17,19 +17,25 @@ impl Pages {
         // SAFETY: sysconf reads a constant of the system.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         assert!(align <= page_bytes, "slices aligned to more than a page are not supported");
-        let mut pages = options
-            .huge_pages
-            .then(|| Self::mmap(bytes, HUGE_PAGE_BYTES, libc::MAP_HUGETLB).ok())
-            .flatten();
-        if pages.is_none() {
-            let mut ordinary = Self::mmap(bytes, page_bytes, 0)?;
-            if options.huge_pages {
-                ordinary.obtained.huge_pages_advised = ordinary.advise_huge_pages();
+        let ordinary = || Self::mmap(bytes, page_bytes, 0);
+        let mut pages = match options.pages {
+            PageKind::Auto => ordinary()?,
+            PageKind::Normal => {
+                let pages = ordinary()?;
+                // It is refused where the kernel has no huge pages: then there is nothing to avoid.
+                pages.advise(libc::MADV_NOHUGEPAGE);
+                pages
             }
-            pages = Some(ordinary);
-        }
-        let mut pages = pages.expect("ordinary pages were mapped");
-        if let Some(node) = options.numa_node {
+            PageKind::Huge => match Self::mmap(bytes, HUGE_PAGE_BYTES, libc::MAP_HUGETLB) {
+                Ok(pages) => pages,
+                Err(_) => {
+                    let mut pages = ordinary()?;
+                    pages.obtained.huge_pages_advised = pages.advise(libc::MADV_HUGEPAGE);
+                    pages
+                }
+            },
+        };
+        if let NumaNode::Node(node) = options.numa_node {
             pages.bind(node)?;
         }
         Ok(pages)
@@ -58,11 +64,9 @@ impl Pages {
         Ok(Self { base, obtained })
     }
 
-    fn advise_huge_pages(&self) -> bool {
+    fn advise(&self, advice: libc::c_int) -> bool {
         // SAFETY: the range is our own mapping; the advice changes no contents.
-        unsafe {
-            libc::madvise(self.base.as_ptr().cast(), self.obtained.bytes, libc::MADV_HUGEPAGE) == 0
-        }
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.obtained.bytes, advice) == 0 }
     }
 
     fn bind(&mut self, node: u32) -> io::Result<()> {
@@ -114,5 +118,61 @@ impl Drop for Pages {
         // SAFETY: mapped in `mmap` with this length; every slice has been returned, since each
         // one outside the pool would keep the region, and with it these pages, alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.obtained.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pages: PageKind, numa_node: NumaNode) -> io::Result<Pages> {
+        Pages::map(3 * HUGE_PAGE_BYTES, 64, RegionOptions { pages, numa_node })
+    }
+
+    /// The flags of a mapping, as /proc/self/smaps tells them: `hg` advised to be huge, `nh`
+    /// advised not to be.
+    fn flags(pages: &Pages) -> Vec<String> {
+        let address = pages.base().as_ptr() as usize;
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split_whitespace().next().and_then(|word| word.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to)))
+            {
+                inside = (from..to).contains(&address);
+            }
+            if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
+                return flags.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+        panic!("no mapping at {address:x}");
+    }
+
+    #[test]
+    fn the_kind_of_pages_is_what_was_asked_for() {
+        let has = |pages: &Pages, flag: &str| flags(pages).iter().any(|one| one == flag);
+        let auto = map(PageKind::Auto, NumaNode::Auto).unwrap();
+        assert!(!has(&auto, "hg") && !has(&auto, "nh"), "{:?}", flags(&auto));
+        let huge = map(PageKind::Huge, NumaNode::Auto).unwrap();
+        let obtained = huge.obtained();
+        assert_eq!(obtained.huge_pages_advised, has(&huge, "hg"));
+        assert_eq!(obtained.page_bytes == HUGE_PAGE_BYTES, has(&huge, "ht"));
+        let normal = map(PageKind::Normal, NumaNode::Auto).unwrap();
+        // Where the kernel can be advised at all.
+        assert_eq!(has(&normal, "nh"), auto.advise(libc::MADV_NOHUGEPAGE));
+        assert!(!normal.obtained().huge_pages_advised);
+    }
+
+    #[test]
+    fn a_node_is_obtained_or_named_in_the_refusal() {
+        match map(PageKind::Auto, NumaNode::Node(0)) {
+            Ok(pages) => assert_eq!(pages.obtained().numa_node, Some(0)),
+            Err(error) => assert!(error.to_string().contains("node 0"), "{error}"),
+        }
+        for node in [1023, 1024, u32::MAX] {
+            let error = map(PageKind::Auto, NumaNode::Node(node)).err().expect("no such node");
+            assert!(error.to_string().contains(&format!("node {node}")), "{error}");
+        }
     }
 }

@@ -2,16 +2,14 @@
 
 use crate::{
     memory::Slice,
-    rio::Peer,
     socket::{
-        Arrival,
-        native::{CONTROL_BYTES, Name, decode, encode, read_control},
+        Arrival, Peer,
+        native::{CONTROL_BYTES, Name, decode, encode, name_source, read_control},
     },
 };
 use std::{
     alloc::{self, Layout},
     mem,
-    net::IpAddr,
     ptr::NonNull,
 };
 
@@ -145,14 +143,8 @@ impl Headers {
             message.msg_namelen = name_length;
             message.msg_iov = &raw mut (*header).vector;
             message.msg_iovlen = 1;
-            message.msg_control = std::ptr::null_mut();
-            message.msg_controllen = 0;
             message.msg_flags = 0;
-            if let Some(local) = to.local {
-                message.msg_control = control.cast();
-                message.msg_controllen = CONTROL_BYTES;
-                message.msg_controllen = write_source(message, local);
-            }
+            name_source(message, control.cast(), to);
             &raw const (*header).message
         }
     }
@@ -170,51 +162,5 @@ impl Headers {
             alloc::dealloc(self.headers.as_ptr().cast(), headers);
             alloc::dealloc(self.control.as_ptr().cast(), control);
         }
-    }
-}
-
-/// Writes control data that sends from the address `local`, and returns its length in bytes.
-///
-/// # Safety
-/// `message` has [`CONTROL_BYTES`] of zeroed or formerly written control data.
-unsafe fn write_source(message: &libc::msghdr, local: IpAddr) -> usize {
-    // SAFETY: the control data has room for one header of either kind.
-    let control = unsafe { &mut *libc::CMSG_FIRSTHDR(message) };
-    match local {
-        IpAddr::V4(local) => {
-            let info = libc::in_pktinfo {
-                ipi_ifindex: 0,
-                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(local.octets()) },
-                ipi_addr: libc::in_addr { s_addr: 0 },
-            };
-            // SAFETY: as above.
-            unsafe { write_control(control, (libc::IPPROTO_IP, libc::IP_PKTINFO), info) }
-        }
-        IpAddr::V6(local) => {
-            let info = libc::in6_pktinfo {
-                ipi6_addr: libc::in6_addr { s6_addr: local.octets() },
-                ipi6_ifindex: 0,
-            };
-            // SAFETY: as above.
-            unsafe { write_control(control, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info) }
-        }
-    }
-}
-
-/// # Safety
-/// There is room for `data` behind `control`.
-unsafe fn write_control<T>(
-    control: &mut libc::cmsghdr,
-    (level, kind): (libc::c_int, libc::c_int),
-    data: T,
-) -> usize {
-    control.cmsg_level = level;
-    control.cmsg_type = kind;
-    let bytes = mem::size_of::<T>() as libc::c_uint;
-    // SAFETY: CMSG_LEN and CMSG_SPACE only compute; the caller vouches for the room.
-    unsafe {
-        control.cmsg_len = libc::CMSG_LEN(bytes) as usize;
-        libc::CMSG_DATA(control).cast::<T>().write_unaligned(data);
-        libc::CMSG_SPACE(bytes) as usize
     }
 }

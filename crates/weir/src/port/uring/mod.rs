@@ -33,6 +33,7 @@
 mod headers;
 mod inner;
 mod operations;
+mod proof;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -99,20 +100,23 @@ impl Uring {
     }
 }
 
-const NAME: &str = "provider uring of the completion port";
+const WHAT: &str = "provider uring of the completion port";
 
 impl Provider for Uring {
+    const NAME: &'static str = "uring";
     type Port = UringPort;
 
     fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
-        let wanted = Wanted { submissions: 1, completions: 2, ..self.wanted(needs) };
-        ring::set_up(NAME, &wanted)?;
+        // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
+        // time after the ring is gone, and that must not be a caller's.
+        let proof = std::thread::scope(|scope| scope.spawn(proof::prove).join());
+        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(Layout::packed(0, needs.payload, 64))
     }
 
     fn open(&self, needs: &Needs) -> Result<UringPort, Error> {
         self.check(needs)?;
-        let (io, flags) = ring::set_up(NAME, &self.wanted(needs))?;
+        let (io, flags) = ring::set_up(WHAT, &self.wanted(needs))?;
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;

@@ -10,7 +10,7 @@ mod native;
 #[path = "windows.rs"]
 mod native;
 
-pub(super) use native::Bell;
+pub(crate) use native::Bell;
 
 use crate::wake::Waker;
 use std::sync::Arc;

@@ -31,6 +31,9 @@ pub struct Epoll {
 }
 
 impl Epoll {
+    /// Its name, where a provider is named.
+    pub const PROVIDER: &'static str = "epoll";
+
     /// Whether the system has it, by trying.
     ///
     /// # Errors

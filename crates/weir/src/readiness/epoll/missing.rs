@@ -11,6 +11,9 @@ use std::{convert::Infallible, io, time::Duration};
 pub struct Epoll(Infallible);
 
 impl Epoll {
+    /// Its name, where a provider is named.
+    pub const PROVIDER: &'static str = "epoll";
+
     /// Says that there is none.
     ///
     /// # Errors

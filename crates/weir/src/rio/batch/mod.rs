@@ -127,6 +127,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
             receives: receives.clone(),
             staged: Vec::with_capacity(needs.receives as usize),
             staged_sends: Vec::with_capacity(needs.sends as usize),
+            reserved: 0,
             signals: Arc::clone(&signals),
             kick: kick.clone(),
         });
@@ -182,6 +183,8 @@ pub struct PlainRequests<T: Sharing> {
     /// Posted since the last commit.
     staged: Vec<Slice>,
     staged_sends: Vec<Outgoing>,
+    /// Counted as outstanding, and not posted.
+    reserved: u32,
     signals: Arc<Signals>,
     /// Ends the wait of the completion queue, so that it looks again.
     kick: Waker,
@@ -190,26 +193,39 @@ pub struct PlainRequests<T: Sharing> {
 impl<T: Sharing> RequestQueue for PlainRequests<T> {
     #[inline]
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        if !self.receives.add_one_below(self.needs.receives) {
-            return Err((slice, Full));
+        if self.reserved == 0 {
+            self.reserve(1);
         }
-        self.part.receives.add_one_below(u32::MAX);
+        let Some(left) = self.reserved.checked_sub(1) else { return Err((slice, Full)) };
+        self.reserved = left;
         self.staged.push(slice);
         Ok(())
+    }
+
+    fn reserve(&mut self, receives: u32) {
+        let more = receives.saturating_sub(self.reserved);
+        let added = self.receives.add_below(more, self.needs.receives);
+        self.part.receives.add_below(added, u32::MAX);
+        self.reserved += added;
     }
 
     #[inline]
     fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
         assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
-        if !self.part.sends.add_one_below(self.needs.sends) {
+        if self.part.sends.add_below(1, self.needs.sends) == 0 {
             return Err((slice, Full));
         }
-        self.staged_sends.push(Outgoing { slice, len, to: to.address });
+        self.staged_sends.push(Outgoing { slice, len, to: *to });
         Ok(())
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
         let Self { part, staged, staged_sends, signals, kick, .. } = self;
+        if self.reserved > 0 {
+            part.receives.take_off(self.reserved);
+            self.receives.take_off(self.reserved);
+            self.reserved = 0;
+        }
         let mut rouse = false;
         if !staged.is_empty() {
             part.posted.with(|posted| posted.append(staged));

@@ -4,15 +4,15 @@ use crate::{
     counters::Counters,
     memory::Slice,
     rio::Outcome,
-    socket::{DatagramSocket, Headers},
+    socket::{DatagramSocket, Headers, Peer},
 };
-use std::{collections::VecDeque, io, net::SocketAddr};
+use std::{collections::VecDeque, io};
 
 /// A slice to be sent.
 pub(super) struct Outgoing {
     pub(super) slice: Slice,
     pub(super) len: usize,
-    pub(super) to: SocketAddr,
+    pub(super) to: Peer,
 }
 
 /// Sends that wait for the socket, and those that are over. Bounded by the number of sends
@@ -108,7 +108,7 @@ mod tests {
     fn outbox(sends: usize) -> Outbox {
         let layout = Layout::packed(0, 64, 64);
         let region = Region::new(layout, sends as u32, RegionOptions::default()).unwrap();
-        let to = "127.0.0.1:9".parse().unwrap();
+        let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None };
         let outgoing = |i| Outgoing { slice: region.take().unwrap(), len: i + 1, to };
         let mut outbox = Outbox::new(sends, 4);
         outbox.add(&mut (0..sends).map(outgoing).collect());

@@ -82,6 +82,31 @@ fn bytes_of(completion: &Completion) -> Vec<u8> {
     }
 }
 
+fn room_is_reserved_within_the_bound_and_given_up<T: Sharing>() {
+    let mut b = bench::<T>(&["127.0.0.1:0", "127.0.0.1:0"], NEEDS);
+    b.requests[0].reserve(60);
+    b.requests[1].reserve(60);
+    assert_eq!((b.requests[0].outstanding().0, b.requests[1].outstanding().0), (60, 40));
+    b.post(0, 60);
+    assert_eq!(b.requests[0].outstanding().0, 60, "what was reserved is used first");
+    b.post(1, 30);
+    assert_eq!(b.requests[1].outstanding().0, 30, "the rest was given up at the commit");
+    b.post(0, 10);
+    let (slice, Full) = b.requests[1].receive(b.region.take().unwrap()).unwrap_err();
+    drop(slice);
+    b.stop();
+}
+
+#[test]
+fn room_is_reserved_on_one_thread() {
+    room_is_reserved_within_the_bound_and_given_up::<OneThread>();
+}
+
+#[test]
+fn room_is_reserved_handed_over() {
+    room_is_reserved_within_the_bound_and_given_up::<HandOver>();
+}
+
 #[test]
 fn every_datagram_of_several_sockets_and_families_once() {
     let mut b = bench::<OneThread>(&["127.0.0.1:0", "[::1]:0", "127.0.0.1:0"], NEEDS);

@@ -23,6 +23,8 @@ pub struct UringRequests<T: Sharing> {
     socket: u32,
     receives: Vec<Posted>,
     sends: VecDeque<Outgoing>,
+    /// Counted as outstanding, and not posted.
+    reserved: u32,
     /// Someone holds the completion queue who was short of buffers.
     holder_starved: bool,
 }
@@ -41,6 +43,7 @@ impl<T: Sharing> UringRequests<T> {
             socket,
             receives: Vec::with_capacity(GATHERED),
             sends,
+            reserved: 0,
             holder_starved: false,
         }
     }
@@ -54,7 +57,7 @@ impl<T: Sharing> UringRequests<T> {
     pub(super) fn give_back(&mut self) -> u32 {
         let receives = self.common.take_back(self.receives.drain(..));
         let sends = self.sends.drain(..).count() as u32;
-        self.common.receives_out.take_off(receives);
+        self.common.receives_out.take_off(receives + std::mem::take(&mut self.reserved));
         self.common.sends_out.take_off(sends);
         receives + sends
     }
@@ -91,9 +94,11 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
     #[inline]
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
         assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        if !self.common.receives_out.add_one_below(self.common.needs.receives) {
-            return Err((slice, Full));
+        if self.reserved == 0 {
+            self.reserve(1);
         }
+        let Some(left) = self.reserved.checked_sub(1) else { return Err((slice, Full)) };
+        self.reserved = left;
         self.receives.push(slice.post());
         if self.receives.len() == GATHERED {
             self.hand_on();
@@ -101,11 +106,16 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
         Ok(())
     }
 
+    fn reserve(&mut self, receives: u32) {
+        let more = receives.saturating_sub(self.reserved);
+        self.reserved += self.common.receives_out.add_below(more, self.common.needs.receives);
+    }
+
     #[inline]
     fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
         assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
         assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
-        if !self.common.sends_out.add_one_below(self.common.needs.sends) {
+        if self.common.sends_out.add_below(1, self.common.needs.sends) == 0 {
             return Err((slice, Full));
         }
         self.sends.push_back(Outgoing { slice, len, to: *to });
@@ -116,6 +126,9 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
         if !self.receives.is_empty() {
             self.hand_on();
+        }
+        if self.reserved > 0 {
+            self.common.receives_out.take_off(std::mem::take(&mut self.reserved));
         }
         if self.holder_starved {
             self.holder_starved = false;

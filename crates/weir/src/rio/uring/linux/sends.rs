@@ -6,15 +6,10 @@ use crate::{
     rio::Peer,
     socket::native,
 };
-use std::{
-    mem,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{mem, sync::Arc};
 
-/// Room for the control data that names the source address of a datagram: packet information
-/// with its header (IPv6, the larger: 40 bytes), aligned for that header.
-type Control = [u64; 5];
+/// Room for the control data that names the source of a datagram, aligned for its header.
+type Control = [u64; native::SOURCE_BYTES / 8];
 
 /// What sendmsg reads, in one piece that never moves.
 struct Message {
@@ -88,11 +83,9 @@ impl Sends {
         message.header.msg_namelen = name_bytes;
         message.header.msg_iov = &raw mut message.vector;
         message.header.msg_iovlen = 1;
-        message.header.msg_controllen = 0;
-        message.header.msg_control = (&raw mut message.control).cast();
-        if let Some(local) = to.local {
-            message.from(local, &to.address);
-        }
+        let control = (&raw mut message.control).cast();
+        // SAFETY: the control data stays beside its header, in a box.
+        unsafe { native::name_source(&mut message.header, control, to) };
         Ok((token, &raw const message.header))
     }
 
@@ -116,48 +109,6 @@ impl Sends {
     /// Leaves the messages to the kernel, which may still read them.
     pub fn leak(&mut self) {
         mem::forget(mem::take(&mut self.messages));
-    }
-}
-
-impl Message {
-    /// Names the address of ours that the datagram is to come from. Where the families differ
-    /// the system chooses, as it does without.
-    fn from(&mut self, local: IpAddr, to: &SocketAddr) {
-        match (local, to) {
-            (IpAddr::V4(local), SocketAddr::V4(_)) => {
-                let info = libc::in_pktinfo {
-                    ipi_ifindex: 0,
-                    ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(local.octets()) },
-                    ipi_addr: libc::in_addr { s_addr: 0 },
-                };
-                self.control(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-            }
-            (IpAddr::V6(local), SocketAddr::V6(_)) => {
-                let info = libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr { s6_addr: local.octets() },
-                    ipi6_ifindex: 0,
-                };
-                self.control(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
-            }
-            _ => {}
-        }
-    }
-
-    fn control<I>(&mut self, level: libc::c_int, kind: libc::c_int, info: I) {
-        let bytes = mem::size_of::<I>() as libc::c_uint;
-        // SAFETY: these only compute lengths.
-        let (space, length) = unsafe { (libc::CMSG_SPACE(bytes), libc::CMSG_LEN(bytes)) };
-        assert!(space as usize <= mem::size_of::<Control>());
-        self.header.msg_controllen = space as _;
-        // SAFETY: the header names control data of `space` bytes, aligned for cmsghdr, which
-        // hold one such header and the information behind it.
-        unsafe {
-            let first = libc::CMSG_FIRSTHDR(&self.header);
-            (*first).cmsg_level = level;
-            (*first).cmsg_type = kind;
-            (*first).cmsg_len = length as _;
-            libc::CMSG_DATA(first).cast::<I>().write_unaligned(info);
-        }
     }
 }
 

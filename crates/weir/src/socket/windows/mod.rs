@@ -7,28 +7,35 @@
 //! Winsock's own blocking receive does inside (post, then wait for an event), so it costs
 //! the same, and the wait can listen to a second event, which ends receiving.
 
+mod batch;
+mod control;
+mod send;
+
+pub use batch::Headers;
+pub use send::replies_from_local_address;
+
 use super::{Arrival, Endpoint, Mode};
 use crate::{Error, Unavailable, counters::Counters};
+use control::{CONTROL_BYTES, Control, local_address_in};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::{
     cell::OnceCell,
     ffi::c_void,
     io, mem,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle},
     ptr,
-    time::Duration,
 };
 use windows_sys::Win32::{
     Foundation::{HANDLE, WAIT_OBJECT_0},
     Networking::WinSock::{
-        CMSGHDR, IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
+        IP_PKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO, LPFN_WSARECVMSG,
         LPWSAOVERLAPPED_COMPLETION_ROUTINE, MSG_TRUNC, SIO_GET_EXTENSION_FUNCTION_POINTER,
         SIO_UDP_CONNRESET, SO_EXCLUSIVEADDRUSE, SOCKET, SOCKET_ERROR, SOL_SOCKET,
         WSA_INVALID_EVENT, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSACreateEvent,
         WSAEMSGSIZE, WSAENETRESET, WSAESHUTDOWN, WSAEVENT, WSAEWOULDBLOCK, WSAGetLastError,
-        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASendTo,
-        WSASetEvent, WSAWaitForMultipleEvents, setsockopt,
+        WSAGetOverlappedResult, WSAID_WSARECVMSG, WSAIoctl, WSAMSG, WSARecvFrom, WSASetEvent,
+        WSAWaitForMultipleEvents, setsockopt,
     },
     System::{
         IO::{CancelIoEx, OVERLAPPED},
@@ -38,13 +45,6 @@ use windows_sys::Win32::{
 
 /// Every datagram is a call of its own.
 pub const BATCHES_IN_ONE_CALL: bool = false;
-
-/// Room for the control data of one datagram: packet information of IPv6, the larger.
-const CONTROL_BYTES: usize = 64;
-
-/// How long a send waits that would block. Under Wine (8) one would whenever another thread is
-/// sending on the same socket, however empty its buffer.
-const SEND_PATIENCE: Duration = Duration::from_millis(10);
 
 /// An address of no one, for a name of a family that is not the internet's.
 const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
@@ -65,6 +65,8 @@ pub struct Native {
     ipv6: bool,
     /// WSARecvMsg, if datagrams carry control data.
     receive_message: Option<ReceiveMessage>,
+    /// Whether a datagram may leave from several addresses, and is told from which.
+    names_source: bool,
     /// Set when receiving was ended, and from then on.
     ended: OwnedHandle,
 }
@@ -124,7 +126,8 @@ impl Native {
         }
         let ended = new_event().map_err(refused("WSACreateEvent"))?;
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
-        Ok(Self { socket, ipv6: address.is_ipv6(), receive_message, ended })
+        let names_source = options.local_address && address.ip().is_unspecified();
+        Ok(Self { socket, ipv6: address.is_ipv6(), receive_message, names_source, ended })
     }
 
     /// The socket, for providers that start operations on it.
@@ -295,73 +298,6 @@ impl Native {
         }
     }
 
-    #[inline]
-    pub(super) fn send(
-        &self,
-        bytes: &[u8],
-        to: &SocketAddr,
-        counters: &Counters,
-    ) -> io::Result<()> {
-        let to = SockAddr::from(*to);
-        counters.kernel_entries.one();
-        match self.socket.send_to(bytes, &to) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.send_waiting(bytes, &to),
-            result => result.map(drop),
-        }
-    }
-
-    /// Sends as soon as the socket can, if that is within [`SEND_PATIENCE`].
-    #[cold]
-    fn send_waiting(&self, bytes: &[u8], to: &SockAddr) -> io::Result<()> {
-        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let vector = WSABUF { len: length, buf: bytes.as_ptr().cast_mut() };
-        let code = with_event_of_thread(|sent| {
-            // SAFETY: all zeroes is a valid OVERLAPPED.
-            let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
-            operation.hEvent = sent;
-            let operation = &raw mut operation;
-            let (name, namelen) = (to.as_ptr().cast(), to.len());
-            // SAFETY: bytes, name and operation stay in place until the operation is over, which
-            // is waited for below; the system only reads the bytes.
-            let result = unsafe {
-                WSASendTo(
-                    self.raw(),
-                    &vector,
-                    1,
-                    ptr::null_mut(),
-                    0,
-                    name,
-                    namelen,
-                    operation,
-                    None,
-                )
-            };
-            if result == SOCKET_ERROR {
-                match last_error() {
-                    WSA_IO_PENDING => {}
-                    code => return code,
-                }
-                let patience_ms = SEND_PATIENCE.as_millis() as u32;
-                // SAFETY: the event is this thread's, and lives.
-                let over = unsafe { WSAWaitForMultipleEvents(1, &sent, 0, patience_ms, 0) };
-                if over != WAIT_OBJECT_0 {
-                    // SAFETY: the operation was started on this socket and is still in place.
-                    unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
-                }
-            }
-            let (mut len, mut flags) = (0, 0);
-            // SAFETY: as for a receive that waits: after this the operation is over.
-            let done =
-                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
-            if done == 0 { last_error() } else { 0 }
-        })?;
-        match code {
-            0 => Ok(()),
-            WSA_OPERATION_ABORTED => Err(io::ErrorKind::WouldBlock.into()),
-            code => Err(io::Error::from_raw_os_error(code)),
-        }
-    }
-
     /// Shutdown makes every later receive fail at once, but wakes nobody (Wine 8 does not,
     /// and Windows promises nothing); the event wakes whoever waits.
     pub(super) fn end_receiving(&self, _local_address: SocketAddr) {
@@ -438,146 +374,4 @@ unsafe fn control_call<In, Out>(
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Control data, aligned as Winsock's headers want it.
-#[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
-
-/// The address a datagram was sent to, from the control data that came with it.
-fn local_address_in(control: &[u8]) -> Option<IpAddr> {
-    const HEADER: usize = mem::size_of::<CMSGHDR>();
-    const ALIGN: usize = mem::align_of::<CMSGHDR>();
-    const WORD: usize = mem::size_of::<usize>();
-    let mut rest = control;
-    while let Some((header, behind)) = rest.split_at_checked(HEADER) {
-        // The length of the data with its header, the level, and the type.
-        let length = usize::from_ne_bytes(header[..WORD].try_into().ok()?);
-        let level = i32::from_ne_bytes(header[WORD..WORD + 4].try_into().ok()?);
-        let kind = i32::from_ne_bytes(header[WORD + 4..WORD + 8].try_into().ok()?);
-        let data = behind.get(..length.checked_sub(HEADER)?)?;
-        match (level, kind) {
-            (IPPROTO_IP, IP_PKTINFO) => {
-                let octets: [u8; 4] = data.get(..4)?.try_into().ok()?;
-                return Some(Ipv4Addr::from(octets).into());
-            }
-            (IPPROTO_IPV6, IPV6_PKTINFO) => {
-                let octets: [u8; 16] = data.get(..16)?.try_into().ok()?;
-                return Some(Ipv6Addr::from(octets).into());
-            }
-            _ => rest = rest.get(length.checked_next_multiple_of(ALIGN)?..)?,
-        }
-    }
-    None
-}
-
-/// Room for the arrivals of a batch, made once and used again for every call.
-pub struct Headers {
-    capacity: usize,
-    arrivals: Vec<Arrival>,
-    /// What stopped the last batch after its first datagram: told by the next call.
-    failed: Option<io::Error>,
-}
-
-impl Headers {
-    /// Headers for batches of up to `capacity` datagrams.
-    pub fn new(capacity: usize) -> Self {
-        Self { capacity, arrivals: Vec::with_capacity(capacity), failed: None }
-    }
-
-    pub(super) fn receive<B: AsMut<[u8]>>(
-        &mut self,
-        native: &Native,
-        buffers: &mut [B],
-        mode: Mode,
-        counters: &Counters,
-    ) -> io::Result<usize> {
-        self.arrivals.clear();
-        if let Some(e) = self.failed.take() {
-            return Err(e);
-        }
-        let mut mode = mode;
-        for buffer in buffers.iter_mut().take(self.capacity) {
-            match native.receive(buffer.as_mut(), mode, counters) {
-                Ok(Some(arrival)) => self.arrivals.push(arrival),
-                Ok(None) => break,
-                Err(e) if self.arrivals.is_empty() => return Err(e),
-                Err(e) => {
-                    self.failed = Some(e);
-                    break;
-                }
-            }
-            mode = Mode::Try;
-        }
-        Ok(self.arrivals.len())
-    }
-
-    /// The datagram in buffer `i` of the last [`receive_many`](super::DatagramSocket::receive_many).
-    #[inline]
-    pub fn arrival(&self, i: usize) -> Arrival {
-        assert!(i < self.arrivals.len(), "datagram {i} of {}", self.arrivals.len());
-        self.arrivals[i]
-    }
-
-    pub(super) fn send<'a>(
-        &mut self,
-        native: &Native,
-        count: usize,
-        mut datagram: impl FnMut(usize) -> (&'a [u8], SocketAddr),
-        counters: &Counters,
-    ) -> io::Result<usize> {
-        self.arrivals.clear();
-        for i in 0..count.min(self.capacity) {
-            let (bytes, to) = datagram(i);
-            match native.send(bytes, &to, counters) {
-                Ok(()) => {}
-                Err(e) if i == 0 => return Err(e),
-                // The caller sends the rest again, and is told then.
-                Err(_) => return Ok(i),
-            }
-        }
-        Ok(count.min(self.capacity))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn control(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
-        let length = mem::size_of::<CMSGHDR>() + data.len();
-        let mut bytes = length.to_ne_bytes().to_vec();
-        bytes.extend(level.to_ne_bytes());
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(data);
-        bytes.resize(length.next_multiple_of(mem::align_of::<CMSGHDR>()), 0);
-        bytes
-    }
-
-    #[test]
-    fn packet_information_is_found_behind_other_control_data() {
-        let mut bytes = control(IPPROTO_IP, IP_PKTINFO + 1, &[1, 2, 3]);
-        assert_eq!(local_address_in(&bytes), None);
-        bytes.extend(control(IPPROTO_IP, IP_PKTINFO, &[127, 0, 0, 2, 9, 9, 9, 9]));
-        assert_eq!(local_address_in(&bytes), Some(Ipv4Addr::new(127, 0, 0, 2).into()));
-        let six = Ipv6Addr::LOCALHOST;
-        let mut data = six.octets().to_vec();
-        data.extend([1, 0, 0, 0]);
-        let bytes = control(IPPROTO_IPV6, IPV6_PKTINFO, &data);
-        assert_eq!(local_address_in(&bytes), Some(six.into()));
-    }
-
-    proptest! {
-        #[test]
-        fn any_control_data_is_read_without_a_panic(
-            bytes in prop::collection::vec(any::<u8>(), 0..64),
-            length in 0usize..80,
-        ) {
-            local_address_in(&bytes);
-            let mut plausible = length.to_ne_bytes().to_vec();
-            plausible.extend(&bytes);
-            local_address_in(&plausible);
-        }
-    }
 }

@@ -1,0 +1,143 @@
+//! Batches: recvmmsg(2), sendmmsg(2).
+
+use super::{
+    Native,
+    message::{Control, Name, arrival, encode, header, name_source},
+};
+use crate::{
+    counters::Counters,
+    socket::{Arrival, Mode, Peer},
+};
+use std::{
+    io,
+    mem::{self, MaybeUninit},
+};
+
+/// Message headers for a batch, made once and used again for every call.
+pub struct Headers {
+    headers: Box<[libc::mmsghdr]>,
+    vectors: Box<[libc::iovec]>,
+    names: Box<[MaybeUninit<libc::sockaddr_storage>]>,
+    control: Box<[MaybeUninit<Control>]>,
+    received: usize,
+}
+
+// SAFETY: the pointers in the headers are set anew from borrowed buffers in every call and
+// are not followed outside it; what they point at otherwise belongs to this value.
+unsafe impl Send for Headers {}
+
+impl Headers {
+    /// Headers for batches of up to `capacity` datagrams.
+    pub fn new(capacity: usize) -> Self {
+        // SAFETY: all zeroes is a valid mmsghdr and a valid iovec.
+        let (header, vector) = unsafe { (mem::zeroed::<libc::mmsghdr>(), mem::zeroed()) };
+        Self {
+            headers: vec![header; capacity].into(),
+            vectors: vec![vector; capacity].into(),
+            names: vec![MaybeUninit::uninit(); capacity].into(),
+            control: vec![MaybeUninit::uninit(); capacity].into(),
+            received: 0,
+        }
+    }
+
+    pub(in crate::socket) fn receive<B: AsMut<[u8]>>(
+        &mut self,
+        native: &Native,
+        buffers: &mut [B],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        self.received = 0;
+        let count = buffers.len().min(self.headers.len());
+        for (i, buffer) in buffers.iter_mut().take(count).enumerate() {
+            let buffer = buffer.as_mut();
+            self.vectors[i] =
+                libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            self.headers[i].msg_hdr = header(
+                &mut self.vectors[i],
+                &mut self.names[i],
+                native.control.then_some(&mut self.control[i]),
+            );
+        }
+        let flags = mode.flags() | if mode == Mode::Wait { libc::MSG_WAITFORONE } else { 0 };
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: the first `count` headers point at names, vectors and control data of
+            // this value and at the caller's buffers, all borrowed through the call.
+            let n = unsafe {
+                libc::recvmmsg(
+                    native.fd(),
+                    self.headers.as_mut_ptr(),
+                    count as libc::c_uint,
+                    flags as _,
+                    std::ptr::null_mut(),
+                )
+            };
+            if n >= 0 {
+                // A header without a name is the end of receiving, and so is all behind it.
+                let named =
+                    self.headers[..n as usize].iter().take_while(|h| h.msg_hdr.msg_namelen > 0);
+                self.received = named.count();
+                return Ok(self.received);
+            }
+            match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => continue,
+                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                e => return Err(e),
+            }
+        }
+    }
+
+    /// The datagram in buffer `i` of the last [`receive_many`](crate::socket::DatagramSocket::receive_many).
+    #[inline]
+    pub fn arrival(&self, i: usize) -> Arrival {
+        assert!(i < self.received, "datagram {i} of {}", self.received);
+        let header = &self.headers[i];
+        // SAFETY: the last call filled the first `received` headers, and their names and
+        // control data belong to this value.
+        unsafe { arrival(&header.msg_hdr, header.msg_len as usize) }
+    }
+
+    pub(in crate::socket) fn send<'a>(
+        &mut self,
+        native: &Native,
+        count: usize,
+        mut datagram: impl FnMut(usize) -> (&'a [u8], Peer),
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        self.received = 0;
+        let count = count.min(self.headers.len());
+        for i in 0..count {
+            let (bytes, to) = datagram(i);
+            self.vectors[i] =
+                libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            let mut header = header(&mut self.vectors[i], &mut self.names[i], None);
+            let (name, length) = encode(&to.address);
+            // SAFETY: a Name is smaller than the storage it is written to.
+            unsafe { self.names[i].as_mut_ptr().cast::<Name>().write_unaligned(name) };
+            header.msg_namelen = length;
+            // SAFETY: the control data is this value's, and not moved while the header is used.
+            unsafe { name_source(&mut header, self.control[i].as_mut_ptr().cast(), &to) };
+            self.headers[i].msg_hdr = header;
+        }
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
+            let n = unsafe {
+                libc::sendmmsg(
+                    native.fd(),
+                    self.headers.as_mut_ptr(),
+                    count as libc::c_uint,
+                    libc::MSG_DONTWAIT as _,
+                )
+            };
+            if n >= 0 {
+                return Ok(n as usize);
+            }
+            let e = io::Error::last_os_error();
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Message headers, addresses and control data of Linux, as its calls read and write them.
+
+use crate::socket::{Arrival, Peer};
+use std::{
+    mem::{self, MaybeUninit},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    time::Duration,
+};
+
+/// Room for the control data of one datagram: packet information (IPv6, the larger) and a
+/// time stamp, each with its header.
+pub(crate) const CONTROL_BYTES: usize = 128;
+
+/// Control data, aligned as the kernel's headers want it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub(super) struct Control([u8; CONTROL_BYTES]);
+
+pub(super) fn header(
+    vector: &mut libc::iovec,
+    name: &mut MaybeUninit<libc::sockaddr_storage>,
+    control: Option<&mut MaybeUninit<Control>>,
+) -> libc::msghdr {
+    // SAFETY: all zeroes is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_name = name.as_mut_ptr().cast();
+    header.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    header.msg_iov = vector;
+    header.msg_iovlen = 1;
+    if let Some(control) = control {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = CONTROL_BYTES as _;
+    }
+    header
+}
+
+/// Reads a header that recvmsg filled.
+///
+/// # Safety
+/// The kernel filled the header's name and control data, and they are still there.
+#[inline]
+pub(super) unsafe fn arrival(header: &libc::msghdr, len: usize) -> Arrival {
+    // SAFETY: the caller vouches for the name, of msg_namelen bytes.
+    let from = unsafe { decode(header.msg_name.cast(), header.msg_namelen as usize) };
+    let mut arrival = Arrival {
+        len,
+        from,
+        local: None,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+        at: None,
+    };
+    if header.msg_controllen > 0 {
+        // SAFETY: the caller vouches for the control data, of msg_controllen bytes.
+        unsafe { read_control(header, &mut arrival) };
+    }
+    arrival
+}
+
+/// Reads packet information and time stamp from the control data of a header.
+///
+/// # Safety
+/// `msg_control` points at `msg_controllen` bytes that the kernel filled.
+pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) {
+    // SAFETY: the caller vouches for the control data; the CMSG functions stay inside it.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    while !next.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers that lie inside the data.
+        let control = unsafe { &*next };
+        // SAFETY: as above; the data follows its header.
+        let data = unsafe { libc::CMSG_DATA(next) };
+        match (control.cmsg_level, control.cmsg_type) {
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                // SAFETY: the kernel puts an in_pktinfo behind this header.
+                let info: libc::in_pktinfo =
+                    unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                arrival.local = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                // SAFETY: the kernel puts an in6_pktinfo behind this header.
+                let info: libc::in6_pktinfo =
+                    unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
+                arrival.local = Some(IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)));
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                // SAFETY: the kernel puts a timespec behind this header.
+                let at: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                arrival.at = Some(Duration::new(at.tv_sec as u64, at.tv_nsec as u32));
+            }
+            _ => {}
+        }
+        // SAFETY: as for CMSG_FIRSTHDR.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
+    }
+}
+
+/// Room for the control data that names the source of a datagram, in bytes: packet information
+/// of IPv6, the larger, with its header.
+pub(crate) const SOURCE_BYTES: usize = 40;
+
+/// Lets a datagram leave from the address that its peer says, or from one of the system's choice.
+///
+/// # Safety
+/// `control` points at [`SOURCE_BYTES`] writable bytes, aligned to 8, which stay as long as the
+/// header is used.
+#[inline]
+pub(crate) unsafe fn name_source(
+    header: &mut libc::msghdr,
+    control: *mut libc::c_void,
+    peer: &Peer,
+) {
+    header.msg_control = std::ptr::null_mut();
+    header.msg_controllen = 0;
+    match peer.source() {
+        None => {}
+        Some(IpAddr::V4(local)) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(local.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            // SAFETY: the caller vouches for the room.
+            unsafe { write_control(header, control, (libc::IPPROTO_IP, libc::IP_PKTINFO), info) }
+        }
+        Some(IpAddr::V6(local)) => {
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr { s6_addr: local.octets() },
+                ipi6_ifindex: 0,
+            };
+            // SAFETY: as above.
+            unsafe {
+                write_control(header, control, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// There is room for `data` with a header in front of it in `control`.
+unsafe fn write_control<T>(
+    header: &mut libc::msghdr,
+    control: *mut libc::c_void,
+    (level, kind): (libc::c_int, libc::c_int),
+    data: T,
+) {
+    let bytes = mem::size_of::<T>() as libc::c_uint;
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the caller vouches for the room, in which the
+    // first header begins.
+    unsafe {
+        let space = libc::CMSG_SPACE(bytes);
+        debug_assert!(space as usize <= SOURCE_BYTES);
+        header.msg_control = control;
+        header.msg_controllen = space as _;
+        let first = libc::CMSG_FIRSTHDR(header);
+        (*first).cmsg_level = level;
+        (*first).cmsg_type = kind;
+        (*first).cmsg_len = libc::CMSG_LEN(bytes) as _;
+        libc::CMSG_DATA(first).cast::<T>().write_unaligned(data);
+    }
+}
+
+/// An address of no one, for a name of a family that is not the internet's.
+pub(crate) const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+/// Reads a socket address as the kernel writes it.
+///
+/// # Safety
+/// `name` points at `length` readable bytes.
+#[inline]
+pub(crate) unsafe fn decode(name: *const u8, length: usize) -> SocketAddr {
+    if length < mem::size_of::<libc::sa_family_t>() {
+        return NOBODY;
+    }
+    // SAFETY: at least a family is there.
+    let family = unsafe { name.cast::<libc::sa_family_t>().read_unaligned() };
+    if family == libc::AF_INET as libc::sa_family_t && length >= mem::size_of::<libc::sockaddr_in>()
+    {
+        // SAFETY: the length covers a sockaddr_in.
+        let v4 = unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() };
+        SocketAddrV4::new(v4.sin_addr.s_addr.to_ne_bytes().into(), u16::from_be(v4.sin_port)).into()
+    } else if family == libc::AF_INET6 as libc::sa_family_t
+        && length >= mem::size_of::<libc::sockaddr_in6>()
+    {
+        // SAFETY: the length covers a sockaddr_in6.
+        let v6 = unsafe { name.cast::<libc::sockaddr_in6>().read_unaligned() };
+        SocketAddrV6::new(
+            v6.sin6_addr.s6_addr.into(),
+            u16::from_be(v6.sin6_port),
+            v6.sin6_flowinfo,
+            v6.sin6_scope_id,
+        )
+        .into()
+    } else {
+        NOBODY
+    }
+}
+
+/// A name large enough for both families of the internet.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union Name {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+/// Writes a socket address as the kernel reads it, with its length.
+#[inline]
+pub(crate) fn encode(address: &SocketAddr) -> (Name, libc::socklen_t) {
+    match address {
+        SocketAddr::V4(v4) => (
+            Name {
+                v4: libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: v4.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                    sin_zero: [0; 8],
+                },
+            },
+            mem::size_of::<libc::sockaddr_in>() as libc::socklen_t,
+        ),
+        SocketAddr::V6(v6) => (
+            Name {
+                v6: libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: v6.port().to_be(),
+                    sin6_flowinfo: v6.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                    sin6_scope_id: v6.scope_id(),
+                },
+            },
+            mem::size_of::<libc::sockaddr_in6>() as libc::socklen_t,
+        ),
+    }
+}

@@ -1,0 +1,255 @@
+//! Datagram sockets of Linux: recvfrom(2) (recvmsg(2) where control data is asked for),
+//! recvmmsg(2), sendto(2), sendmmsg(2).
+
+mod batch;
+mod message;
+
+pub use batch::Headers;
+pub(crate) use message::{
+    CONTROL_BYTES, Name, SOURCE_BYTES, decode, encode, name_source, read_control,
+};
+
+use super::{Arrival, Endpoint, Mode, Peer};
+use crate::{Error, Unavailable, counters::Counters};
+use message::{Control, arrival, header};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::{
+    io,
+    mem::{self, MaybeUninit},
+    net::SocketAddr,
+    os::fd::{AsRawFd, RawFd},
+};
+
+/// recvmmsg and sendmmsg move a whole batch with one entry into the kernel.
+pub const BATCHES_IN_ONE_CALL: bool = true;
+
+/// Whether a datagram leaves from the address of ours that its [`Peer`] says. Where the option
+/// is refused, binding the socket says so.
+///
+/// # Errors
+/// None here.
+pub fn replies_from_local_address() -> Result<(), Unavailable> {
+    Ok(())
+}
+
+/// A bound socket.
+#[derive(Debug)]
+pub struct Native {
+    socket: Socket,
+    control: bool,
+}
+
+impl Native {
+    pub(super) fn open(endpoint: &Endpoint) -> Result<Self, Error> {
+        let Endpoint { address, options } = *endpoint;
+        let refused = |what: &str| {
+            let what = format!("{what} on the socket for {address}");
+            move |e| Error::io(what, e)
+        };
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+            .map_err(refused("opening"))?;
+        if let Some(bytes) = options.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+        }
+        if let Some(bytes) = options.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+        }
+        if options.reuse_port {
+            socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
+        }
+        if options.local_address {
+            let (level, name) = match address {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+            };
+            set_flag(&socket, level, name).map_err(refused("IP_PKTINFO"))?;
+        }
+        if options.receive_time {
+            set_flag(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
+                .map_err(refused("SO_TIMESTAMPNS"))?;
+        }
+        socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
+        Ok(Self { socket, control: options.local_address || options.receive_time })
+    }
+
+    /// The descriptor, for providers that hand it to a ring.
+    pub fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Whether its datagrams carry control data (local address, receive time).
+    pub fn has_control(&self) -> bool {
+        self.control
+    }
+
+    pub(super) fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
+        self.socket.recv_buffer_size()
+    }
+
+    #[inline]
+    pub(super) fn receive(
+        &self,
+        buffer: &mut [u8],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<Arrival>> {
+        let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
+        if self.control {
+            return self.receive_with_control(buffer, &mut name, mode, counters);
+        }
+        loop {
+            counters.kernel_entries.one();
+            let mut length = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            // SAFETY: buffer, name and length outlive the call, with the sizes given. MSG_TRUNC
+            // makes the kernel return the datagram's own length; it writes no more than fits.
+            let n = unsafe {
+                libc::recvfrom(
+                    self.fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    mode.flags() | libc::MSG_TRUNC,
+                    name.as_mut_ptr().cast(),
+                    &mut length,
+                )
+            };
+            if n >= 0 {
+                // Without a name nobody sent it: this is how the kernel says that receiving was
+                // ended.
+                return Ok((length > 0).then(|| Arrival {
+                    len: (n as usize).min(buffer.len()),
+                    // SAFETY: recvfrom wrote `length` bytes of the name.
+                    from: unsafe { decode(name.as_ptr().cast(), length as usize) },
+                    local: None,
+                    truncated: n as usize > buffer.len(),
+                    at: None,
+                }));
+            }
+            match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => continue,
+                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                e => return Err(e),
+            }
+        }
+    }
+
+    fn receive_with_control(
+        &self,
+        buffer: &mut [u8],
+        name: &mut MaybeUninit<libc::sockaddr_storage>,
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<Arrival>> {
+        let mut control = MaybeUninit::<Control>::uninit();
+        let mut vector =
+            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut header = header(&mut vector, name, Some(&mut control));
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: the header points at a name, a vector and control data that outlive the
+            // call, and at the caller's buffer.
+            let n = unsafe { libc::recvmsg(self.fd(), &mut header, mode.flags()) };
+            if n >= 0 {
+                return Ok((header.msg_namelen > 0).then(|| {
+                    // SAFETY: recvmsg filled the name and the control data of this header.
+                    unsafe { arrival(&header, n as usize) }
+                }));
+            }
+            match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => continue,
+                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                e => return Err(e),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn send(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
+        if to.local.is_some() {
+            return self.send_from(bytes, to, counters);
+        }
+        let (name, length) = encode(&to.address);
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: bytes and name outlive the call, and length is the name's.
+            let n = unsafe {
+                libc::sendto(
+                    self.fd(),
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_DONTWAIT,
+                    (&raw const name).cast(),
+                    length,
+                )
+            };
+            if n >= 0 {
+                return Ok(());
+            }
+            let e = io::Error::last_os_error();
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+    }
+
+    /// As `send`, from the address that the peer says.
+    fn send_from(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
+        let (name, length) = encode(&to.address);
+        let mut name_memory = MaybeUninit::<libc::sockaddr_storage>::uninit();
+        // SAFETY: a Name is smaller than the storage it is written to.
+        unsafe { name_memory.as_mut_ptr().cast::<Name>().write_unaligned(name) };
+        let mut vector =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut control = MaybeUninit::<Control>::uninit();
+        let mut header = header(&mut vector, &mut name_memory, None);
+        header.msg_namelen = length;
+        // SAFETY: the control data outlives the header.
+        unsafe { name_source(&mut header, control.as_mut_ptr().cast(), to) };
+        loop {
+            counters.kernel_entries.one();
+            // SAFETY: the header points at a name, a vector, control data and bytes that outlive
+            // the call, which only reads them.
+            let n = unsafe { libc::sendmsg(self.fd(), &header, libc::MSG_DONTWAIT) };
+            if n >= 0 {
+                return Ok(());
+            }
+            let e = io::Error::last_os_error();
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+    }
+
+    /// shutdown(2) on an unconnected UDP socket answers ENOTCONN, but it does mark the
+    /// socket and wake everyone who waits on it (inet_shutdown, since Linux 2.6).
+    pub(super) fn end_receiving(&self, _local_address: SocketAddr) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Read);
+    }
+}
+
+fn set_flag(socket: &Socket, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option's value is an int, which lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const on).cast(),
+            mem::size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl Mode {
+    fn flags(self) -> libc::c_int {
+        match self {
+            Mode::Wait => 0,
+            Mode::Try => libc::MSG_DONTWAIT,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Batches, which are loops here: there is no call for one.
+
+use super::Native;
+use crate::{
+    counters::Counters,
+    socket::{Arrival, Mode, Peer},
+};
+use std::io;
+
+/// Room for the arrivals of a batch, made once and used again for every call.
+pub struct Headers {
+    capacity: usize,
+    arrivals: Vec<Arrival>,
+    /// What stopped the last batch after its first datagram: told by the next call.
+    failed: Option<io::Error>,
+}
+
+impl Headers {
+    /// Headers for batches of up to `capacity` datagrams.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, arrivals: Vec::with_capacity(capacity), failed: None }
+    }
+
+    pub(in crate::socket) fn receive<B: AsMut<[u8]>>(
+        &mut self,
+        native: &Native,
+        buffers: &mut [B],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        self.arrivals.clear();
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        let mut mode = mode;
+        for buffer in buffers.iter_mut().take(self.capacity) {
+            match native.receive(buffer.as_mut(), mode, counters) {
+                Ok(Some(arrival)) => self.arrivals.push(arrival),
+                Ok(None) => break,
+                Err(e) if self.arrivals.is_empty() => return Err(e),
+                Err(e) => {
+                    self.failed = Some(e);
+                    break;
+                }
+            }
+            mode = Mode::Try;
+        }
+        Ok(self.arrivals.len())
+    }
+
+    /// The datagram in buffer `i` of the last [`receive_many`](crate::socket::DatagramSocket::receive_many).
+    #[inline]
+    pub fn arrival(&self, i: usize) -> Arrival {
+        assert!(i < self.arrivals.len(), "datagram {i} of {}", self.arrivals.len());
+        self.arrivals[i]
+    }
+
+    pub(in crate::socket) fn send<'a>(
+        &mut self,
+        native: &Native,
+        count: usize,
+        mut datagram: impl FnMut(usize) -> (&'a [u8], Peer),
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        self.arrivals.clear();
+        for i in 0..count.min(self.capacity) {
+            let (bytes, to) = datagram(i);
+            match native.send(bytes, &to, counters) {
+                Ok(()) => {}
+                Err(e) if i == 0 => return Err(e),
+                // The caller sends the rest again, and is told then.
+                Err(_) => return Ok(i),
+            }
+        }
+        Ok(count.min(self.capacity))
+    }
+}

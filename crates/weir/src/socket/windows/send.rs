@@ -1,0 +1,164 @@
+//! Sending: sendto, and WSASendMsg where a datagram is to leave from an address of our choice.
+
+use super::{
+    Native,
+    control::{CONTROL_BYTES, Control, write_source},
+    last_error, with_event_of_thread,
+};
+use crate::{
+    Unavailable,
+    counters::Counters,
+    socket::{Endpoint, Peer, SocketOptions},
+};
+use socket2::SockAddr;
+use std::{
+    io, mem,
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    ptr,
+    sync::OnceLock,
+    time::Duration,
+};
+use windows_sys::Win32::{
+    Foundation::{HANDLE, WAIT_OBJECT_0},
+    Networking::WinSock::{
+        SOCKET_ERROR, WSA_IO_PENDING, WSA_OPERATION_ABORTED, WSABUF, WSAEWOULDBLOCK,
+        WSAGetOverlappedResult, WSAMSG, WSASendMsg, WSASendTo, WSAWaitForMultipleEvents,
+    },
+    System::IO::{CancelIoEx, OVERLAPPED},
+};
+
+/// How long a send waits that would block. Under Wine (8) one would whenever another thread is
+/// sending on the same socket, however empty its buffer.
+const SEND_PATIENCE: Duration = Duration::from_millis(10);
+
+/// How long the datagram of the proof may take.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Native {
+    #[inline]
+    pub(in crate::socket) fn send(
+        &self,
+        bytes: &[u8],
+        to: &Peer,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        let address = SockAddr::from(to.address);
+        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut vector = WSABUF { len: length, buf: bytes.as_ptr().cast_mut() };
+        counters.kernel_entries.one();
+        if self.names_source
+            && let Some(source) = to.source()
+        {
+            return self.send_from(source, &mut vector, &address);
+        }
+        match self.socket.send_to(bytes, &address) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result.map(drop),
+        }
+        let (name, namelen) = (address.as_ptr().cast(), address.len());
+        // SAFETY: bytes, vector and name stay in place until the operation is over, which is
+        // waited for; the system only reads the bytes.
+        self.send_waiting(|operation| unsafe {
+            let (socket, sent) = (self.raw(), ptr::null_mut());
+            WSASendTo(socket, &vector, 1, sent, 0, name, namelen, operation, None)
+        })
+    }
+
+    /// Sends from this address of ours.
+    fn send_from(&self, source: IpAddr, vector: &mut WSABUF, to: &SockAddr) -> io::Result<()> {
+        let mut control = Control([0; CONTROL_BYTES]);
+        let message = WSAMSG {
+            name: to.as_ptr().cast_mut().cast(),
+            namelen: to.len(),
+            lpBuffers: vector,
+            dwBufferCount: 1,
+            Control: WSABUF {
+                len: write_source(&mut control, source) as u32,
+                buf: control.0.as_mut_ptr(),
+            },
+            dwFlags: 0,
+        };
+        let mut sent = 0;
+        // SAFETY: the message points at a name, a vector and control data that outlive the call,
+        // which only reads them, and is over when it returns.
+        let result =
+            unsafe { WSASendMsg(self.raw(), &message, 0, &mut sent, ptr::null_mut(), None) };
+        match if result == SOCKET_ERROR { last_error() } else { 0 } {
+            0 => Ok(()),
+            // SAFETY: as above, and all of it stays until the operation is over, which is waited
+            // for.
+            WSAEWOULDBLOCK => self.send_waiting(|operation| unsafe {
+                WSASendMsg(self.raw(), &message, 0, ptr::null_mut(), operation, None)
+            }),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// Sends as soon as the socket can, if that is within [`SEND_PATIENCE`]. `start` starts the
+    /// operation on this socket, and returns what the call returned.
+    #[cold]
+    fn send_waiting(&self, start: impl FnOnce(*mut OVERLAPPED) -> i32) -> io::Result<()> {
+        let code = with_event_of_thread(|sent| {
+            // SAFETY: all zeroes is a valid OVERLAPPED.
+            let mut operation: OVERLAPPED = unsafe { mem::zeroed() };
+            operation.hEvent = sent;
+            let operation = &raw mut operation;
+            if start(operation) == SOCKET_ERROR {
+                match last_error() {
+                    WSA_IO_PENDING => {}
+                    code => return code,
+                }
+                let patience_ms = SEND_PATIENCE.as_millis() as u32;
+                // SAFETY: the event is this thread's, and lives.
+                let over = unsafe { WSAWaitForMultipleEvents(1, &sent, 0, patience_ms, 0) };
+                if over != WAIT_OBJECT_0 {
+                    // SAFETY: the operation was started on this socket and is still in place.
+                    unsafe { CancelIoEx(self.raw() as HANDLE, operation) };
+                }
+            }
+            let (mut len, mut flags) = (0, 0);
+            // SAFETY: as for a receive that waits: after this the operation is over.
+            let done =
+                unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
+            if done == 0 { last_error() } else { 0 }
+        })?;
+        match code {
+            0 => Ok(()),
+            WSA_OPERATION_ABORTED => Err(io::ErrorKind::WouldBlock.into()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+/// Whether a datagram leaves from the address of ours that its [`Peer`] says, by trying: Wine 8
+/// takes the wish and does not heed it.
+///
+/// # Errors
+/// Why it does not.
+pub fn replies_from_local_address() -> Result<(), Unavailable> {
+    static PROVED: OnceLock<Result<(), String>> = OnceLock::new();
+    let proved = PROVED.get_or_init(|| match source_obtained() {
+        Ok(source) if source == OTHER => Ok(()),
+        Ok(source) => Err(format!("a datagram sent from {OTHER} by WSASendMsg came from {source}")),
+        Err(e) => Err(format!("sending from {OTHER} by WSASendMsg: {e}")),
+    });
+    proved.clone().map_err(|reason| {
+        Unavailable::new("answering from the address that was written to", reason)
+            .advise("bind each address of this machine by itself")
+    })
+}
+
+/// An address of loopback that the system does not choose by itself.
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn source_obtained() -> io::Result<IpAddr> {
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    receiver.set_read_timeout(Some(PROOF_TIMEOUT))?;
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let native = Native::open(&Endpoint { address, options })
+        .map_err(|e| io::Error::other(e.to_string()))?;
+    let to = Peer { address: receiver.local_addr()?, local: Some(OTHER.into()) };
+    native.send(&[0], &to, &Counters::default())?;
+    Ok(receiver.recv_from(&mut [0])?.1.ip())
+}

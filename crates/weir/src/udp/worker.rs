@@ -1,0 +1,228 @@
+//! What each thread of a server holds.
+
+use super::{
+    Handler,
+    handler::{Datagram, Desk, Replies},
+    job::{Readiness, Shared, contain, lock},
+};
+use crate::{
+    Error,
+    counters::Counters,
+    memory::{Region, Slice},
+    socket::{Arrival, Peer},
+    wake::Waker,
+};
+use std::{
+    any::Any,
+    io,
+    sync::{Arc, mpsc},
+};
+
+/// One thread of a server: its handler, its counters, and the replies it has to send.
+pub struct Worker<H> {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Its counters; this thread is their only writer.
+    pub counters: Arc<Counters>,
+    handler: H,
+    desk: Desk,
+    /// The handler panicked, and is not called again: its state may be broken.
+    panicked: bool,
+    expected_bytes: usize,
+    shared: Arc<Shared>,
+    ready: Option<mpsc::Sender<Readiness>>,
+}
+
+impl<H: Handler> Worker<H> {
+    pub(super) fn new(
+        index: usize,
+        counters: Arc<Counters>,
+        handler: H,
+        desk: Desk,
+        expected_bytes: Option<usize>,
+        shared: Arc<Shared>,
+        ready: mpsc::Sender<Readiness>,
+    ) -> Self {
+        Self {
+            index,
+            counters,
+            handler,
+            desk,
+            panicked: false,
+            expected_bytes: expected_bytes.unwrap_or(usize::MAX),
+            shared,
+            ready: Some(ready),
+        }
+    }
+
+    pub(super) fn into_handler(self) -> H {
+        self.handler
+    }
+
+    /// Says that the thread has started. `waker` ends its waits.
+    pub fn ready(&mut self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.shared.add_waker(waker);
+        }
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Ok(()));
+        }
+    }
+
+    /// States a setting that was only known once the thread had started.
+    pub fn state(&self, name: &str, value: impl ToString) {
+        lock(&self.shared.effective).push((name.into(), value.to_string()));
+    }
+
+    /// Whether the server stops.
+    #[inline]
+    pub fn stopping(&self) -> bool {
+        self.shared.stopping()
+    }
+
+    /// Gives a datagram to the handler. `payload` is the whole buffer it was received into.
+    /// True: its bytes shall go back to their source.
+    ///
+    /// A panic of the handler is caught here, where no slice is in anyone else's hands; it
+    /// stops the server.
+    #[inline]
+    #[must_use]
+    pub fn deliver(&mut self, payload: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
+        let len = arrival.len.min(payload.len());
+        if self.panicked {
+            return false;
+        }
+        self.counters.datagrams.one();
+        self.counters.bytes.add(len as u64);
+        if arrival.truncated {
+            self.counters.truncated.one();
+        }
+        if self.expected_bytes != usize::MAX && len != self.expected_bytes {
+            self.counters.wrong_size.one();
+        }
+        let datagram = Datagram {
+            bytes: &mut payload[..len],
+            source: arrival.from,
+            local: arrival.local,
+            socket,
+            received_at: arrival.at,
+            truncated: arrival.truncated,
+        };
+        let mut replies = Replies::new(&mut self.desk, arrival.peer(), socket, len);
+        let handler = &mut self.handler;
+        let called = contain(|| handler.on_datagram(datagram, &mut replies));
+        let echo = replies.echo;
+        match called {
+            Ok(()) => echo,
+            Err(panic) => {
+                self.panicked(&*panic);
+                false
+            }
+        }
+    }
+
+    /// Says that the datagrams of one dequeue are handled.
+    #[inline]
+    pub fn batch_end(&mut self) {
+        if self.panicked {
+            return;
+        }
+        let handler = &mut self.handler;
+        if let Err(panic) = contain(|| handler.on_batch_end()) {
+            self.panicked(&*panic);
+        }
+        if self.desk.refused > 0 {
+            self.counters.replies_refused.add(std::mem::take(&mut self.desk.refused));
+        }
+    }
+
+    /// Whether the handler left replies to be sent.
+    #[inline]
+    pub fn has_replies(&self) -> bool {
+        !self.desk.is_empty()
+    }
+
+    /// Gives each reply that the handler left to `send`, and counts what became of it.
+    pub fn flush(&mut self, mut send: impl FnMut(&[u8], &Peer, &Counters) -> io::Result<()>) {
+        let counters = &self.counters;
+        self.desk.flush(|_, bytes, to| count_sent(send(bytes, to, counters), counters));
+    }
+
+    /// Copies each reply that the handler left into a slice of the pool, and gives it to `send`
+    /// with its length, which hands it to the queue of the socket that the datagram came in on
+    /// and says whether there was room. Those without a slice or without room are counted as
+    /// refused; what becomes of the others is counted at their completion.
+    #[cold]
+    pub fn post_replies(
+        &mut self,
+        region: &Arc<Region>,
+        mut send: impl FnMut(u32, Slice, usize, &Peer) -> bool,
+    ) {
+        let counters = &self.counters;
+        self.desk.flush(|socket, bytes, to| {
+            let sent = region.take().is_some_and(|mut slice| {
+                slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
+                send(socket, slice, bytes.len(), to)
+            });
+            if !sent {
+                counters.replies_refused.one();
+            }
+        });
+    }
+
+    /// Counts a reply that was sent, or was not.
+    pub fn sent(&self, result: io::Result<()>) {
+        count_sent(result, &self.counters);
+    }
+
+    /// Counts a receive that failed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] unless the failure concerns one datagram or one peer, as an ICMP message
+    /// that came back does.
+    pub fn receive_failed(&self, e: io::Error) -> Result<(), Error> {
+        use io::ErrorKind::{
+            ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, OutOfMemory,
+        };
+        self.counters.receive_errors.one();
+        match e.kind() {
+            ConnectionRefused | ConnectionReset | HostUnreachable | NetworkUnreachable
+            | OutOfMemory => Ok(()),
+            _ => Err(Error::io("receiving a datagram", e)),
+        }
+    }
+
+    #[cold]
+    fn panicked(&mut self, panic: &(dyn Any + Send)) {
+        self.panicked = true;
+        let message = text_of(panic);
+        self.shared.fail(Error::HandlerPanicked { thread: self.index, message });
+    }
+
+    pub(super) fn end(&mut self, error: Option<Error>) {
+        match (self.ready.take(), error) {
+            (Some(ready), None) => {
+                let _ = ready.send(Ok(())); // it was asked to stop before it was ready
+            }
+            (Some(ready), Some(error)) => {
+                let _ = ready.send(Err(error));
+                self.shared.stop();
+            }
+            (_, Some(error)) => self.shared.fail(error),
+            (None, None) => {}
+        }
+    }
+}
+
+fn count_sent(result: io::Result<()>, counters: &Counters) {
+    match result {
+        Ok(()) => counters.replies.one(),
+        Err(_) => counters.send_errors.one(),
+    }
+}
+
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no text)".to_string())
+}
