@@ -15,10 +15,10 @@ pub(crate) mod native;
 #[path = "windows/mod.rs"]
 pub(crate) mod native;
 
-use crate::{Error, counters::Counters};
+use crate::{Error, Unavailable, counters::Counters};
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -37,11 +37,35 @@ pub struct SocketOptions {
     pub send_buffer_bytes: Option<usize>,
     /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
     pub reuse_port: bool,
+    /// Of so many sockets that share the address, let each datagram go to the one whose place in
+    /// the order of binding is the number of the core that received it, modulo their number
+    /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). Without it a hash of the addresses decides. Needs
+    /// `reuse_port`.
+    pub steer_by_core: Option<u16>,
     /// Ask for the address that each datagram was sent to (IP_PKTINFO). Replies then leave from
     /// that address: what a server needs that answers on every address of a machine.
     pub local_address: bool,
     /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
     pub receive_time: bool,
+}
+
+/// Whether several sockets can share an address here, each with its own datagrams, by trying.
+///
+/// # Errors
+/// Why they cannot.
+pub fn addresses_can_be_shared() -> Result<(), Unavailable> {
+    let options = SocketOptions { reuse_port: true, ..SocketOptions::default() };
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let shared = DatagramSocket::bind(&Endpoint { address: any, options }).and_then(|first| {
+        DatagramSocket::bind(&Endpoint { address: first.local_address(), options })
+    });
+    match shared {
+        Ok(_) => Ok(()),
+        Err(Error::Unavailable(why)) => Err(why),
+        Err(error) => {
+            Err(Unavailable::new("an address shared by several sockets", error.to_string()))
+        }
+    }
 }
 
 /// Where to receive, and how.
@@ -225,7 +249,7 @@ impl DatagramSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+    use std::net::{Ipv6Addr, UdpSocket};
 
     fn bind(options: SocketOptions) -> DatagramSocket {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

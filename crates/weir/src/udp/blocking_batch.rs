@@ -9,12 +9,14 @@
 //! Origin: recvmmsg(2), Linux 2.6.33; the batch of the study's GetQueuedCompletionStatusEx,
 //! for calls that wait.
 
-use super::{About, Contract, Design, Handler, Job, Running, Worker};
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    batch_frame::{self, Buffers},
+};
 use crate::{
     Error, Unavailable,
-    memory::Slice,
     options::{Options as _, options},
-    socket::{DatagramSocket, Headers, Mode, Peer},
+    socket::{DatagramSocket, Mode},
     wake::Waker,
 };
 
@@ -45,8 +47,8 @@ impl Design for BlockingBatch {
         for thread in 0..threads {
             let number = thread % sockets.len();
             let socket = sockets[number].clone();
-            let payloads = (0..self.batch).filter_map(|_| region.take()).collect();
-            job.spawn(move |worker| run(worker, &socket, number as u32, payloads))?;
+            let buffers = Buffers::new(&region, self.batch as usize);
+            job.spawn(move |worker| run(worker, &socket, number as u32, buffers))?;
         }
         job.run()
     }
@@ -60,88 +62,24 @@ impl Design for BlockingBatch {
     }
 }
 
-/// What a thread receives into, and what it sends back.
-struct Buffers {
-    headers: Headers,
-    /// One buffer for each datagram of a batch.
-    payloads: Vec<Slice>,
-    /// Which of them go back to their source, and how much of each.
-    echoes: Vec<(usize, usize, Peer)>,
-}
-
 fn run<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
-    payloads: Vec<Slice>,
+    mut buffers: Buffers,
 ) -> Result<(), Error> {
-    let batch = payloads.len();
-    let mut buffers = Buffers {
-        headers: Headers::new(batch),
-        payloads,
-        echoes: Vec::with_capacity(batch),
-    };
     let ending = socket.clone();
     worker.ready(Some(Waker::new(move || ending.end_receiving())));
     while !worker.stopping() {
         worker.counters.waits.one();
-        let Buffers { headers, payloads, .. } = &mut buffers;
-        match socket.receive_many(headers, payloads, Mode::Wait, &worker.counters) {
+        match buffers.receive(worker, socket, Mode::Wait) {
             Ok(0) => {}
             Ok(received) => {
                 worker.counters.dequeued(received);
-                handle(worker, socket, number, &mut buffers, received);
+                batch_frame::handle(worker, socket, number, &mut buffers, received);
             }
             Err(e) => worker.receive_failed(e)?,
         }
     }
     Ok(())
-}
-
-#[inline]
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    socket: &DatagramSocket,
-    number: u32,
-    buffers: &mut Buffers,
-    received: usize,
-) {
-    let Buffers { headers, payloads, echoes } = buffers;
-    for (i, payload) in payloads.iter_mut().enumerate().take(received) {
-        let arrival = headers.arrival(i);
-        if worker.deliver(payload.payload_mut(), &arrival, number) {
-            echoes.push((i, arrival.len, arrival.peer()));
-        }
-        if worker.has_replies() {
-            worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
-        }
-    }
-    worker.batch_end();
-    if !echoes.is_empty() {
-        reply(worker, socket, buffers);
-    }
-}
-
-/// Sends the echoes of a batch, with as few calls as the system takes.
-fn reply<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &mut Buffers) {
-    let Buffers { headers, payloads, echoes } = buffers;
-    let mut next = 0;
-    while next < echoes.len() {
-        let datagram = |i: usize| {
-            let (payload, len, to) = echoes[next + i];
-            (&payloads[payload].payload()[..len], to)
-        };
-        match socket.send_many(headers, echoes.len() - next, datagram, &worker.counters) {
-            Ok(sent) => {
-                worker.counters.replies.add(sent as u64);
-                next += sent;
-            }
-            Err(e) => {
-                // The first one was not taken: count it, and go on with those behind it.
-                worker.sent(Err(e));
-                next += 1;
-            }
-        }
-    }
-    echoes.clear();
 }

@@ -159,15 +159,16 @@ impl<H: Handler> Job<H> {
     pub fn buffers(&self, count: usize) -> Result<Arc<Region>, Error> {
         let layout = Layout::packed(0, self.payload_bytes, 64);
         let region = Region::new(layout, count as u32, self.region)?;
-        self.state_memory(&region);
+        self.state_memory(std::slice::from_ref(&region));
         Ok(region)
     }
 
-    /// States what memory was obtained. Its slices are accounted for at the end.
-    pub fn state_memory(&self, region: &Arc<Region>) {
-        lock(&self.shared.regions).push(Arc::clone(region));
-        let obtained = region.obtained();
-        self.state("memory-bytes", obtained.bytes);
+    /// States what memory was obtained, in all. Its slices are accounted for at the end.
+    pub fn state_memory(&self, regions: &[Arc<Region>]) {
+        lock(&self.shared.regions).extend_from_slice(regions);
+        let bytes: usize = regions.iter().map(|region| region.obtained().bytes).sum();
+        self.state("memory-bytes", bytes);
+        let Some(obtained) = regions.first().map(|region| region.obtained()) else { return };
         self.state("page-bytes", obtained.page_bytes);
         self.state("huge-pages-advised", obtained.huge_pages_advised);
         let node = obtained.numa_node.map_or("the system's choice".into(), |n| n.to_string());

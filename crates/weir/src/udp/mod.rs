@@ -27,10 +27,14 @@
 //! frame beside them: `rio_frame`, `port_frame`). Adding a design is adding a file and a line in the
 //! table below.
 
+mod batch_frame;
 mod handler;
 mod job;
 mod port_frame;
+mod rio_basket;
+mod rio_crew;
 mod rio_frame;
+mod rio_winning;
 mod running;
 mod server;
 mod spec;
@@ -183,11 +187,17 @@ designs! {
     blocking::Blocking,
     blocking_batch::BlockingBatch,
     epoll::Epoll,
+    epoll_batch::EpollBatch,
     port::Port,
     port_batch::PortBatch,
     rio_polled::RioPolled,
     rio_event::RioEvent,
+    rio_event_polled::RioEventPolled,
+    rio_port::RioPort,
+    rio_reader::RioReader,
     rio_hybrid::RioHybrid,
+    rio_hybrid_reader::RioHybridReader,
+    rio_sharded::RioSharded,
 }
 
 impl AnyDesign {

@@ -67,7 +67,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     let sockets = job.bind()?;
     let associate = |(number, socket)| port.associate(socket, Key(number as u64));
     let sockets = sockets.into_iter().enumerate().map(associate).collect::<Result<Vec<_>, _>>()?;
-    job.state_memory(&region);
+    job.state_memory(std::slice::from_ref(&region));
     for (name, value) in port.granted() {
         job.state(name, value);
     }

@@ -12,6 +12,7 @@ use crate::{
         Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
         Started, Threading,
     },
+    socket::Endpoint,
     wake::Waker,
 };
 use std::{panic::resume_unwind, sync::Arc};
@@ -32,11 +33,22 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
 ) -> Result<Ready<P::Opened>, Error> {
     let sends = job.limits.replies_outstanding;
     let needs = Needs { payload: job.payload_bytes, receives: outstanding, sends, per_dequeue };
+    let ready = open_at(job, provider, &job.endpoints, needs)?;
+    job.bound(ready.opened.local_addresses());
+    job.state_memory(std::slice::from_ref(&ready.region));
+    Ok(ready)
+}
+
+/// The same for one of several queues, which says nothing of itself yet.
+pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
+    job: &Job<H>,
+    provider: &P,
+    endpoints: &[Endpoint],
+    needs: Needs,
+) -> Result<Ready<P::Opened>, Error> {
     let layout = provider.layout(&needs)?;
-    let region = Region::new(layout, outstanding.saturating_add(sends), job.region)?;
-    let opened = provider.open(&job.endpoints, &region, &needs)?;
-    job.bound(opened.local_addresses());
-    job.state_memory(&region);
+    let region = Region::new(layout, needs.receives.saturating_add(needs.sends), job.region)?;
+    let opened = provider.open(endpoints, &region, &needs)?;
     Ok(Ready { region, opened, needs })
 }
 

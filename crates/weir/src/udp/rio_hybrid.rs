@@ -20,29 +20,16 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
-    job::{contain, stop_deadline},
+    rio_crew::{self, Crew, Done, dequeue_failed, wait_failed},
     rio_frame::{self, Ready},
+    rio_winning::{self, Spin, Tuning},
 };
 use crate::{
     Error, Unavailable,
-    memory::Region,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{
-        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, RequestQueue, Started,
-        turn::{Turn, Turns},
-        with_provider,
+        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, with_provider,
     },
-    wake::Waker,
-};
-use std::{
-    io,
-    panic::resume_unwind,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc,
-    },
-    time::{Duration, Instant},
 };
 
 options! {
@@ -64,14 +51,7 @@ options! {
 }
 
 fn threshold_within_dequeue(options: &RioHybrid) -> Result<(), Error> {
-    if options.threshold <= options.dequeue_max {
-        return Ok(());
-    }
-    let problem = format!(
-        "{} can never be reached by a dequeue of at most {}; set it to at most dequeue-max, or raise that",
-        options.threshold, options.dequeue_max
-    );
-    Err(Error::Option { name: "threshold".into(), problem })
+    rio_winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
 }
 
 impl Design for RioHybrid {
@@ -112,80 +92,22 @@ impl RioHybrid {
         <P as Provider<HandOver>>::Rq: Send,
     {
         self.check()?;
-        let tuning = Tuning {
-            threshold: job.tunable("threshold", self.threshold.into(), 1, self.dequeue_max.into()),
-            spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
-        };
-        let threads = self.threads as usize;
-        if threads == 1 {
+        let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
+        let Self { outstanding, dequeue_max, .. } = self;
+        if self.threads == 1 {
             let ready = rio_frame::open::<OneThread, P, H>(
-                &mut job, &provider, self.outstanding, self.dequeue_max,
+                &mut job, &provider, outstanding, dequeue_max,
             )?;
             job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;
             return job.run();
         }
-        let ready = rio_frame::open::<HandOver, P, H>(
-            &mut job, &provider, self.outstanding, self.dequeue_max,
-        )?;
-        // The first thread starts the queues and tells the others where they are. When every
-        // other thread has dropped its end of `left`, the queues are the first thread's again.
-        let (left, others_left) = mpsc::channel::<()>();
-        let mut others = Vec::new();
-        let mut bodies = Vec::new();
-        for _ in 1..threads {
-            let (sender, receiver) = mpsc::channel();
-            others.push(sender);
-            bodies.push((receiver, left.clone(), tuning.clone()));
-        }
-        drop(left);
-        let per_dequeue = ready.needs.per_dequeue as usize;
-        job.spawn(move |worker| {
-            run_first(worker, &provider, ready, &tuning, others, &others_left)
-        })?;
-        for (receiver, left, tuning) in bodies {
-            job.spawn(move |worker| {
-                let _left = left;
-                worker.ready(None);
-                // The first thread failed to start, and says why, if it never answers.
-                let Ok(shared) = receiver.recv() else { return Ok(()) };
-                let shared: Arc<Shared<_, _>> = shared;
-                run_together(worker, &shared, &tuning, per_dequeue)
-            })?;
-        }
+        let ready =
+            rio_frame::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
+        let run = move |worker: &mut Worker<H>, crew: &Crew<_>| {
+            run_together(worker, crew, &tuning)
+        };
+        rio_crew::spawn(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
         job.run()
-    }
-}
-
-/// What may be changed while the server runs.
-#[derive(Clone)]
-struct Tuning {
-    threshold: Arc<AtomicU64>,
-    spin_us: Arc<AtomicU64>,
-}
-
-/// Polls on for a while after the last datagram.
-#[derive(Default)]
-struct Spin {
-    empty_since: Option<Instant>,
-}
-
-impl Spin {
-    /// Whether to look again rather than wait, after an empty dequeue.
-    #[inline]
-    fn again(&mut self, tuning: &Tuning) -> bool {
-        let spin_us = tuning.spin_us.load(Relaxed);
-        if spin_us == 0 {
-            return false;
-        }
-        let now = Instant::now();
-        let since = *self.empty_since.get_or_insert(now);
-        std::hint::spin_loop();
-        now - since < Duration::from_micros(spin_us)
-    }
-
-    #[inline]
-    fn reset(&mut self) {
-        self.empty_since = None;
     }
 }
 
@@ -219,152 +141,13 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
     })
 }
 
-/// What the threads share: the right to dequeue, and the request queues under their lock.
-struct Shared<Cq, Rq> {
-    turns: Turns<Cq>,
-    requests: Mutex<Vec<Rq>>,
-    region: Arc<Region>,
-}
-
-/// Tells another thread where the queues are.
-type Invitation<Cq, Rq> = mpsc::Sender<Arc<Shared<Cq, Rq>>>;
-
-fn run_first<H, P>(
-    worker: &mut Worker<H>,
-    provider: &P,
-    ready: Ready<<P as Provider<HandOver>>::Opened>,
-    tuning: &Tuning,
-    others: Vec<Invitation<P::Cq, P::Rq>>,
-    others_left: &mpsc::Receiver<()>,
-) -> Result<(), Error>
-where
-    H: Handler,
-    P: Provider<HandOver>,
-    P::Cq: Send,
-    P::Rq: Send,
-{
-    let Ready { region, opened, needs } = ready;
-    let Started { completions, mut requests, granted } = provider.start(opened)?;
-    let posted = rio_frame::post_all(worker, &region, &needs, &mut requests);
-    let shared = Arc::new(Shared {
-        turns: Turns::new(completions, others.len() + 1),
-        requests: Mutex::new(requests),
-        region: Arc::clone(&region),
-    });
-    let closing = Arc::downgrade(&shared);
-    let close = Waker::new(move || {
-        if let Some(shared) = closing.upgrade() {
-            shared.turns.close();
-        }
-    });
-    let result = contain(|| {
-        posted?;
-        rio_frame::announce(worker, &granted, Some(close));
-        for other in others {
-            let _ = other.send(Arc::clone(&shared));
-        }
-        run_together(worker, &shared, tuning, needs.per_dequeue as usize)
-    });
-    shared.turns.close();
-    let _ = others_left.recv(); // an error: every other thread has left
-    let completions = shared.turns.take_back();
-    let requests = std::mem::take(&mut *lock(&shared.requests));
-    if let Some(completions) = completions {
-        // What did not come back is counted in the region, and told from there.
-        let _ = completions.stop(requests, stop_deadline());
-    }
-    result.unwrap_or_else(|panic| resume_unwind(panic))
-}
-
 fn run_together<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    shared: &Shared<Q, Q::Rq>,
+    crew: &Crew<Q>,
     tuning: &Tuning,
-    per_dequeue: usize,
 ) -> Result<(), Error> {
-    let mut batch = Batch::new(per_dequeue);
-    let mut done = Done {
-        next: Vec::with_capacity(per_dequeue),
-        receives: vec![0; lock(&shared.requests).len()],
-    };
-    let mut spin = Spin::default();
-    let counters = Arc::clone(&worker.counters);
-    let mut held: Option<Turn<'_, Q>> = None;
-    while !worker.stopping() {
-        let mut turn = match held.take() {
-            Some(turn) => turn,
-            None => match shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
-                Some(turn) => turn,
-                None => break,
-            },
-        };
-        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
-        counters.dequeued(received);
-        if batch.is_empty() {
-            if spin.again(tuning) {
-                held = Some(turn);
-                continue;
-            }
-            spin.reset();
-            counters.notifies.one();
-            held = turn.wait(&counters).map_err(wait_failed)?;
-            continue;
-        }
-        spin.reset();
-        if received as u64 >= tuning.threshold.load(Relaxed) {
-            turn.notify(&counters); // overwhelmed: another thread may have the queue
-        } else {
-            held = Some(turn);
-        }
-        handle_shared(worker, shared, &mut batch, &mut done)?;
-    }
-    Ok(())
-}
-
-/// What is to be posted when a batch is handled.
-struct Done {
-    next: Vec<rio_frame::Next>,
-    /// How many of them are receives, for each socket.
-    receives: Vec<u32>,
-}
-
-/// Handles a batch without any lock, then posts its slices again under one.
-fn handle_shared<H: Handler, Q: CompletionQueue>(
-    worker: &mut Worker<H>,
-    shared: &Shared<Q, Q::Rq>,
-    batch: &mut Batch,
-    done: &mut Done,
-) -> Result<(), Error> {
-    done.receives.fill(0);
-    for completion in batch.drain() {
-        let next = rio_frame::settle(worker, completion)?;
-        if let rio_frame::Next::Receive { socket, .. } = next {
-            done.receives[socket as usize] += 1;
-        }
-        done.next.push(next);
-        if worker.has_replies() {
-            rio_frame::flush(worker, &shared.region, &mut lock(&shared.requests));
-        }
-    }
-    worker.batch_end();
-    let mut requests = lock(&shared.requests);
-    for (queue, receives) in requests.iter_mut().zip(&done.receives) {
-        queue.reserve(*receives); // one step of the count that the threads share, not one each
-    }
-    for next in done.next.drain(..) {
-        rio_frame::post(worker, &mut requests, next);
-    }
-    rio_frame::commit(worker, &mut requests)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn dequeue_failed(e: io::Error) -> Error {
-    Error::io("dequeuing completions", e)
-}
-
-fn wait_failed(e: io::Error) -> Error {
-    Error::io("waiting for completions", e)
+    let mut done = Done::new(crew.per_dequeue, crew.requests().len());
+    rio_winning::run(worker, crew, tuning, |worker, batch| {
+        rio_crew::handle(worker, crew, batch, &mut done, crew.per_dequeue)
+    })
 }

@@ -62,11 +62,16 @@ impl<H: Handler> Worker<H> {
     /// Says that the thread has started. `waker` ends its waits.
     pub fn ready(&mut self, waker: Option<Waker>) {
         if let Some(waker) = waker {
-            self.shared.add_waker(waker);
+            self.add_waker(waker);
         }
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Ok(()));
         }
+    }
+
+    /// Names something more that ends a wait of this thread.
+    pub fn add_waker(&self, waker: Waker) {
+        self.shared.add_waker(waker);
     }
 
     /// States a setting that was only known once the thread had started.

@@ -69,6 +69,9 @@ impl Native {
                 .map_err(refused("SO_TIMESTAMPNS"))?;
         }
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
+        if let Some(sockets) = options.steer_by_core {
+            steer_by_core(&socket, sockets).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
+        }
         Ok(Self { socket, control: options.local_address || options.receive_time })
     }
 
@@ -232,14 +235,44 @@ impl Native {
 
 fn set_flag(socket: &Socket, level: libc::c_int, name: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
-    // SAFETY: the option's value is an int, which lives through the call.
+    // SAFETY: these options take an int.
+    unsafe { set_option(socket, level, name, &on) }
+}
+
+/// Attaches a program to the sockets that share an address, which answers the place of the one
+/// that is to have a datagram: the number of the core that it runs on, modulo `sockets`.
+fn steer_by_core(socket: &Socket, sockets: u16) -> io::Result<()> {
+    /// Return the accumulator (BPF_A of linux/filter.h).
+    const BPF_A: u32 = 0x10;
+    let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let core = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
+    let mut program = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, core),
+        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(sockets.max(1))),
+        instruction(libc::BPF_RET | BPF_A, 0),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: this option takes such a program, whose instructions live through the call; the
+    // kernel checks and copies them.
+    unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program) }
+}
+
+/// # Safety
+/// The option takes a value of this type, and what that points at lives through the call.
+unsafe fn set_option<V>(
+    socket: &Socket,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &V,
+) -> io::Result<()> {
+    // SAFETY: the value lives through the call; the caller vouches for its type.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             level,
             name,
-            (&raw const on).cast(),
-            mem::size_of_val(&on) as libc::socklen_t,
+            (&raw const *value).cast(),
+            mem::size_of::<V>() as libc::socklen_t,
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,0 +1,113 @@
+//! `epoll-batch`: each thread is told which sockets are ready, and takes batches from them.
+//!
+//! As `epoll`, but a call brings up to `batch` datagrams. A call that brings fewer says that the
+//! socket is empty, so there is none that finds nothing, and the entry of the wait is shared by
+//! all that came meanwhile. After `drain` datagrams from one socket the next one has its turn (the
+//! set is level-triggered: what is left is told again). When datagrams come slowly each costs a
+//! wait and a call, and there is more to set up for it than in `epoll`.
+//!
+//! Origin: epoll(7), Linux 2.6, with recvmmsg(2), Linux 2.6.33.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    batch_frame::{self, Buffers},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    readiness::{Epoll as EpollSet, Trigger},
+    socket::{DatagramSocket, Mode},
+};
+
+options! {
+    /// Options of the design `epoll-batch`.
+    pub struct EpollBatch {
+        /// Threads, each with a set of its own that holds every socket.
+        threads: u32 = 1, 1..=256;
+        /// Most datagrams received by one call.
+        batch: u32 = 64, 1..=1024;
+        /// Datagrams received from a socket for one wake-up after which the next has its turn.
+        drain: u32 = 256, 1..=65_536;
+    }
+}
+
+impl Design for EpollBatch {
+    const ABOUT: About = About {
+        name: "epoll-batch",
+        summary: "each thread waits until sockets are ready and takes batches from them, within a bound",
+        origin: "epoll(7) and recvmmsg(2), Linux 2.6.33",
+        contract: Contract::Epoll,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
+        self.availability()?;
+        let sockets = job.bind()?;
+        job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
+        let region = job.buffers(self.threads as usize * self.batch as usize)?;
+        for _ in 0..self.threads {
+            let mut set = EpollSet::new(sockets.len())?;
+            for (number, socket) in sockets.iter().enumerate() {
+                set.add(socket, number as u32, Trigger::Level)?;
+            }
+            let (sockets, drain) = (sockets.clone(), self.drain as usize);
+            let buffers = Buffers::new(&region, self.batch as usize);
+            job.spawn(move |worker| run(worker, set, &sockets, drain, buffers))?;
+        }
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        EpollSet::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        EpollSet::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: EpollSet,
+    sockets: &[DatagramSocket],
+    drain: usize,
+    mut buffers: Buffers,
+) -> Result<(), Error> {
+    worker.ready(Some(set.waker()));
+    while !worker.stopping() {
+        worker.counters.waits.one();
+        set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
+        for number in set.ready() {
+            handle(worker, &sockets[number as usize], number, &mut buffers, drain)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes batches from a socket that is ready until one is short, or the bound is reached.
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    socket: &DatagramSocket,
+    number: u32,
+    buffers: &mut Buffers,
+    drain: usize,
+) -> Result<(), Error> {
+    let mut taken = 0;
+    while taken < drain {
+        let received = match buffers.receive(worker, socket, Mode::Try) {
+            Ok(received) => received,
+            Err(e) => {
+                worker.receive_failed(e)?;
+                taken += 1; // an error that was pending was one call, as a datagram is
+                continue;
+            }
+        };
+        worker.counters.dequeued(received);
+        batch_frame::handle(worker, socket, number, buffers, received);
+        taken += received;
+        if received < buffers.len() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The hand-over from the threads that handle datagrams to the one that posts their slices.
+//!
+//! What a thread has finished, a whole batch at a time, goes into the basket under a lock that
+//! is held for an append; the reader swaps it for an empty one. Both vectors keep their room, so
+//! nothing is allocated once the server runs. There are never more slices in it than there are,
+//! so it needs no limit of its own.
+
+use super::{
+    Handler, Worker,
+    rio_crew::{Crew, Done},
+    rio_frame::{self, Next},
+};
+use crate::{
+    Error,
+    counters::Counters,
+    memory::Region,
+    rio::{Batch, CompletionQueue},
+    sync::{Condvar, Mutex, MutexGuard},
+    wake::Waker,
+};
+use std::sync::Arc;
+
+/// What is finished and not posted yet.
+pub(super) struct Basket {
+    state: Mutex<State>,
+    filled: Condvar,
+    sockets: usize,
+}
+
+struct State {
+    done: Done,
+    /// The reader waits: it need not be woken otherwise.
+    waiting: bool,
+    closed: bool,
+    /// The reader has left: what is put in goes back to the pool.
+    left: bool,
+}
+
+impl Basket {
+    /// For the slices of so many sockets.
+    pub(super) fn new(per_dequeue: usize, sockets: usize) -> Arc<Self> {
+        let state = State {
+            done: Done::new(per_dequeue, sockets),
+            waiting: false,
+            closed: false,
+            left: false,
+        };
+        Arc::new(Self { state: Mutex::new(state), filled: Condvar::new(), sockets })
+    }
+
+    /// How many sockets its slices belong to.
+    pub(super) fn sockets(&self) -> usize {
+        self.sockets
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can panic half way through a change.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Puts all of it in, and wakes the reader if it waits.
+    pub(super) fn put(&self, done: &mut Done) {
+        if done.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.left {
+            return done.clear();
+        }
+        state.done.append(done);
+        let wake = std::mem::take(&mut state.waiting);
+        drop(state);
+        if wake {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Takes all that is there into `done`, which is empty; waits until there is something.
+    /// False: closed, and empty.
+    pub(super) fn take(&self, done: &mut Done, counters: &Counters) -> bool {
+        let mut state = self.lock();
+        while state.done.is_empty() && !state.closed {
+            state.waiting = true;
+            counters.parks.one();
+            state = self.filled.wait(state).unwrap_or_else(|e| e.into_inner());
+        }
+        std::mem::swap(&mut state.done, done);
+        !done.is_empty()
+    }
+
+    /// Ends the reader's wait for good.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_one();
+    }
+
+    /// Closes it when the server stops.
+    pub(super) fn closer(self: &Arc<Self>) -> Waker {
+        let basket = Arc::clone(self);
+        Waker::new(move || basket.close())
+    }
+}
+
+/// The reader's place. When it leaves, in a panic too, no slice stays behind in the basket.
+struct Reading<'a>(&'a Basket);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.left = true;
+        state.done.clear();
+    }
+}
+
+/// The reader: posts whatever the others have finished, and nobody else ever posts, so no lock
+/// is around that. It holds the request queues for as long as it lives.
+pub(super) fn read<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    crew: &Crew<Q>,
+    basket: &Arc<Basket>,
+) -> Result<(), Error> {
+    let _reading = Reading(basket);
+    worker.add_waker(basket.closer());
+    let mut requests = crew.requests();
+    let mut done = Done::new(crew.per_dequeue, requests.len());
+    while basket.take(&mut done, &worker.counters) {
+        done.post(worker, &mut requests)?;
+    }
+    Ok(())
+}
+
+/// Handles a batch, and puts its slices into the basket.
+pub(super) fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    region: &Arc<Region>,
+    batch: &mut Batch,
+    done: &mut Done,
+    basket: &Basket,
+) -> Result<(), Error> {
+    for completion in batch.drain() {
+        done.add(rio_frame::settle(worker, completion)?);
+        if worker.has_replies() {
+            worker.post_replies(region, |socket, slice, len, to| {
+                done.add(Next::Send { slice, socket, len, to: *to });
+                true // refused, if at all, by the reader
+            });
+        }
+    }
+    worker.batch_end();
+    basket.put(done);
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! `rio-event-polled`: as `rio-event`, but looks again before it asks to be told.
+//!
+//! After each batch the thread dequeues once more, and only when that brought nothing does it
+//! notify and wait. Under load it hardly ever waits: what came while the last batch was handled
+//! is there already, and the notification and the wait are saved. When datagrams come slowly it
+//! costs one empty look for each of them, and waits as `rio-event` does.
+//!
+//! Origin: the "RIO event, polled" server of Holgate's study (2012).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_frame::{self, Ready},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
+};
+
+options! {
+    /// Options of the design `rio-event-polled`.
+    pub struct RioEventPolled {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Receives posted at a time.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+    }
+}
+
+impl Design for RioEventPolled {
+    const ABOUT: About = About {
+        name: "rio-event-polled",
+        summary: "one thread takes what is there again and again, and waits only when there was nothing",
+        origin: "RIO event polled, Holgate 2012",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        self.provider.availability()
+    }
+}
+
+impl RioEventPolled {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H: Handler, P: Provider<OneThread>>(
+        self,
+        mut job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
+        self.check()?;
+        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        job.spawn(move |worker| run(worker, &provider, ready))?;
+        job.run()
+    }
+}
+
+fn run<H: Handler, P: Provider<OneThread>>(
+    worker: &mut Worker<H>,
+    provider: &P,
+    ready: Ready<P::Opened>,
+) -> Result<(), Error> {
+    let Ready { region, opened, needs } = ready;
+    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
+        rio_frame::post_all(worker, &region, &needs, requests)?;
+        rio_frame::announce(worker, granted, Some(completions.waker()));
+        let mut batch = Batch::new(needs.per_dequeue as usize);
+        while !worker.stopping() {
+            let received = completions
+                .dequeue(&mut batch, &worker.counters)
+                .map_err(|e| Error::io("dequeuing completions", e))?;
+            worker.counters.dequeued(received);
+            if !batch.is_empty() {
+                rio_frame::handle(worker, &mut batch, &region, requests)?;
+                continue;
+            }
+            worker.counters.notifies.one();
+            worker.counters.waits.one();
+            completions
+                .wait(1, None, &worker.counters)
+                .map_err(|e| Error::io("waiting for completions", e))?;
+        }
+        Ok(())
+    })
+}

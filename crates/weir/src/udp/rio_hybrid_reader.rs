@@ -1,0 +1,110 @@
+//! `rio-hybrid-reader`: the hybrid, with one thread that does all the posting.
+//!
+//! A thread keeps the queue while it is winning, as in `rio-hybrid`, and hands the slices it has
+//! finished to a reader, as in `rio-reader`. So the thread that dequeues does nothing else, and
+//! there is no lock around the request queue. Under load two threads work in any case, and each
+//! batch passes from one core to another: it can only pay where posting is dear.
+//!
+//! Origin: the "complex hybrid" of Holgate's study (2012).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_basket::{self, Basket},
+    rio_crew::{self, Crew, Done},
+    rio_frame,
+    rio_winning::{self, Tuning},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Microseconds, MicrosecondsValue, Options as _, options},
+    rio::{Choice, CompletionQueue, HandOver, Provider, with_provider},
+};
+use std::sync::Arc;
+
+options! {
+    /// Options of the design `rio-hybrid-reader`.
+    pub struct RioHybridReader with threshold_within_dequeue {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Threads that may handle datagrams; the reader is one more.
+        threads: u32 = 8, 1..=255;
+        /// Receives posted at a time.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+        /// Datagrams in one dequeue from which on a second thread joins (tunable).
+        threshold: u32 = 666, 1..=65_536;
+        /// How long to poll after the last datagram before waiting, in microseconds (tunable).
+        spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
+    }
+}
+
+fn threshold_within_dequeue(options: &RioHybridReader) -> Result<(), Error> {
+    rio_winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
+}
+
+impl Design for RioHybridReader {
+    const ABOUT: About = About {
+        name: "rio-hybrid-reader",
+        summary: "one thread polls registered I/O while it is winning, and another posts what it finished",
+        origin: "complex hybrid, Holgate 2012",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        self.provider.availability()
+    }
+}
+
+impl RioHybridReader {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
+    where
+        H: Handler,
+        P: Provider<HandOver>,
+        P::Cq: Send,
+        P::Rq: Send,
+    {
+        self.check()?;
+        let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
+        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let basket = Basket::new(self.dequeue_max as usize, job.endpoints.len());
+        let filled = Arc::clone(&basket);
+        rio_crew::spawn(
+            &mut job,
+            provider,
+            ready,
+            self.threads as usize + 1,
+            move |worker, crew| rio_basket::read(worker, crew, &basket),
+            move |worker, crew| run(worker, crew, &tuning, &filled),
+        )?;
+        job.run()
+    }
+}
+
+fn run<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    crew: &Crew<Q>,
+    tuning: &Tuning,
+    basket: &Basket,
+) -> Result<(), Error> {
+    let mut done = Done::new(crew.per_dequeue, basket.sockets());
+    rio_winning::run(worker, crew, tuning, |worker, batch| {
+        rio_basket::handle(worker, &crew.region, batch, &mut done, basket)
+    })
+}

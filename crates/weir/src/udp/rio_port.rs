@@ -1,0 +1,102 @@
+//! `rio-port`: registered I/O behind a completion port.
+//!
+//! All threads wait at the port. One is given the queue, dequeues, and notifies at once: the next
+//! thread may have the queue while this one still handles what it took. So many threads share
+//! the work, each with a batch of its own, and they share all that they touch, too. The request
+//! queue takes one poster at a time: there is a lock around posting, in plain sight below, and
+//! every thread needs it. With few datagrams each costs a wake-up, and with many each thread
+//! gets a few of them before the next one is woken.
+//!
+//! Origin: the "RIO IOCP" servers of Holgate's study (2012), on one thread and on eight. Those
+//! took the lock for each post (`--posts-per-lock 1`).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_crew::{self, Crew, Done, dequeue_failed, wait_failed},
+    rio_frame,
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    rio::{Batch, Choice, CompletionQueue, HandOver, Provider, with_provider},
+};
+use std::sync::Arc;
+
+options! {
+    /// Options of the design `rio-port`.
+    pub struct RioPort {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Threads that wait at the port.
+        threads: u32 = 8, 1..=256;
+        /// Receives posted at a time.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+        /// Slices posted each time the lock is taken.
+        posts_per_lock: u32 = 1000, 1..=65_536;
+    }
+}
+
+impl Design for RioPort {
+    const ABOUT: About = About {
+        name: "rio-port",
+        summary: "threads wait at a port, dequeue registered I/O in turn, and notify before they handle",
+        origin: "RIO IOCP, Holgate 2012",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        self.provider.availability()
+    }
+}
+
+impl RioPort {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
+    where
+        H: Handler,
+        P: Provider<HandOver>,
+        P::Cq: Send,
+        P::Rq: Send,
+    {
+        self.check()?;
+        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let posts_per_lock = self.posts_per_lock as usize;
+        let run = move |worker: &mut Worker<H>, crew: &Crew<_>| run(worker, crew, posts_per_lock);
+        rio_crew::spawn(&mut job, provider, ready, self.threads as usize, run, run)?;
+        job.run()
+    }
+}
+
+fn run<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    crew: &Crew<Q>,
+    posts_per_lock: usize,
+) -> Result<(), Error> {
+    let counters = Arc::clone(&worker.counters);
+    let mut batch = Batch::new(crew.per_dequeue);
+    let mut done = Done::new(crew.per_dequeue, crew.requests().len());
+    while let Some(mut turn) = crew.turns.take(worker.index, &counters).map_err(wait_failed)? {
+        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
+        counters.dequeued(received);
+        turn.notify(&counters);
+        rio_crew::handle(worker, crew, &mut batch, &mut done, posts_per_lock)?;
+    }
+    Ok(())
+}

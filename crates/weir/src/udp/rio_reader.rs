@@ -1,0 +1,105 @@
+//! `rio-reader`: as `rio-port`, but one thread does all the posting.
+//!
+//! The threads that handle datagrams chain the slices they have finished and hand them on, a
+//! batch at a time, to a reader thread. It alone posts receives and sends, so there is no lock
+//! around the request queue. What it costs is the hand-over: the reader is one more thread that
+//! touches every slice, and has to be woken when it waits. If it falls behind, receives run out.
+//!
+//! Origin: the "RIO IOCP with a reader thread" of Holgate's study (2012).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_basket::{self, Basket},
+    rio_crew::{self, Crew, Done, dequeue_failed, wait_failed},
+    rio_frame,
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    rio::{Batch, Choice, CompletionQueue, HandOver, Provider, with_provider},
+};
+use std::sync::Arc;
+
+options! {
+    /// Options of the design `rio-reader`.
+    pub struct RioReader {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Threads that handle datagrams; the reader is one more.
+        threads: u32 = 8, 1..=255;
+        /// Receives posted at a time.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+    }
+}
+
+impl Design for RioReader {
+    const ABOUT: About = About {
+        name: "rio-reader",
+        summary: "threads take turns to dequeue, and hand what they finished to one thread that posts it",
+        origin: "RIO IOCP with a reader thread, Holgate 2012",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        self.provider.availability()
+    }
+}
+
+impl RioReader {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
+    where
+        H: Handler,
+        P: Provider<HandOver>,
+        P::Cq: Send,
+        P::Rq: Send,
+    {
+        self.check()?;
+        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let basket = Basket::new(self.dequeue_max as usize, job.endpoints.len());
+        let filled = Arc::clone(&basket);
+        rio_crew::spawn(
+            &mut job,
+            provider,
+            ready,
+            self.threads as usize + 1,
+            move |worker, crew| rio_basket::read(worker, crew, &basket),
+            move |worker, crew| run(worker, crew, &filled),
+        )?;
+        job.run()
+    }
+}
+
+fn run<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    crew: &Crew<Q>,
+    basket: &Basket,
+) -> Result<(), Error> {
+    let counters = Arc::clone(&worker.counters);
+    let mut batch = Batch::new(crew.per_dequeue);
+    let mut done = Done::new(crew.per_dequeue, basket.sockets());
+    while let Some(mut turn) = crew.turns.take(worker.index, &counters).map_err(wait_failed)? {
+        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
+        counters.dequeued(received);
+        turn.notify(&counters);
+        rio_basket::handle(worker, &crew.region, &mut batch, &mut done, basket)?;
+    }
+    Ok(())
+}

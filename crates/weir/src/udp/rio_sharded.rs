@@ -1,0 +1,189 @@
+//! `rio-sharded`: a queue, a socket and a thread for each core, and nothing shared.
+//!
+//! Each thread has a socket of its own on the same address, a queue and memory of its own. The
+//! system gives each datagram to one of the sockets: by a hash of its addresses, so that a flow
+//! stays on one core, or with `--steering core` to the thread that is pinned to the core that
+//! received it, so that nothing of it ever moves to another core. No lock, no hand-over, no cache
+//! line written by two. It fails where flows are few: one flow uses one core, however idle the
+//! others are. And state that belongs together is spread over the threads.
+//!
+//! Each thread takes what is there again and again, and waits only when there was nothing, as
+//! `rio-event-polled` does.
+//!
+//! Origin: SO_REUSEPORT, Linux 3.9, with SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; what readers of
+//! Holgate's study asked for: several queues.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    rio_frame::{self, Ready},
+};
+use crate::{
+    Error, Unavailable,
+    affinity::{allowed_cores, pin_current_thread},
+    options::{Named, Options as _, options},
+    rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
+    socket::{self, Endpoint},
+};
+use std::{fmt, str::FromStr};
+
+options! {
+    /// Options of the design `rio-sharded`.
+    pub struct RioSharded {
+        /// Provider of registered I/O.
+        provider: Choice = Choice::Auto, Choice::NAMES;
+        /// Threads, each with a socket and a queue; 0 for one on each core that may be used.
+        threads: u32 = 0, 0..=256;
+        /// What decides which of them gets a datagram: hash or core.
+        steering: Steering = Steering::Hash, Steering::NAMES;
+        /// Receives posted at a time, shared among the threads.
+        outstanding: u32 = 150_000, 1..=1_000_000;
+        /// Most completions taken by one dequeue.
+        dequeue_max: u32 = 1000, 1..=65_536;
+    }
+}
+
+/// What decides which socket of an address gets a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steering {
+    /// A hash of its addresses: those of one flow go to the same socket.
+    Hash,
+    /// The core that received it: the thread of that socket is pinned to it.
+    Core,
+}
+
+impl Steering {
+    /// The names accepted.
+    pub const NAMES: Named = Named(&["hash", "core"]);
+}
+
+impl fmt::Display for Steering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Steering::Hash => "hash",
+            Steering::Core => "core",
+        })
+    }
+}
+
+impl FromStr for Steering {
+    type Err = ();
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "hash" => Ok(Steering::Hash),
+            "core" => Ok(Steering::Core),
+            _ => Err(()),
+        }
+    }
+}
+
+impl Design for RioSharded {
+    const ABOUT: About = About {
+        name: "rio-sharded",
+        summary: "each core has a thread, a socket on the same address and a queue of its own",
+        origin: "SO_REUSEPORT, Linux 3.9",
+        contract: Contract::Rio,
+    };
+
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        with_provider!(self.provider, |provider| self.start_on(job, provider))
+    }
+
+    fn resolve(&mut self) {
+        self.provider = self.provider.resolve();
+        if self.threads == 0 {
+            self.threads = allowed_cores().len() as u32;
+        }
+    }
+
+    fn provider(&self) -> &'static str {
+        self.provider.about().name
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        socket::addresses_can_be_shared()?;
+        self.provider.availability()
+    }
+}
+
+impl RioSharded {
+    /// Starts it on a provider of one's own.
+    ///
+    /// # Errors
+    /// As [`Design::start`].
+    pub fn start_on<H: Handler, P: Provider<OneThread> + Clone>(
+        mut self,
+        mut job: Job<H>,
+        provider: P,
+    ) -> Result<Running<H>, Error> {
+        self.check()?;
+        Design::resolve(&mut self);
+        let cores = allowed_cores();
+        let pin = |thread: usize| match self.steering {
+            Steering::Hash => None,
+            Steering::Core => Some(cores[thread % cores.len()]),
+        };
+        let mut endpoints = job.endpoints.clone();
+        for Endpoint { options, .. } in &mut endpoints {
+            options.reuse_port = true;
+            options.steer_by_core =
+                (self.steering == Steering::Core).then_some(self.threads as u16);
+        }
+        let share = |of: u32| (of / self.threads).max(1);
+        let needs = Needs {
+            payload: job.payload_bytes,
+            receives: share(self.outstanding),
+            sends: share(job.limits.replies_outstanding),
+            per_dequeue: self.dequeue_max,
+        };
+        let mut shards = Vec::new();
+        for _ in 0..self.threads {
+            let ready = rio_frame::open_at(&job, &provider, &endpoints, needs)?;
+            // The first one may have had its port chosen by the system; the others follow it.
+            for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
+                endpoint.address = address;
+            }
+            shards.push(ready);
+        }
+        job.bound(endpoints.iter().map(|endpoint| endpoint.address).collect());
+        let regions: Vec<_> = shards.iter().map(|ready| ready.region.clone()).collect();
+        job.state_memory(&regions);
+        for (thread, ready) in shards.into_iter().enumerate() {
+            let (provider, core) = (provider.clone(), pin(thread));
+            job.spawn(move |worker| run(worker, &provider, ready, core))?;
+        }
+        job.run()
+    }
+}
+
+fn run<H: Handler, P: Provider<OneThread>>(
+    worker: &mut Worker<H>,
+    provider: &P,
+    ready: Ready<P::Opened>,
+    core: Option<usize>,
+) -> Result<(), Error> {
+    if let Some(core) = core {
+        pin_current_thread(core).map_err(|e| Error::io("pinning a thread to its core", e))?;
+    }
+    let Ready { region, opened, needs } = ready;
+    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
+        rio_frame::post_all(worker, &region, &needs, requests)?;
+        rio_frame::announce(worker, granted, Some(completions.waker()));
+        let mut batch = Batch::new(needs.per_dequeue as usize);
+        while !worker.stopping() {
+            let received = completions
+                .dequeue(&mut batch, &worker.counters)
+                .map_err(|e| Error::io("dequeuing completions", e))?;
+            worker.counters.dequeued(received);
+            if !batch.is_empty() {
+                rio_frame::handle(worker, &mut batch, &region, requests)?;
+                continue;
+            }
+            worker.counters.notifies.one();
+            worker.counters.waits.one();
+            completions
+                .wait(1, None, &worker.counters)
+                .map_err(|e| Error::io("waiting for completions", e))?;
+        }
+        Ok(())
+    })
+}
