@@ -176,7 +176,7 @@ impl Slot {
     #[inline]
     fn stamped(&mut self, datagram: &[u8], stamp: Stamp, now: impl FnOnce() -> u64) -> Verdict {
         self.arrived(datagram);
-        self.take_time(Some(stamp.sent_ns), now);
+        self.take_time(Some(stamp.due_ns), now);
         let mut verdict = self.in_sequence(stamp);
         if datagram.len() != self.size_bytes {
             self.book.wrong_size.one();
@@ -221,7 +221,7 @@ impl Slot {
     }
 
     #[inline]
-    fn take_time(&mut self, sent_ns: Option<u64>, now: impl FnOnce() -> u64) {
+    fn take_time(&mut self, due_ns: Option<u64>, now: impl FnOnce() -> u64) {
         self.until_latency -= 1;
         if self.until_latency != 0 {
             return;
@@ -232,7 +232,7 @@ impl Slot {
             self.book.first_ns.store(now_ns, Relaxed);
         }
         self.book.last_ns.store(now_ns, Relaxed);
-        match sent_ns.map(|sent_ns| now_ns.checked_sub(sent_ns)) {
+        match due_ns.map(|due_ns| now_ns.checked_sub(due_ns)) {
             Some(Some(latency_ns)) => self.book.latencies.record(latency_ns),
             Some(None) => self.book.clock_disagreements.one(),
             None => {}

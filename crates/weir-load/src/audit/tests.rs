@@ -9,10 +9,10 @@ use crate::stamp::{STAMP_BYTES, Stamp, fill};
 
 const SIZE: usize = 64;
 
-fn datagram(run: u32, flow: u16, sequence: u64, sent_ns: u64) -> Vec<u8> {
+fn datagram(run: u32, flow: u16, sequence: u64, due_ns: u64) -> Vec<u8> {
     let mut bytes = vec![0; SIZE];
     fill(&mut bytes);
-    Stamp { run, flow, sequence, sent_ns }.write(&mut bytes);
+    Stamp { run, flow, sequence, due_ns }.write(&mut bytes);
     bytes
 }
 
