@@ -4,6 +4,8 @@
 //! originals and more. With `--json` it prints two documents, one a line: where it listens,
 //! and its report; that is how `weir compare` uses it.
 
+mod account;
+mod course;
 mod handler;
 mod text;
 mod watch;

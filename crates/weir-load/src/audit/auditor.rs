@@ -58,6 +58,8 @@ struct Slot {
     size_bytes: usize,
     settings: Arc<AuditSettings>,
     number: u64,
+    /// Whether its warm-up is over.
+    started: bool,
     book: Arc<Book>,
     flows: Box<[Flow]>,
     until_verify: u32,
@@ -110,8 +112,8 @@ impl Auditor {
     }
 
     fn of_no_run(&self, run: u32) -> Verdict {
-        if self.slots.iter().any(|slot| slot.settings.warm_up_run == Some(run)) {
-            self.loose.warm_up.one();
+        if let Some(slot) = self.slots.iter().find(|slot| slot.settings.warm_up_run == Some(run)) {
+            slot.book.warm_up.one();
             return Verdict::WarmUp;
         }
         self.loose.strangers.one();
@@ -125,6 +127,10 @@ impl Auditor {
             self.loose.strangers.one();
             return Verdict::Stranger;
         };
+        if !slot.started {
+            slot.book.warm_up.one();
+            return Verdict::WarmUp;
+        }
         slot.arrived(datagram);
         slot.book.unstamped.one();
         slot.take_time(None, now);
@@ -140,7 +146,8 @@ impl Auditor {
         self.epoch = self.audit.epoch.load(Acquire);
         self.slots.retain(|slot| state.runs.iter().any(|run| run.number == slot.number));
         for run in &mut state.runs {
-            if self.slots.iter().any(|slot| slot.number == run.number) {
+            if let Some(slot) = self.slots.iter_mut().find(|slot| slot.number == run.number) {
+                slot.started = run.started;
                 continue;
             }
             let book = Arc::new(Book::new(run.settings.bitmap_bytes_max));
@@ -150,6 +157,7 @@ impl Auditor {
                 size_bytes: run.settings.size_bytes,
                 settings: Arc::clone(&run.settings),
                 number: run.number,
+                started: run.started,
                 book,
                 flows: (0..run.settings.flows).map(|_| Flow::new()).collect(),
                 until_verify: 1,

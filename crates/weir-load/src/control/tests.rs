@@ -45,7 +45,7 @@ impl Receiver for Recorder {
     fn start(&self, _: &AgreedRun) {
         self.tell(Heard::Start);
     }
-    fn quiet_ns(&self) -> u64 {
+    fn quiet_ns(&self, _: &AgreedRun) -> u64 {
         u64::MAX
     }
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
@@ -405,7 +405,7 @@ fn a_receiver_that_panics_does_not_leave_the_generator_flooding() {
         fn start(&self, _: &AgreedRun) {
             panic!("on purpose");
         }
-        fn quiet_ns(&self) -> u64 {
+        fn quiet_ns(&self, _: &AgreedRun) -> u64 {
             u64::MAX
         }
         fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {
