@@ -77,9 +77,9 @@ pub struct ControlSettings {
     pub build: Build,
     /// The most generators connected at once; further ones are refused.
     pub peers_max: usize,
-    /// The highest rate consented to; none means any, saturation included.
+    /// The highest rate consented to, for each generator; none means any, saturation included.
     pub datagrams_per_s_max: Option<f64>,
-    /// The longest flood consented to.
+    /// The longest flood consented to, its warm-up included.
     pub duration_max: Duration,
     /// How soon a generator must introduce itself.
     pub hello_within: Duration,
@@ -376,10 +376,11 @@ impl Conversation {
         ask.check()?;
         let settings = &self.shared.settings;
         let longest_ms = settings.duration_max.as_millis() as u64;
-        if ask.duration_ms.max(ask.warm_up_ms) > longest_ms {
+        if ask.lasts_ms() > longest_ms {
             return Err(format!(
-                "{} ms are asked for, at most {longest_ms} ms are permitted; lower --time",
-                ask.duration_ms.max(ask.warm_up_ms)
+                "{} ms of warm-up and run are asked for, at most {longest_ms} ms are permitted; \
+                 lower --time, or with a number of datagrams or bytes --max-time",
+                ask.lasts_ms()
             ));
         }
         match (ask.datagrams_per_s, settings.datagrams_per_s_max) {

@@ -187,6 +187,7 @@ fn the_receivers_refusal_is_told_and_the_limits_are_held() {
         ask(),
         RunAsk { datagrams_per_s: Some(1001.0), ..ask() },
         RunAsk { datagrams_per_s: Some(5.0), duration_ms: 2001, ..ask() },
+        RunAsk { datagrams_per_s: Some(5.0), warm_up_ms: 1001, ..ask() },
         RunAsk { datagrams_per_s: Some(5.0), flows: 0, ..ask() },
     ] {
         let error = client.ask(&wrong, LOOPBACK, &[]).expect_err("refused");
