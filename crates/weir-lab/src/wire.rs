@@ -230,7 +230,7 @@ pub struct SystemReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FloodStatus {
-    /// `ok` or `failed`.
+    /// `ok`, `invalid` (complete, and its counts or data are wrong) or `failed`.
     pub status: Option<String>,
     /// Why it failed.
     pub reason: Option<String>,
