@@ -95,7 +95,8 @@ pub struct FloodArgs {
     #[arg(long)]
     quantum: Option<u32>,
 
-    /// A line every so often, at least 10 ms; 0 for none.
+    /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
+    /// intervals: of a longer flood neighbours are joined.
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
