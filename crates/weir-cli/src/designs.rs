@@ -34,7 +34,7 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
                 let problem =
                     format!("there is no design {name:?}; there are: {}", names.join(", "));
                 if args.json {
-                    println!("{}", json!({ "schema_version": 1, "error": problem }));
+                    crate::print(&format!("{}\n", failure(&problem)));
                 }
                 eprintln!("weir designs: {problem}");
                 return ExitCode::from(exit::USAGE);
@@ -49,6 +49,18 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
     };
     crate::print(&text);
     ExitCode::from(exit::OK)
+}
+
+/// The document of a list that was not made.
+pub fn failure(reason: &str) -> Value {
+    json!({
+        "schema_version": 1,
+        "command": crate::arguments(),
+        "status": "failed",
+        "reason": reason,
+        "designs": [],
+        "providers": [],
+    })
 }
 
 fn can_run(design: &AnyDesign) -> Option<String> {

@@ -2,16 +2,7 @@
 
 use std::fmt;
 
-/// Success.
-pub const OK: u8 = 0;
-/// The run failed.
-pub const FAILED: u8 = 1;
-/// Wrong usage.
-pub const USAGE: u8 = 2;
-/// The run is complete, and its data are wrong or a part of it is invalid.
-pub const DATA_ERRORS: u8 = 3;
-/// Nothing could run here.
-pub const UNAVAILABLE: u8 = 5;
+pub use weir_lab::exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE};
 
 /// Why a command could not do its work.
 #[derive(Debug)]

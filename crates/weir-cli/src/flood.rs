@@ -1,5 +1,6 @@
 //! `weir flood`: offers datagrams to a server.
 
+mod intervals;
 mod show;
 
 use std::{
@@ -17,21 +18,16 @@ use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
     flood::{Event, random_run, settings},
     pacing::Load,
-    quantity::{parse_bit_rate, parse_count, parse_percent, parse_rate, parse_size, parse_time},
+    quantity::{
+        parse_bit_rate, parse_bytes, parse_count, parse_percent, parse_rate, parse_size, parse_time,
+    },
 };
 
-/// The run failed.
-const FAILED: u8 = 1;
-/// Wrong usage.
-const USAGE: u8 = 2;
-/// The run is complete, and its data are wrong.
-const DATA_ERRORS: u8 = 3;
-/// Nothing could run here.
-const UNAVAILABLE: u8 = 5;
+use crate::exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE};
 
 /// How long a flood lasts if nothing else is said.
 const DURATION: Duration = Duration::from_secs(10);
-/// The same if a number of datagrams is given: it ends then, but no later than this.
+/// The same if a number of datagrams or bytes is given: it ends then, but no later than this.
 const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 
 /// Offer datagrams to a UDP server, at a pace or as fast as it goes.
@@ -48,13 +44,26 @@ pub struct FloodArgs {
     #[arg(short, long, value_delimiter = ',')]
     port: Vec<u16>,
 
-    /// How long [default: 10 s; with --datagrams, at most 10 min].
-    #[arg(short, long, value_parser = parse_time)]
+    /// How long [default: 10 s]. At most one of -t, -n and -k.
+    #[arg(short, long, value_parser = parse_time, group = "end")]
     time: Option<Duration>,
 
-    /// How many datagrams, if that ends it earlier.
-    #[arg(short = 'n', long, value_parser = parse_count)]
-    datagrams: Option<u64>,
+    /// How many bytes of payload, rounded up to whole datagrams.
+    #[arg(short = 'n', long, value_parser = parse_bytes, group = "end")]
+    bytes: Option<u64>,
+
+    /// How many datagrams.
+    #[arg(short = 'k', long, alias = "datagrams", value_parser = parse_count, group = "end")]
+    blockcount: Option<u64>,
+
+    /// End after so long even if not all bytes or datagrams are sent [default with -n or -k: 10
+    /// min].
+    #[arg(long, value_parser = parse_time)]
+    max_time: Option<Duration>,
+
+    /// UDP, as iperf3 spells it; there is no other flood.
+    #[arg(short, long)]
+    udp: bool,
 
     /// Payload of each datagram in bytes, 0 to 65507. From 32 on it carries a stamp.
     #[arg(short, long, default_value = "64", value_parser = parse_size)]
@@ -86,8 +95,9 @@ pub struct FloodArgs {
     #[arg(long)]
     quantum: Option<u32>,
 
-    /// A line every so often; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = parse_time)]
+    /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
+    /// intervals: of a longer flood neighbours are joined.
+    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// Flood so long beforehand, without counting it.
@@ -138,7 +148,7 @@ pub fn run(args: FloodArgs) -> anyhow::Result<ExitCode> {
     let mut shown = show::Shown::new(args.json);
     let outcome = attempt(&args, &stop, &mut shown);
     let code = match &outcome {
-        Ok(None) => 0,
+        Ok(None) => OK,
         Ok(Some(report)) => code_of_report(report),
         Err(error) => code_of_error(error),
     };
@@ -183,7 +193,11 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         }
         _ => Load::Saturation,
     };
-    let default_duration = if args.datagrams.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    let datagrams = datagrams(args)?;
+    let duration = match datagrams {
+        Some(_) => args.max_time.unwrap_or(DURATION_OF_A_NUMBER),
+        None => args.time.unwrap_or(DURATION).min(args.max_time.unwrap_or(Duration::MAX)),
+    };
     Ok(FloodSpec {
         target,
         ports: args.port.clone(),
@@ -195,13 +209,24 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         generators: args.generators,
         load,
         quantum: args.quantum,
-        duration: args.time.unwrap_or(default_duration),
-        datagrams: args.datagrams,
+        duration,
+        datagrams,
         warm_up: args.omit,
         cores: args.cpu.clone(),
         run: args.run_id.unwrap_or_else(random_run),
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
     })
+}
+
+/// How many datagrams end the flood, if a number does.
+fn datagrams(args: &FloodArgs) -> Result<Option<u64>, Usage> {
+    match args.bytes {
+        None => Ok(args.blockcount),
+        Some(_) if args.length == 0 => Err(Usage(
+            "empty datagrams never add up to any bytes; give their number instead (-k)".into(),
+        )),
+        Some(bytes) => Ok(Some(bytes.div_ceil(args.length as u64))),
+    }
 }
 
 fn resolve(target: &str) -> anyhow::Result<IpAddr> {
@@ -257,17 +282,24 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
 }
 
 fn code_of_report(report: &FloodReport) -> u8 {
+    if failure_of(report).is_some() {
+        FAILED
+    } else if invalid(report).is_some() {
+        DATA_ERRORS
+    } else {
+        OK
+    }
+}
+
+/// Why nothing may be concluded from a flood that did not fail, if so.
+fn invalid(report: &FloodReport) -> Option<String> {
     let has = |path: &str| {
         let account = report.report.as_ref();
         account.and_then(|account| account.pointer(path)).and_then(|errors| errors.as_bool())
     };
-    if failure_of(report).is_some() {
-        FAILED
-    } else if has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true) {
-        DATA_ERRORS
-    } else {
-        0
-    }
+    let data_errors = has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true);
+    let wrong = "the server received datagrams that were not sent like that; see its counts";
+    report.unbalanced().or_else(|| data_errors.then(|| wrong.into()))
 }
 
 /// An error in one line. The library's errors say their causes themselves.
@@ -292,6 +324,11 @@ fn failure_of(report: &FloodReport) -> Option<String> {
             )
         })
     })
+}
+
+/// The document of a flood that was not even tried.
+pub fn failure(reason: &str) -> String {
+    show::failure(reason)
 }
 
 #[cfg(test)]

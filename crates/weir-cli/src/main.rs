@@ -5,6 +5,7 @@ mod cores;
 mod designs;
 mod exit;
 mod flood;
+mod interval;
 mod serve;
 
 use std::{io::Write as _, process::ExitCode};
@@ -56,20 +57,46 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then.
+/// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then: that
+/// of the command that was meant.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let code = error.exit_code();
+    let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
     let command = arguments();
-    let wants_json = command.iter().any(|word| matches!(word.as_str(), "--json" | "-J"));
-    if code != 0 && wants_json {
-        let text = error.render().to_string();
-        let line = text.lines().next().unwrap_or_default();
-        let failure = weir_lab::report::json::failure(&command, line);
-        // The control of a child reads line by line.
-        let whole = command.get(1).is_some_and(|word| word == "serve");
-        print(&if whole { format!("{failure}\n") } else { format!("{failure:#}\n") });
+    if code != exit::OK && command.iter().skip(1).any(|word| asks_for_json(word)) {
+        print(&format!("{}\n", document_of_refusal(&command, &reason(error))));
     }
     // Fails only if nobody reads it.
     let _ = error.print();
-    ExitCode::from(u8::try_from(code).unwrap_or(exit::USAGE))
+    ExitCode::from(code)
+}
+
+/// `--json`, or `-J` alone or among other letters.
+fn asks_for_json(word: &str) -> bool {
+    let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+    word == "--json" || letters.is_some_and(|letters| letters.contains('J'))
+}
+
+/// What is wrong, in one line: the first paragraph of what a person is told.
+fn reason(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").map(str::to_owned).unwrap_or(line)
+}
+
+fn document_of_refusal(command: &[String], reason: &str) -> String {
+    let name = command.iter().skip(1).find(|word| !word.starts_with('-')).map(String::as_str);
+    match name {
+        Some("compare") => format!("{:#}", weir_lab::report::json::failure(command, reason)),
+        Some("serve") => serve::failure_document(&exit::Failure::usage(reason)).to_string(),
+        Some("flood") => flood::failure(reason),
+        Some("designs") => designs::failure(reason).to_string(),
+        _ => serde_json::json!({
+            "schema_version": 1,
+            "command": command,
+            "status": "failed",
+            "reason": reason,
+        })
+        .to_string(),
+    }
 }

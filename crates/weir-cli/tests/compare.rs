@@ -46,6 +46,21 @@ fn a_short_comparison_is_one_valid_document() {
 }
 
 #[test]
+fn datagrams_without_a_stamp_are_compared_too() {
+    for length in ["0", "16"] {
+        let run = output(&[
+            "compare", "udp", "--design", "blocking", "--quick", "-t", "3", "-l", length, "--json",
+        ]);
+        let document = document(&run);
+        for row in document["results"].as_array().unwrap() {
+            assert_eq!(row["status"], "ok", "{length}: {}", row["reason"]);
+        }
+        // Any invalid run would make it 3.
+        assert_eq!(run.status.code(), Some(0), "{length}: {}", errors(&run));
+    }
+}
+
+#[test]
 fn the_plan_can_be_seen_without_a_run() {
     let plan =
         output(&["compare", "--dry-run", "--seed", "9", "--design", "epoll", "--pace", "75%"]);
@@ -107,7 +122,7 @@ fn designs_are_listed_with_their_options() {
 
     let unknown = output(&["designs", "nonsense", "--json"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(document(&unknown)["error"].as_str().unwrap().contains("rio-hybrid"));
+    assert!(document(&unknown)["reason"].as_str().unwrap().contains("rio-hybrid"));
 }
 
 /// Processes of which an argument is this word; none where `/proc` does not tell.
@@ -147,10 +162,8 @@ fn under_way(length: &str) -> std::process::Child {
 #[test]
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
     let child = under_way("1231");
-    let killed =
-        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(killed.unwrap().success());
-    let ended = child.wait_with_output().unwrap();
+    common::interrupt(child.id());
+    let ended = common::ends(child);
     assert_eq!(ended.status.code(), Some(1));
     let document = document(&ended);
     assert_eq!(document["interrupted"], true);

@@ -12,7 +12,7 @@ fn a_flood_is_served_and_accounted_for() {
     let flood = output(&[
         "flood",
         "127.0.0.1",
-        "-n",
+        "-k",
         "500",
         "--pps",
         "5k",
@@ -104,9 +104,7 @@ fn the_end_of_its_input_ends_a_server_with_its_report() {
 #[test]
 fn ctrl_c_ends_a_server_with_its_report() {
     let server = Server::start(&["--design", "blocking --threads 2"]);
-    let killed =
-        std::process::Command::new("kill").args(["-INT", &server.id().to_string()]).status();
-    assert!(killed.unwrap().success());
+    common::interrupt(server.id());
     let (code, report) = server.end();
     assert_eq!((code, &report["threads_started"]), (Some(0), &2.into()));
 }
@@ -115,16 +113,7 @@ fn ctrl_c_ends_a_server_with_its_report() {
 #[test]
 fn a_generator_that_is_killed_leaves_a_report_and_no_server() {
     let server = Server::start(&["--design", "blocking", "--once"]);
-    let mut flood =
-        weir(&["flood", "127.0.0.1", "-t", "60", "--pps", "1k", "--control", &server.control]);
-    let mut flood = flood
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    // Its first interval line says that the flood is on.
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(flood.stdout.take().unwrap()));
-    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("refused"))));
+    let mut flood = common::flood_under_way(&["--pps", "1k", "--control", &server.control]);
     flood.kill().unwrap();
     flood.wait().unwrap();
     let (code, report) = server.end();
@@ -142,6 +131,8 @@ fn a_port_in_use_is_said_with_what_to_do() {
     let message = document(&failed)["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains(&address) && message.contains("choose another port"), "{message}");
     assert!(errors(&failed).contains(&message));
+    assert_eq!(document(&failed)["status"], "failed");
+    assert_eq!(document(&failed)["reason"], message);
 }
 
 #[test]
@@ -165,6 +156,11 @@ fn absurd_values_are_wrong_usage() {
         (&["--interval", "1us"][..], "10ms"),
         (&["--no-such-flag"][..], "--no-such-flag"),
         (&["--once"][..], "--control"),
+        (&["--max-pps", "5"][..], "--control"),
+        (&["--control", "127.0.0.1:0", "--max-time", "0"][..], "longer"),
+        (&["--control", "0.0.0.0:0"][..], "--max-pps"),
+        (&["--control", "0.0.0.0:0", "--max-pps", "1k"][..], "--max-time"),
+        (&["--control", "[::]:0", "--max-time", "1"][..], "--max-pps"),
     ] {
         let mut all = vec!["serve", "udp"];
         all.extend_from_slice(words);

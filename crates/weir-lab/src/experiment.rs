@@ -5,6 +5,7 @@
 //! fails is noted and the experiment goes on; an interrupt ends it with what there is.
 
 use crate::bench::{Bench, Extent, Made, Run, RunError};
+use crate::exit;
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
 use crate::results::{Calibration, Conformance, Results, Status, busy_machine, unequal_settings};
@@ -316,13 +317,13 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
 pub fn exit_code(results: &Results) -> u8 {
     let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
     if !results.rows.is_empty() && (0..results.rows.len()).all(unavailable) {
-        5
+        exit::UNAVAILABLE
     } else if !results.has_figures() || results.interrupted {
-        1
+        exit::FAILED
     } else if results.has_invalid_runs() {
-        3
+        exit::DATA_ERRORS
     } else {
-        0
+        exit::OK
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod child;
+pub mod exit;
 pub mod experiment;
 pub mod latency;
 pub mod ledger;

@@ -102,10 +102,7 @@ impl Sample {
     pub fn of(at: &Circumstances, server: &ServerReport, flood: &FloodReport) -> Self {
         let window_s = server.window.elapsed_ns as f64 / 1e9;
         let sent_for_s = flood.elapsed_ns as f64 / 1e9;
-        // The window counts whatever reached the handler; strangers are no part of the run.
-        let (own, strange) = (server.audit.received as f64, server.audit.strangers as f64);
-        let share_of_run = if strange > 0.0 { own / (own + strange) } else { 1.0 };
-        let received_per_s = divide(server.window.datagrams as f64 * share_of_run, window_s);
+        let received_per_s = divide(server.window.datagrams as f64, window_s);
         let sent_per_s = divide(flood.sent as f64, sent_for_s);
         let cpu_ns = server.window.cpu_ns.map(|ns| ns as f64);
         let busy = |cpu_ns: Option<f64>, elapsed_ns: u64, cores: usize| {
@@ -153,7 +150,7 @@ impl Sample {
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
             sent_per_s,
-            cpu_ns_per_datagram: cpu_ns.and_then(|ns| divide(ns, server.window.datagrams as f64)),
+            cpu_ns_per_datagram: cpu_ns.and_then(|ns| divide(ns, server.window.handled as f64)),
             server_cpu,
             generator_cpu,
             latency_ns: server.audit.latency_ns,
@@ -313,6 +310,7 @@ pub(crate) mod tests {
             window: Window {
                 elapsed_ns: 500_000_000,
                 datagrams: 400_000,
+                handled: 400_000,
                 cpu_ns: Some(490_000_000),
             },
             counters: [("datagrams", 480_000), ("kernel_entries", 960)]
@@ -376,11 +374,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn strangers_add_nothing_to_the_rate() {
+    fn strangers_add_nothing_to_the_rate_and_share_the_cpu_time() {
         let mut server = server();
-        server.audit.strangers = 160_000;
+        server.window.handled = 490_000;
         let sample = Sample::of(&Circumstances::default(), &server, &flood());
-        assert_eq!(sample.received_per_s, Some(600_000.0), "three of four were of the run");
+        assert_eq!(sample.received_per_s, Some(800_000.0));
+        assert_eq!(sample.cpu_ns_per_datagram, Some(1000.0));
     }
 
     #[test]

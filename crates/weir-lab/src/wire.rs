@@ -77,6 +77,9 @@ pub struct ServerReport {
     pub settings: BTreeMap<String, String>,
     /// Whether the generator signalled the end of the run; if not, quiet ended it.
     pub end_signalled: bool,
+    /// Other runs that were open at some time during this one. Counters, batches, drops and
+    /// whatever else is of the server and not of a datagram are those of all together.
+    pub other_runs: u32,
     /// Threads started.
     pub threads_started: u32,
     /// Threads that handled any datagram.
@@ -111,8 +114,10 @@ impl ServerReport {
 pub struct Window {
     /// Its length in nanoseconds.
     pub elapsed_ns: u64,
-    /// Datagrams handed to the handler in it.
+    /// Datagrams of the run that the handler was given in it.
     pub datagrams: u64,
+    /// All datagrams that the handler was given in it, those of strangers and of other runs too.
+    pub handled: u64,
     /// CPU time of the server's process in it in nanoseconds, if known.
     pub cpu_ns: Option<u64>,
 }
@@ -225,7 +230,7 @@ pub struct SystemReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FloodStatus {
-    /// `ok` or `failed`.
+    /// `ok`, `invalid` (complete, and its counts or data are wrong) or `failed`.
     pub status: Option<String>,
     /// Why it failed.
     pub reason: Option<String>,

@@ -30,15 +30,15 @@ fn ns_each(size_bytes: usize, paced: bool) -> Result<(f64, f64), String> {
         .map(|_| {
             let (mut stamping_ns, mut auditing_ns) = (0, 0);
             for _ in 0..BATCHES {
-                let sent_ns = now_ns();
-                let batch = Batch { run: RUN, flow: 0, first_sequence, sent_ns, datagrams: BATCH };
+                let due_ns = now_ns();
+                let batch = Batch { run: RUN, flow: 0, first_sequence, due_ns, datagrams: BATCH };
                 black_box(&mut datagrams).stamp(&batch);
                 let stamped_ns = now_ns();
                 for number in 0..BATCH {
                     black_box(auditor.record(black_box(datagrams.one(number)), now_ns));
                 }
                 auditing_ns += now_ns() - stamped_ns;
-                stamping_ns += stamped_ns - sent_ns;
+                stamping_ns += stamped_ns - due_ns;
                 first_sequence += u64::from(BATCH);
             }
             let each = |ns: u64| ns as f64 / (BATCHES * u64::from(BATCH)) as f64;

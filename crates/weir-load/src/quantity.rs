@@ -56,10 +56,15 @@ pub fn parse_bit_rate(text: &str) -> Result<f64, String> {
     if rate > 0.0 { Ok(rate) } else { Err("a rate of 0 sends nothing; give one above 0".into()) }
 }
 
-/// A size in bytes: `64`, `1k`, `1.5k` (k = 1024).
+/// A number of bytes: `64`, `10M`, `1.5G` (k = 1024).
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    whole(scaled(text, 1024.0, &["ib", "b"], "64, 1k or 10M")?, text)
+}
+
+/// A size in bytes that fits into memory: `64`, `1k`, `1.5k` (k = 1024).
 pub fn parse_size(text: &str) -> Result<usize, String> {
-    let size = whole(scaled(text, 1024.0, &["ib", "b"], "64 or 1k")?, text)?;
-    usize::try_from(size).map_err(|_| format!("{text:?} is more than this machine can address"))
+    usize::try_from(parse_bytes(text)?)
+        .map_err(|_| format!("{text:?} is more than this machine can address"))
 }
 
 /// A share of something, above 0 and at most 100 %: `75%` or `75`, as 0.75.
@@ -110,6 +115,7 @@ mod tests {
         assert_eq!(parse_bit_rate("10G"), Ok(1e10));
         assert_eq!(parse_size("1k"), Ok(1024));
         assert_eq!(parse_size("64KiB"), Ok(65_536));
+        assert_eq!(parse_bytes("10G"), Ok(10 << 30));
         assert_eq!(parse_percent("75%"), Ok(0.75));
         assert_eq!(parse_time("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));

@@ -10,14 +10,15 @@
 //! | 8..12 | run id |
 //! | 12..16 | check over all the other bytes of the stamp |
 //! | 16..24 | sequence number in the flow, from 0 |
-//! | 24..32 | time of sending, in ns of the machine's monotonic clock |
+//! | 24..32 | when it was due, in ns of the machine's monotonic clock |
 //!
 //! The bytes after it are a pattern that depends on their place alone, so that a generator
 //! fills its buffer once and then writes only stamps, and a receiver can tell shifted,
 //! truncated and overwritten bytes.
 //!
-//! The time of sending is read once for all datagrams of a call to the operating system,
-//! just before it.
+//! Latencies are clocked from the time at which a datagram was due: that of its quantum when
+//! the flood is paced, however late the call to the operating system was. At saturation all are
+//! due at once, and the time is that of the call, read just before it.
 //!
 //! A datagram shorter than 32 bytes cannot carry a stamp. It carries the pattern (or
 //! nothing, if it is empty), and receivers can only count it.
@@ -45,8 +46,9 @@ pub struct Stamp {
     pub flow: u16,
     /// Number of the datagram within its flow, from 0.
     pub sequence: u64,
-    /// When the generator handed it to the operating system, in ns of [`crate::clock`].
-    pub sent_ns: u64,
+    /// When it was due, in ns of [`crate::clock`]: when paced the time of its quantum, at
+    /// saturation that of the call that sent it.
+    pub due_ns: u64,
 }
 
 /// Why bytes are not a stamp of ours.
@@ -74,12 +76,12 @@ impl Stamp {
         let bytes: &mut [u8; STAMP_BYTES] =
             datagram.first_chunk_mut().expect("the datagram has room for a stamp");
         let first = u64::from(MAGIC) | u64::from(VERSION) << 32 | u64::from(self.flow) << 48;
-        let check = check(first, self.run, self.sequence, self.sent_ns);
+        let check = check(first, self.run, self.sequence, self.due_ns);
         let second = u64::from(self.run) | u64::from(check) << 32;
         bytes[0..8].copy_from_slice(&first.to_le_bytes());
         bytes[8..16].copy_from_slice(&second.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.sent_ns.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.due_ns.to_le_bytes());
     }
 
     /// Reads the stamp of a datagram; any bytes may be given.
@@ -97,10 +99,10 @@ impl Stamp {
             run: second as u32,
             flow: (first >> 48) as u16,
             sequence: word(bytes, 16),
-            sent_ns: word(bytes, 24),
+            due_ns: word(bytes, 24),
         };
         // The check first: a version that was changed on the way is corruption.
-        if check(first, stamp.run, stamp.sequence, stamp.sent_ns) != (second >> 32) as u32 {
+        if check(first, stamp.run, stamp.sequence, stamp.due_ns) != (second >> 32) as u32 {
             return Err(if version == VERSION {
                 NoStamp::Corrupt
             } else {
@@ -119,7 +121,7 @@ fn word(bytes: &[u8; STAMP_BYTES], at: usize) -> u64 {
 /// A hash of the stamp's words by folded multiplication: it finds accidents, with one
 /// chance in 2^32 to miss one, and is no protection against forgery.
 #[inline]
-fn check(first: u64, run: u32, sequence: u64, sent_ns: u64) -> u32 {
+fn check(first: u64, run: u32, sequence: u64, due_ns: u64) -> u32 {
     // Odd constants without structure (fractional bits of the square roots of primes).
     const KEYS: [u64; 4] = [
         0x6a09_e667_f3bc_c909,
@@ -133,7 +135,7 @@ fn check(first: u64, run: u32, sequence: u64, sent_ns: u64) -> u32 {
         product as u64 ^ (product >> 64) as u64
     }
     let hash = fold(first ^ KEYS[0], u64::from(run) ^ KEYS[1])
-        ^ fold(sequence ^ KEYS[2], sent_ns ^ KEYS[3]).rotate_left(17);
+        ^ fold(sequence ^ KEYS[2], due_ns ^ KEYS[3]).rotate_left(17);
     (hash ^ (hash >> 32)) as u32
 }
 
@@ -171,7 +173,7 @@ mod tests {
 
     fn any_stamp() -> impl Strategy<Value = Stamp> {
         (any::<u32>(), any::<u16>(), any::<u64>(), any::<u64>())
-            .prop_map(|(run, flow, sequence, sent_ns)| Stamp { run, flow, sequence, sent_ns })
+            .prop_map(|(run, flow, sequence, due_ns)| Stamp { run, flow, sequence, due_ns })
     }
 
     proptest! {

@@ -76,9 +76,11 @@ impl Receiver for Server {
         self.audit.begin(settings)?;
         Ok(vec![self.port])
     }
-    fn start(&self, _: &AgreedRun) {}
-    fn quiet_ns(&self) -> u64 {
-        self.audit.quiet_ns()
+    fn start(&self, run: &AgreedRun) {
+        self.audit.start(run.ask.run);
+    }
+    fn quiet_ns(&self, run: &AgreedRun) -> u64 {
+        self.audit.quiet_ns(run.ask.run)
     }
     fn end(&self, run: &AgreedRun, ending: &Ending) -> Value {
         let sent = match ending {
@@ -91,9 +93,13 @@ impl Receiver for Server {
 }
 
 fn server() -> (Sink, ControlServer) {
+    server_with(ControlSettings::default())
+}
+
+fn server_with(settings: ControlSettings) -> (Sink, ControlServer) {
     let sink = Sink::open();
     let server = Arc::new(Server { audit: Arc::clone(&sink.audit), port: sink.port });
-    let control = ControlServer::bind((LOOPBACK, 0).into(), ControlSettings::default(), server)
+    let control = ControlServer::bind((LOOPBACK, 0).into(), settings, server)
         .expect("loopback can be listened on");
     (sink, control)
 }
@@ -176,6 +182,71 @@ fn sizes_without_room_for_a_stamp_are_counted() {
         assert_eq!(account["received"], 100);
         assert_eq!(account["unstamped"], if size_bytes < 32 { 100 } else { 0 });
     }
+}
+
+#[test]
+fn a_warm_up_without_stamps_is_no_part_of_the_run() {
+    let (_sink, control) = server();
+    for size_bytes in [0, 16] {
+        let report = run(&FloodSpec {
+            size_bytes,
+            warm_up: Duration::from_millis(20),
+            datagrams: Some(100),
+            load: Load::Paced { datagrams_per_s: 10_000.0 },
+            ..spec(&control)
+        });
+        check_account(&report);
+        assert!(report.warm_up_sent > 0, "there was a warm-up");
+        let account = report.report.expect("the server reports");
+        assert_eq!((&account["received"], &account["lost"]), (&100.into(), &0.into()), "{account}");
+        assert_eq!(account["warm_up"], report.warm_up_sent, "{account}");
+    }
+}
+
+#[test]
+fn a_run_ends_while_another_goes_on() {
+    // If a run waited for the quiet of the whole server, its report would come too late.
+    let settings = ControlSettings { quiet_within: Duration::from_secs(600), ..Default::default() };
+    let (_sink, control) = server_with(settings);
+    let (stop, long) = (Arc::new(Stop::new()), spec(&control));
+    let (began, begins) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let other = scope.spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                let spec = FloodSpec {
+                    run: 21,
+                    load: Load::Paced { datagrams_per_s: 2_000.0 },
+                    interval: Some(Duration::from_millis(20)),
+                    duration: Duration::from_secs(60),
+                    ..long
+                };
+                weir_load::flood(&spec, &stop, |event| {
+                    if let Event::Interval(_) = event {
+                        // Whoever waits needs the first one only.
+                        let _ = began.send(());
+                    }
+                })
+            }
+        });
+        begins.recv().expect("the other flood is on");
+        let report = run(&FloodSpec {
+            run: 22,
+            datagrams: Some(100),
+            warm_up: Duration::from_millis(10),
+            load: Load::Paced { datagrams_per_s: 5_000.0 },
+            ..spec(&control)
+        });
+        let other_is_on = !other.is_finished();
+        stop.request(StopReason::Asked);
+        let other = other.join().expect("no panic").expect("the flood can begin");
+        assert!(other_is_on, "the floods overlapped");
+        for report in [report, other] {
+            assert_eq!(report.failure, None);
+            let account = report.report.expect("the server reports");
+            assert_eq!(account["received"].as_u64(), Some(report.sent), "{account}");
+        }
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use weir_load::{FloodReport, flood::Progress};
 
-use super::{failure_of, text_of_error};
+use super::{failure_of, intervals::Intervals, invalid, text_of_error};
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
@@ -14,12 +14,12 @@ const SCHEMA_VERSION: u32 = 1;
 pub(super) struct Shown {
     json: bool,
     settings: Vec<(&'static str, String)>,
-    intervals: Vec<Value>,
+    intervals: Intervals,
 }
 
 impl Shown {
     pub(super) fn new(json: bool) -> Self {
-        Self { json, settings: Vec::new(), intervals: Vec::new() }
+        Self { json, settings: Vec::new(), intervals: Intervals::default() }
     }
 
     /// A line for people: on stdout, unless that is for the document. A reader that has
@@ -51,22 +51,20 @@ impl Shown {
             progress.refused,
             progress.late_skipped,
         ));
-        self.intervals.push(json!({
-            "from_s": from_s,
-            "to_s": to_s,
-            "offered": progress.offered,
-            "sent": progress.sent,
-            "refused": progress.refused,
-            "late_skipped": progress.late_skipped,
-        }));
+        self.intervals.push(*progress);
     }
 
     /// Prints the result, whatever it is; gives an error if the document cannot be written.
     pub(super) fn end(&self, outcome: anyhow::Result<Option<FloodReport>>) -> anyhow::Result<()> {
-        let reason = match &outcome {
-            Ok(Some(report)) => failure_of(report),
-            Ok(None) => None,
-            Err(error) => Some(text_of_error(error)),
+        let failed = |reason| ("failed", Some(reason));
+        let (status, reason) = match &outcome {
+            Ok(Some(report)) => match (failure_of(report), invalid(report)) {
+                (Some(reason), _) => failed(reason),
+                (None, Some(reason)) => ("invalid", Some(reason)),
+                (None, None) => ("ok", None),
+            },
+            Ok(None) => ("ok", None),
+            Err(error) => failed(text_of_error(error)),
         };
         if let Ok(Some(report)) = &outcome {
             self.report(report);
@@ -75,7 +73,7 @@ impl Shown {
             eprintln!("weir flood: {reason}");
         }
         if self.json {
-            let document = self.document(outcome.ok().flatten().as_ref(), reason)?;
+            let document = self.document(outcome.ok().flatten().as_ref(), status, reason)?;
             writeln!(std::io::stdout(), "{document}")?;
         }
         Ok(())
@@ -84,18 +82,20 @@ impl Shown {
     fn document(
         &self,
         report: Option<&FloodReport>,
+        status: &str,
         reason: Option<String>,
     ) -> anyhow::Result<Value> {
         let mut document = Map::new();
         document.insert("schema_version".into(), SCHEMA_VERSION.into());
         document.insert("command".into(), crate::arguments().into());
-        document.insert("status".into(), if reason.is_some() { "failed" } else { "ok" }.into());
+        document.insert("status".into(), status.into());
         document.insert("reason".into(), reason.into());
         let settings = self.settings.iter();
         let settings: Vec<Value> =
             settings.map(|(name, value)| json!({ "name": name, "value": value })).collect();
         document.insert("settings".into(), settings.into());
-        document.insert("intervals".into(), self.intervals.clone().into());
+        let intervals: Vec<Value> = self.intervals.iter().map(interval_value).collect();
+        document.insert("intervals".into(), intervals.into());
         for field in REPORT_FIELDS {
             document.insert((*field).into(), Value::Null);
         }
@@ -158,6 +158,7 @@ impl Shown {
             ("duplicates", "duplicates"),
             ("reordered", "reordered"),
             ("wrong_size", "of wrong size"),
+            ("corrupt", "damaged"),
             ("corrupt_headers", "corrupt stamps"),
             ("corrupt_bodies", "corrupt bodies"),
             ("strangers", "strangers"),
@@ -166,13 +167,30 @@ impl Shown {
                 self.say(&format!("{text:>18}  {count}"));
             }
         }
-        let latency = &account["latency_ns"]["percentile"];
+        let latency = &account["latency_ns"];
         let us = |name: &str| latency[name].as_f64().map(|ns| ns / 1e3);
-        if let (Some(p50), Some(p99)) = (us("50"), us("99")) {
+        if let (Some(p50), Some(p99)) = (us("p50"), us("p99")) {
             let text = "one-way latency";
             self.say(&format!("{text:>18}  p50 {p50:.1} µs, p99 {p99:.1} µs"));
         }
     }
+}
+
+/// The document of a flood that was not even tried.
+pub(super) fn failure(reason: &str) -> String {
+    let document = Shown::new(true).document(None, "failed", Some(reason.to_owned()));
+    document.map(|document| document.to_string()).unwrap_or_default()
+}
+
+fn interval_value(progress: &Progress) -> Value {
+    json!({
+        "from_s": progress.from_ns as f64 / 1e9,
+        "to_s": progress.to_ns as f64 / 1e9,
+        "offered": progress.offered,
+        "sent": progress.sent,
+        "refused": progress.refused,
+        "late_skipped": progress.late_skipped,
+    })
 }
 
 /// The fields of a report: null in a document without one.

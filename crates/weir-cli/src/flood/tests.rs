@@ -24,7 +24,7 @@ fn spec(line: &str) -> FloodSpec {
 
 #[test]
 fn iperf3s_spelling() {
-    let spec = spec("127.0.0.1 -p 5201 -t 3 -l 1k -P 4 -b 100M -i 0 -O 1");
+    let spec = spec("127.0.0.1 -u -p 5201 -t 3 -l 1k -P 4 -b 100M -i 0 -O 1");
     assert_eq!((spec.ports.as_slice(), spec.size_bytes, spec.flows), (&[5201][..], 1024, 4));
     assert_eq!((spec.duration, spec.warm_up), (Duration::from_secs(3), Duration::from_secs(1)));
     assert_eq!(spec.load, Load::Paced { datagrams_per_s: 100e6 / 8192.0 });
@@ -53,9 +53,29 @@ fn rates_in_three_ways_and_none() {
 #[test]
 fn every_flood_has_an_end() {
     assert_eq!(spec("::1 -p 1").duration, DURATION);
-    assert_eq!(spec("::1 -p 1 -n 50M").duration, DURATION_OF_A_NUMBER);
-    assert_eq!(spec("::1 -p 1 -n 50M -t 5").duration, Duration::from_secs(5));
-    assert_eq!(spec("::1 -p 1 -n 50M").datagrams, Some(50_000_000));
+    assert_eq!(spec("::1 -p 1 -k 50M").duration, DURATION_OF_A_NUMBER);
+    assert_eq!(spec("::1 -p 1 -k 50M --max-time 5").duration, Duration::from_secs(5));
+    assert_eq!(spec("::1 -p 1 -k 50M --max-time 1h").duration, Duration::from_secs(3600));
+    assert_eq!(spec("::1 -p 1 --max-time 5").duration, Duration::from_secs(5));
+    assert_eq!(spec("::1 -p 1 -t 3 --max-time 5").duration, Duration::from_secs(3));
+}
+
+#[test]
+fn a_time_a_number_of_bytes_or_one_of_datagrams_ends_it() {
+    let datagrams = |line: &str| spec(&format!("::1 -p 1 {line}")).datagrams;
+    assert_eq!(datagrams("-t 5"), None);
+    assert_eq!(datagrams("-k 50M"), Some(50_000_000));
+    assert_eq!(datagrams("--blockcount 7"), Some(7));
+    assert_eq!(datagrams("--datagrams 7"), Some(7));
+    assert_eq!(datagrams("-n 1M -l 1k"), Some(1024));
+    assert_eq!(datagrams("--bytes 1025 -l 1k"), Some(2), "rounded up");
+    for two in ["-t 5 -n 5", "-t 5 -k 5", "-n 5 -k 5"] {
+        let error = parse(&format!("::1 -p 1 {two}")).expect_err(two);
+        assert!(error.contains("cannot be used with"), "{two}: {error}");
+    }
+    assert!(parse("::1 -p 1 -n 5 -l 0").expect_err("no bytes").contains("-k"));
+    assert!(parse("::1 -p 1 -n 0").is_ok_and(|spec| spec.check().is_err()));
+    assert!(parse("::1 -p 1 -i 1ms").expect_err("too often").contains("10ms"));
 }
 
 #[test]
@@ -82,7 +102,7 @@ fn exit_codes_tell_what_happened() {
 fn report() -> FloodReport {
     let sink = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback");
     let port = sink.local_addr().expect("it has an address").port();
-    let spec = spec(&format!("127.0.0.1 -p {port} -n 10 --engine send"));
+    let spec = spec(&format!("127.0.0.1 -p {port} -k 10 --engine send"));
     weir_load::flood(&spec, &Arc::default(), |_| {}).expect("it can begin")
 }
 
@@ -107,6 +127,10 @@ fn a_report_of_failure_or_wrong_data_is_no_success() {
     assert_eq!(code_of_report(&report), DATA_ERRORS);
     report.report = Some(serde_json::json!({ "data_errors": true }));
     assert_eq!(code_of_report(&report), DATA_ERRORS);
+    report.report = None;
+    report.sent -= 1;
+    assert_eq!(code_of_report(&report), DATA_ERRORS);
+    assert!(invalid(&report).expect("it says why").contains("9 sent"));
     (report.sent, report.refused) = (0, report.offered);
     assert_eq!(code_of_report(&report), FAILED);
     assert!(failure_of(&report).expect("it says why").contains("listen"));

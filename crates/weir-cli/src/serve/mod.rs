@@ -4,6 +4,8 @@
 //! originals and more. With `--json` it prints two documents, one a line: where it listens,
 //! and its report; that is how `weir compare` uses it.
 
+mod account;
+mod course;
 mod handler;
 mod text;
 mod watch;
@@ -23,7 +25,7 @@ use weir::udp::{AnyDesign, DEFAULT_PAYLOAD_BYTES, Final, Server};
 use weir_lab::wire;
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings};
-use weir_load::quantity::{parse_count, parse_size, parse_time};
+use weir_load::quantity::{parse_count, parse_rate, parse_size, parse_time};
 
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
@@ -49,8 +51,18 @@ pub struct ServeUdp {
     bind: Vec<SocketAddr>,
 
     /// Address and port of the control channel, over which generators ask for consent.
+    /// Where other machines can reach it, --max-pps and --max-time are required.
     #[arg(long)]
     control: Option<SocketAddr>,
+
+    /// Most datagrams per second that a generator may ask for (k = 1000); one that wants to
+    /// flood as fast as it goes is refused [default: no limit].
+    #[arg(long, requires = "control", value_parser = parse_rate)]
+    max_pps: Option<f64>,
+
+    /// The longest flood that a generator may ask for, warm-up included [default: 1 h].
+    #[arg(long, requires = "control", value_parser = parse_limit)]
+    max_time: Option<Duration>,
 
     /// Cores to run on: 0 or 2,3 or 4-7.
     #[arg(long)]
@@ -77,7 +89,7 @@ pub struct ServeUdp {
     replies_per_s: u64,
 
     /// A line every so often, at least 10 ms; 0 for none.
-    #[arg(short, long, default_value = "1", value_parser = parse_interval)]
+    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// End after the first run of a generator.
@@ -101,15 +113,11 @@ pub struct ServeUdp {
     json: bool,
 }
 
-/// The shortest time between two lines: faster, the lines would take the time of the server.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-
-fn parse_interval(text: &str) -> Result<Duration, String> {
-    let every = parse_time(text)?;
-    if every.is_zero() || every >= SHORTEST_INTERVAL {
-        return Ok(every);
+fn parse_limit(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        limit if limit.is_zero() => Err("a limit of 0 permits nothing; give a longer time".into()),
+        limit => Ok(limit),
     }
-    Err(format!("{every:?} is too often; use at least {SHORTEST_INTERVAL:?}, or 0 for no lines"))
 }
 
 /// How often counters are read during a run, for the measured window.
@@ -129,11 +137,7 @@ pub fn run(serve: &Serve) -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             if args.json {
-                let error = wire::Failure {
-                    unavailable: failure.code == exit::UNAVAILABLE,
-                    message: failure.message.clone(),
-                };
-                print_document(&wire::FailureLine { error });
+                crate::print(&format!("{}\n", failure_document(&failure)));
             }
             eprintln!("weir serve udp: {}", failure.message);
             failure.code
@@ -142,7 +146,22 @@ pub fn run(serve: &Serve) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The document of a server that did not come to its report. One line, for whoever started it
+/// reads line by line.
+pub fn failure_document(failure: &Failure) -> serde_json::Value {
+    let unavailable = failure.code == exit::UNAVAILABLE;
+    let error = wire::Failure { unavailable, message: failure.message.clone() };
+    serde_json::json!({
+        "schema_version": 1,
+        "command": crate::arguments(),
+        "status": if unavailable { "unavailable" } else { "failed" },
+        "reason": failure.message,
+        "error": error,
+    })
+}
+
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
+    let control_settings = control_settings(args)?;
     if let Some(Cores(cores)) = &args.cpu {
         // Before any thread is started: threads inherit it on Linux.
         weir::affinity::pin_current_thread_to(cores).map_err(|error| {
@@ -156,7 +175,10 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let audit = Audit::new();
     let (watch, design) = start(args, &audit, &sender)?;
     let control = match args.control {
-        Some(address) => Some(listen(args, address, &watch)?),
+        Some(address) => Some(
+            ControlServer::bind(address, control_settings, Arc::clone(&watch) as _)
+                .map_err(Failure::failed)?,
+        ),
         None => None,
     };
     stop_on_request(args, &sender)?;
@@ -201,13 +223,24 @@ fn start(
     Ok((Arc::new(watch), name))
 }
 
-fn listen(
-    args: &ServeUdp,
-    address: SocketAddr,
-    watch: &Arc<Watch>,
-) -> Result<ControlServer, Failure> {
-    let settings = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
-    ControlServer::bind(address, settings, Arc::clone(watch) as _).map_err(Failure::failed)
+/// What a generator may ask for. Where others than this machine can ask, somebody must have
+/// said how much.
+fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
+    let unlimited = args.max_pps.is_none() || args.max_time.is_none();
+    let outside = args.control.filter(|address| !address.ip().to_canonical().is_loopback());
+    if let (Some(address), true) = (outside, unlimited) {
+        return Err(Failure::usage(format!(
+            "other machines can reach the control channel at {address}, so what they may send \
+             must be limited: give --max-pps and --max-time, such as --max-pps 100k --max-time \
+             60, or a loopback address"
+        )));
+    }
+    let unless_told = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
+    Ok(ControlSettings {
+        datagrams_per_s_max: args.max_pps,
+        duration_max: args.max_time.unwrap_or(unless_told.duration_max),
+        ..unless_told
+    })
 }
 
 /// Ctrl-C, and where asked for the end of the input, end the server with its report.
@@ -243,7 +276,10 @@ fn announce(args: &ServeUdp, watch: &Watch, control: Option<&ControlServer>) {
         crate::print(&format!("receives on: {address}\n"));
     }
     if let Some(control) = control {
-        crate::print(&format!("control channel: {control}\n"));
+        let most = args.max_pps.map(|rate| format!(", at most {rate} datagrams/s"));
+        let longest = args.max_time.map(|time| format!(", at most {time:?}"));
+        let (most, longest) = (most.unwrap_or_default(), longest.unwrap_or_default());
+        crate::print(&format!("control channel: {control}{most}{longest}\n"));
     }
     if !args.interval.is_zero() {
         crate::print(&format!("{}\n", text::INTERVAL_HEADING));

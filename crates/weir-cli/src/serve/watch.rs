@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
-use weir::counters::os::{ProcessUsage, Sampler, SocketUsage, SystemUsage};
-use weir::counters::{BatchSnapshot, Snapshot};
+use weir::counters::Snapshot;
+use weir::counters::os::Sampler;
 use weir::udp::Running;
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
 use weir_load::control::{AgreedRun, Ending, Receiver};
 
+use super::account::{audit_report, batches, both, thread_report, total};
+use super::course::Course;
 use super::handler::Measured;
-use super::window::{Reading, Readings};
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
 const SYSTEM_EVERY: u32 = 10;
@@ -46,31 +46,21 @@ struct State {
     /// Until it is stopped.
     server: Option<Running<Measured>>,
     sampler: Sampler,
-    since: Since,
-    readings: Readings,
+    /// Since the server began.
+    whole: Course,
+    /// Since each open run began, or started if it has a warm-up; by run id, at most as many
+    /// as the audit has runs.
+    runs: Vec<(u32, Course)>,
     until_system: u32,
-    kernel_bytes: Option<u64>,
-    active_runs: u32,
-    /// Ids of the active runs whose warm-up is over; at most as many as the audit has runs.
-    started: Vec<u32>,
     /// Runs whose data were wrong or whose end nobody signalled.
     wrong_runs: u32,
     last: Option<wire::ServerReport>,
 }
 
-/// The counters when the run, or the server, began.
-struct Since {
-    at: Instant,
-    threads: Vec<Snapshot>,
-    process: ProcessUsage,
-    system: SystemUsage,
-    sockets: Option<SocketUsage>,
-}
-
 /// One interval, for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Since the server began, or the last run did.
+    /// Since the server began.
     pub elapsed_ns: u64,
     /// Datagrams since then.
     pub datagrams: u64,
@@ -96,21 +86,18 @@ impl Watch {
         events: Sender<Event>,
     ) -> Self {
         let mut sampler = Sampler::new();
-        let since = Since::now(&server, &mut sampler);
+        let whole = Course::begin(&server, &mut sampler);
         let addresses = server.local_addresses().to_vec();
         let mut state = State {
             server: Some(server),
             sampler,
-            since,
-            readings: Readings::default(),
+            whole,
+            runs: vec![],
             until_system: 0,
-            kernel_bytes: None,
-            active_runs: 0,
-            started: vec![],
             wrong_runs: 0,
             last: None,
         };
-        state.begin();
+        state.read(&audit);
         Self { design, addresses, audit, verify_all, events, state: Mutex::new(state) }
     }
 
@@ -135,7 +122,7 @@ impl Watch {
 
     /// Whether a generator's run is on.
     pub fn has_active_run(&self) -> bool {
-        self.lock().active_runs > 0
+        !self.lock().runs.is_empty()
     }
 
     /// Whether the data of a run were wrong, or its end was not signalled.
@@ -145,21 +132,21 @@ impl Watch {
 
     /// Takes a reading.
     pub fn read(&self) {
-        self.lock().read();
+        self.lock().read(&self.audit);
     }
 
-    /// What there is since the server or the last run began.
+    /// What there is since the server began.
     pub fn now(&self) -> Now {
         let mut state = self.lock();
         let state = &mut *state;
-        let total = total(&state.threads());
-        let system = state.sampler.system().since(&state.since.system);
-        let process = state.sampler.process().since(&state.since.process);
+        let total = total(&state.whole.threads(&state.counters()));
+        let system = state.whole.system(&state.sampler.system());
+        let process = state.whole.process(&state.sampler.process());
         Now {
-            elapsed_ns: nanoseconds(state.since.at),
+            elapsed_ns: state.whole.elapsed_ns(),
             datagrams: total.datagrams,
             cpu_ns: process.cpu_ns,
-            dropped_socket: state.since.dropped_at_sockets(&self.addresses, &system),
+            dropped_socket: state.whole.dropped_at_sockets(&self.addresses, &system),
         }
     }
 
@@ -171,35 +158,39 @@ impl Watch {
     /// The report of the last run; without any, of the server's whole life.
     pub fn report(&self) -> wire::ServerReport {
         let mut state = self.lock();
-        match state.last.clone() {
-            Some(report) => report,
-            None => {
-                state.read();
-                self.make_report(&mut state, None, false)
-            }
+        if let Some(report) = state.last.clone() {
+            return report;
         }
+        state.read(&self.audit);
+        let state = &mut *state;
+        let (counters, settings) = (state.counters(), state.settings());
+        self.make_report(&state.whole, &mut state.sampler, &counters, settings, None, false)
     }
 
     fn make_report(
         &self,
-        state: &mut State,
+        course: &Course,
+        sampler: &mut Sampler,
+        counters: &[Snapshot],
+        settings: BTreeMap<String, String>,
         audit: Option<&AuditReport>,
         end_signalled: bool,
     ) -> wire::ServerReport {
-        let threads = state.threads();
+        let threads = course.threads(counters);
         let total = total(&threads);
-        let system = state.sampler.system().since(&state.since.system);
-        let all = state.sampler.process();
-        let process = all.since(&state.since.process);
+        let system = course.system(&sampler.system());
+        let all = sampler.process();
+        let process = course.process(&all);
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         wire::ServerReport {
             design: self.design.clone(),
-            settings: state.settings(),
+            settings,
             end_signalled,
+            other_runs: course.other_runs,
             threads_started: threads.len() as u32,
             threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
             slices_missing: 0, // known only once the server has stopped
-            window: state.readings.window(),
+            window: course.readings.window(),
             counters: total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
             batches: batches(&total),
             threads: threads.iter().map(thread_report).collect(),
@@ -215,9 +206,9 @@ impl Watch {
                 // queue of the CPU, where a drop is counted.
                 dropped_device: loopback.then_some(0),
                 dropped_cpu_queue: system.softnet_total().dropped,
-                dropped_socket: state.since.dropped_at_sockets(&self.addresses, &system),
+                dropped_socket: course.dropped_at_sockets(&self.addresses, &system),
                 resident_bytes: process.peak_resident_bytes,
-                kernel_bytes: state.kernel_bytes,
+                kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
             },
         }
@@ -244,28 +235,19 @@ impl Receiver for Watch {
             settings.verify_every = 1;
         }
         self.audit.begin(settings)?;
-        let mut state = self.lock();
-        state.active_runs += 1;
-        if state.active_runs == 1 {
-            state.begin();
-        }
-        drop(state);
+        self.lock().begin(ask.run);
         self.tell(Event::RunBegan);
         Ok(ports)
     }
 
     fn start(&self, run: &AgreedRun) {
         let mut state = self.lock();
-        // Several generators share one server: what is counted begins with the first that has
-        // warmed up, however many have asked already.
-        if state.started.is_empty() {
-            state.begin();
-        }
-        state.started.push(run.ask.run);
+        self.audit.start(run.ask.run);
+        state.begin(run.ask.run);
     }
 
-    fn quiet_ns(&self) -> u64 {
-        self.audit.quiet_ns()
+    fn quiet_ns(&self, run: &AgreedRun) -> u64 {
+        self.audit.quiet_ns(run.ask.run)
     }
 
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
@@ -273,12 +255,23 @@ impl Receiver for Watch {
             Ending::Signalled(end) => Some(end.sent_per_flow.as_slice()),
             Ending::NotSignalled { .. } => None,
         };
-        let audit = self.audit.end(run.ask.run, sent);
         let mut state = self.lock();
-        state.read();
-        state.active_runs = state.active_runs.saturating_sub(1);
-        state.started.retain(|id| *id != run.ask.run);
-        let mut report = self.make_report(&mut state, audit.as_ref(), sent.is_some());
+        // The last reading comes first: once the audit has ended the run it knows no count.
+        state.read(&self.audit);
+        let audit = self.audit.end(run.ask.run, sent);
+        let state_now = &mut *state;
+        let at = state_now.runs.iter().position(|(id, _)| *id == run.ask.run);
+        let course = at.map(|at| state_now.runs.remove(at).1);
+        let course = course.as_ref().unwrap_or(&state_now.whole);
+        let (counters, settings) = (state_now.counters(), state_now.settings());
+        let mut report = self.make_report(
+            course,
+            &mut state_now.sampler,
+            &counters,
+            settings,
+            audit.as_ref(),
+            sent.is_some(),
+        );
         if !run.same_host {
             // The clocks of two machines do not agree to a microsecond.
             report.audit.latency_ns = None;
@@ -303,15 +296,22 @@ impl Receiver for Watch {
 }
 
 impl State {
-    /// Counts from now on.
-    fn begin(&mut self) {
-        if let Some(server) = &self.server {
-            self.since = Since::now(server, &mut self.sampler);
-        }
-        self.readings.clear();
+    /// Counts for a run from now on, whatever was counted for it before.
+    fn begin(&mut self, run: u32) {
+        let Some(server) = &self.server else { return };
+        let mut course = Course::begin(server, &mut self.sampler);
+        let before = self.runs.iter().position(|(id, _)| *id == run);
+        let before = before.map(|at| self.runs.remove(at).1);
+        course.other_runs = match before {
+            Some(before) => before.other_runs,
+            None => {
+                self.runs.iter_mut().for_each(|(_, other)| other.other_runs += 1);
+                u32::try_from(self.runs.len()).unwrap_or(u32::MAX)
+            }
+        };
+        course.read(0, None, self.sampler.process().cpu_ns);
+        self.runs.push((run, course));
         self.until_system = 0;
-        self.kernel_bytes = None;
-        self.read();
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
@@ -319,117 +319,32 @@ impl State {
         effective.into_iter().collect()
     }
 
-    fn threads(&self) -> Vec<Snapshot> {
-        let now = self.server.as_ref().map(Running::counters).unwrap_or_default();
-        now.iter().zip(&self.since.threads).map(|(now, then)| now.since(then)).collect()
+    fn counters(&self) -> Vec<Snapshot> {
+        self.server.as_ref().map(Running::counters).unwrap_or_default()
     }
 
-    fn read(&mut self) {
-        let datagrams = total(&self.threads()).datagrams;
+    fn read(&mut self, audit: &Audit) {
+        let counters = self.counters();
         let cpu_ns = self.sampler.process().cpu_ns;
-        self.readings.push(Reading { at_ns: nanoseconds(self.since.at), datagrams, cpu_ns });
+        let handled = |course: &Course| total(&course.threads(&counters)).datagrams;
+        self.whole.read(handled(&self.whole), None, cpu_ns);
+        for (run, course) in &mut self.runs {
+            course.read(handled(course), Some(audit.received(*run)), cpu_ns);
+        }
         if self.until_system == 0 {
             self.until_system = SYSTEM_EVERY;
             let bytes = self.sampler.system().total.udp_memory_bytes;
-            self.kernel_bytes = self.kernel_bytes.max(bytes);
+            let runs = self.runs.iter_mut().map(|(_, course)| course);
+            for course in runs.chain([&mut self.whole]) {
+                course.kernel_bytes = course.kernel_bytes.max(bytes);
+            }
         }
         self.until_system -= 1;
     }
-}
-
-impl Since {
-    fn now(server: &Running<Measured>, sampler: &mut Sampler) -> Self {
-        let sockets = SocketUsage::bound_to(server.local_addresses());
-        let (process, system) = (sampler.process(), sampler.system());
-        Self { at: Instant::now(), threads: server.counters(), process, system, sockets }
-    }
-
-    /// Datagrams dropped at the server's sockets; where sockets cannot be told apart, at all
-    /// of the machine.
-    fn dropped_at_sockets(&self, addresses: &[SocketAddr], system: &SystemUsage) -> Option<u64> {
-        match self.sockets.zip(SocketUsage::bound_to(addresses)) {
-            Some((then, now)) => now.since(&then).drops,
-            None => {
-                let udp = system.udp();
-                both(udp.receive_buffer_errors, udp.memory_errors.or(Some(0)))
-            }
-        }
-    }
-}
-
-fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn total(threads: &[Snapshot]) -> Snapshot {
-    let mut total = Snapshot::default();
-    threads.iter().for_each(|thread| total.merge(thread));
-    total
-}
-
-fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    Some(a? + b?)
 }
 
 fn served(addresses: &[SocketAddr]) -> String {
     let list: Vec<String> =
         addresses.iter().map(|address| address.ip()).map(|ip: IpAddr| ip.to_string()).collect();
     format!("use {}", list.join(" or "))
-}
-
-fn batches(counters: &Snapshot) -> wire::Batches {
-    let of: &BatchSnapshot = &counters.batches;
-    let count = of.count();
-    let known = |value: u64| (count > 0).then_some(value);
-    wire::Batches {
-        min: known(of.min),
-        p10: of.percentile(0.10),
-        p50: of.percentile(0.50),
-        p90: of.percentile(0.90),
-        max: known(of.max),
-        mean: (count > 0).then(|| counters.datagrams as f64 / count as f64),
-    }
-}
-
-fn thread_report(counters: &Snapshot) -> wire::ThreadReport {
-    wire::ThreadReport {
-        dequeues: counters.dequeues,
-        notifies: counters.notifies,
-        datagrams: counters.datagrams,
-        batches: batches(counters),
-    }
-}
-
-fn audit_report(audit: &AuditReport) -> wire::Audit {
-    let latency = audit.latency_ns.as_ref().map(|summary| {
-        let percentile = |name: &str| summary.percentile.get(name).copied().unwrap_or_default();
-        wire::Latency {
-            n: summary.n,
-            min: summary.min,
-            p50: percentile("50"),
-            p90: percentile("90"),
-            p99: percentile("99"),
-            p999: percentile("99.9"),
-            max: summary.max,
-        }
-    });
-    wire::Audit {
-        received: audit.received,
-        strangers: audit.strangers,
-        corrupt: audit.corrupt_bodies + audit.corrupt_headers + audit.unknown_flow,
-        wrong_size: audit.wrong_size,
-        duplicates: audit.duplicates,
-        reordered: audit.reordered,
-        data_errors: audit.data_errors,
-        latency_ns: latency,
-        latency_histogram: histogram(audit),
-    }
-}
-
-/// The histogram of the latencies, where the audit's report has one. It is taken by the name
-/// under which the report is published, since its form is that of the document.
-fn histogram(audit: &AuditReport) -> Vec<(u64, u64)> {
-    let mut document = serde_json::to_value(audit).unwrap_or_default();
-    let published = document.get_mut("latency_histogram").map(serde_json::Value::take);
-    published.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

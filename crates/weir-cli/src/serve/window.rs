@@ -17,8 +17,11 @@ const MOST_READINGS: usize = 4096;
 pub struct Reading {
     /// When, in nanoseconds since any fixed moment.
     pub at_ns: u64,
-    /// Datagrams handled up to then.
+    /// Datagrams of the run up to then.
     pub datagrams: u64,
+    /// All datagrams that the server handled up to then: those of strangers and of other runs
+    /// too.
+    pub handled: u64,
     /// CPU time of the process up to then in nanoseconds, if known.
     pub cpu_ns: Option<u64>,
 }
@@ -34,11 +37,6 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// Forgets all.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Adds a reading.
     pub fn push(&mut self, reading: Reading) {
         self.last = Some(reading);
@@ -74,6 +72,7 @@ fn between(first: &Reading, last: &Reading) -> Window {
     Window {
         elapsed_ns: last.at_ns.saturating_sub(first.at_ns),
         datagrams: last.datagrams.saturating_sub(first.datagrams),
+        handled: last.handled.saturating_sub(first.handled),
         cpu_ns: last.cpu_ns.zip(first.cpu_ns).map(|(last, first)| last.saturating_sub(first)),
     }
 }
@@ -86,7 +85,8 @@ mod tests {
         let mut readings = Readings::default();
         for (at_ns, datagrams) in list {
             let cpu_ns = Some(at_ns / 2);
-            readings.push(Reading { at_ns: *at_ns, datagrams: *datagrams, cpu_ns });
+            let handled = 3 * datagrams;
+            readings.push(Reading { at_ns: *at_ns, datagrams: *datagrams, handled, cpu_ns });
         }
         readings
     }
@@ -95,7 +95,8 @@ mod tests {
     fn neither_the_wait_before_nor_the_quiet_after_counts() {
         let list = [(0, 5), (10, 5), (20, 9), (30, 29), (40, 49), (50, 60), (60, 60), (70, 60)];
         let window = readings(&list).window();
-        assert_eq!(window, Window { elapsed_ns: 20, datagrams: 40, cpu_ns: Some(10) });
+        let expected = Window { elapsed_ns: 20, datagrams: 40, handled: 120, cpu_ns: Some(10) };
+        assert_eq!(window, expected);
     }
 
     #[test]
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn unknown_cpu_time_stays_unknown() {
         let mut readings = readings(&[(0, 0), (10, 3)]);
-        readings.push(Reading { at_ns: 20, datagrams: 9, cpu_ns: None });
+        readings.push(Reading { at_ns: 20, datagrams: 9, handled: 9, cpu_ns: None });
         assert_eq!(readings.window().cpu_ns, None);
     }
 
@@ -117,7 +118,9 @@ mod tests {
     fn a_long_run_keeps_a_bounded_number_and_the_true_window() {
         let mut readings = Readings::default();
         for n in 0..1_000_000u64 {
-            readings.push(Reading { at_ns: n * 10, datagrams: n * 3, cpu_ns: Some(n) });
+            let datagrams = n * 3;
+            let cpu_ns = Some(n);
+            readings.push(Reading { at_ns: n * 10, datagrams, handled: datagrams, cpu_ns });
             assert!(readings.kept.len() < MOST_READINGS);
         }
         let window = readings.window();

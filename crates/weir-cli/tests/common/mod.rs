@@ -4,6 +4,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -28,6 +30,44 @@ pub fn document(output: &Output) -> Value {
 /// What it said on its standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The longest that anything may take to end after what should end it: reached only by a test
+/// that fails.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Sends Ctrl-C's signal to a process that this test started.
+#[cfg(unix)]
+pub fn interrupt(id: u32) {
+    let id = i32::try_from(id).expect("a process id");
+    // SAFETY: the call takes two numbers and touches no memory of ours; the process is a child
+    // of this one that nobody has waited for, so the id is still its own.
+    let sent = unsafe { libc::kill(id, libc::SIGINT) };
+    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Waits for its end, no longer than [`SOON`].
+pub fn ends(child: Child) -> Output {
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    ended.recv_timeout(SOON).expect("it ends in time").expect("it can be waited for")
+}
+
+/// A flood that would last a minute, once it is on; with `more` words.
+pub fn flood_under_way(more: &[&str]) -> Child {
+    let mut child = weir(&["flood", "127.0.0.1", "-t", "60", "-i", "20ms", "--json"])
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir can be started");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    // The heading comes with the first interval.
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("refused"))), "it begins");
+    // The rest must be read on, or it would wait.
+    std::thread::spawn(move || lines.for_each(drop));
+    child
 }
 
 /// A server that listens; it is ended when dropped.
@@ -69,6 +109,11 @@ impl Server {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
     }
 
     /// Closes its input, which ends it.

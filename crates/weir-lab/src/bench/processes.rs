@@ -13,6 +13,7 @@ use serde_json::Value;
 use weir::machine::LoadMeter;
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::exit::DATA_ERRORS;
 use crate::plan::Load;
 use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
 
@@ -28,9 +29,6 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// A server that has crashed says so by its end; it is asked for no longer than this when
 /// the generator failed, since its fault is the likelier cause.
 const BLAME_WITHIN: Duration = Duration::from_secs(2);
-/// The exit code of a run that is complete and whose data are wrong. The report then says what
-/// is wrong, and the run is kept as an invalid one.
-const DATA_ERRORS: i32 = 3;
 /// Datagrams per second of a check: slow enough for a default receive buffer to bridge a
 /// preemption.
 const CHECK_PER_SECOND: u64 = 10_000;
@@ -111,11 +109,12 @@ impl Processes {
             .option("--cpu", self.generator_core)
             .option("-l", Some(load.size_bytes))
             .option("-P", Some(flows))
-            .option("--datagrams", datagrams)
+            .option("-k", datagrams)
             .option("--pps", per_second);
         let (warmup_ms, run_ms) = milliseconds(extent);
+        let limit = if datagrams.is_some() { "--max-time" } else { "-t" };
         command = command
-            .option("-t", Some(format!("{run_ms}ms")))
+            .option(limit, Some(format!("{run_ms}ms")))
             .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
         if !load.send_offload {
             command = command.arguments(["--engine", "sendmmsg"]);
@@ -144,7 +143,8 @@ impl Processes {
         let deadline = Instant::now() + REPORT_WITHIN;
         let mut report: ServerReport = server.document("report", deadline)?;
         let ended = server.finish(Instant::now() + END_WITHIN)?;
-        let explained = ended.code() == Some(DATA_ERRORS) && report.tells_of_errors();
+        // The report says what is wrong, and the run is kept as an invalid one.
+        let explained = ended.code() == Some(DATA_ERRORS.into()) && report.tells_of_errors();
         if !ended.success() && !explained {
             return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() });
         }

@@ -148,8 +148,8 @@ fn the_commands_can_be_repeated_by_hand() {
     assert!(bench.server(&check).to_string().contains("--verify-all"));
     assert_eq!(
         bench.generator(&load, None, check.extent, &[7], None).to_string(),
-        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 --datagrams 1000 --pps 10000 \
-         -t 5000ms -i 0 --json"
+        "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \
+         --max-time 5000ms -i 0 --json"
     );
 }
 

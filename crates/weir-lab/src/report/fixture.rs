@@ -84,6 +84,7 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
         window: Window {
             elapsed_ns: 500_000_000,
             datagrams: (rate / 2.0) as u64,
+            handled: (rate / 2.0) as u64,
             cpu_ns: Some(if paced { 125_000_000 } else { 495_000_000 }),
         },
         counters: [

@@ -97,6 +97,8 @@ pub fn failure(command: &[String], error: &str) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,
         "command": command,
+        "status": "failed",
+        "reason": error,
         "machine": {},
         "results": [],
         "error": error,

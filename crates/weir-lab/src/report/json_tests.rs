@@ -80,6 +80,7 @@ fn a_failure_is_a_document_too() {
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["results"], json!([]));
     assert_eq!(document["error"], "nothing can run here");
+    assert_eq!((&document["status"], &document["reason"]), (&json!("failed"), &document["error"]));
 }
 
 #[test]

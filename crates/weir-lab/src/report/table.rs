@@ -350,7 +350,8 @@ fn legend(text: &mut String, results: &Results, width: usize) {
          its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
          interval. of sent: over the whole run. CPU of cores: of all the server's cores.",
         "× trad.: pairs of one round against the traditional design; ~ a tie; ? too few pairs.",
-        "latency: one way, from the stamp in the datagram, evenly paced; percentiles and maximum of \
+        "latency: one way, evenly paced, from the time at which a datagram was due, however late the \
+         generator sent it, to the handler; percentiles and maximum of \
          all rounds together, ± of the rounds' own p50, by which rows are ranked. batch: datagrams per \
          dequeue. entries, switches: kernel entries and context switches per 1000 datagrams.",
         "drops: percent of sent, at the device, at the queue of the CPU, at the socket; ? cannot \

@@ -58,6 +58,8 @@ struct Slot {
     size_bytes: usize,
     settings: Arc<AuditSettings>,
     number: u64,
+    /// Whether its warm-up is over.
+    started: bool,
     book: Arc<Book>,
     flows: Box<[Flow]>,
     until_verify: u32,
@@ -110,8 +112,8 @@ impl Auditor {
     }
 
     fn of_no_run(&self, run: u32) -> Verdict {
-        if self.slots.iter().any(|slot| slot.settings.warm_up_run == Some(run)) {
-            self.loose.warm_up.one();
+        if let Some(slot) = self.slots.iter().find(|slot| slot.settings.warm_up_run == Some(run)) {
+            slot.book.warm_up.one();
             return Verdict::WarmUp;
         }
         self.loose.strangers.one();
@@ -125,6 +127,10 @@ impl Auditor {
             self.loose.strangers.one();
             return Verdict::Stranger;
         };
+        if !slot.started {
+            slot.book.warm_up.one();
+            return Verdict::WarmUp;
+        }
         slot.arrived(datagram);
         slot.book.unstamped.one();
         slot.take_time(None, now);
@@ -140,7 +146,8 @@ impl Auditor {
         self.epoch = self.audit.epoch.load(Acquire);
         self.slots.retain(|slot| state.runs.iter().any(|run| run.number == slot.number));
         for run in &mut state.runs {
-            if self.slots.iter().any(|slot| slot.number == run.number) {
+            if let Some(slot) = self.slots.iter_mut().find(|slot| slot.number == run.number) {
+                slot.started = run.started;
                 continue;
             }
             let book = Arc::new(Book::new(run.settings.bitmap_bytes_max));
@@ -150,6 +157,7 @@ impl Auditor {
                 size_bytes: run.settings.size_bytes,
                 settings: Arc::clone(&run.settings),
                 number: run.number,
+                started: run.started,
                 book,
                 flows: (0..run.settings.flows).map(|_| Flow::new()).collect(),
                 until_verify: 1,
@@ -176,7 +184,7 @@ impl Slot {
     #[inline]
     fn stamped(&mut self, datagram: &[u8], stamp: Stamp, now: impl FnOnce() -> u64) -> Verdict {
         self.arrived(datagram);
-        self.take_time(Some(stamp.sent_ns), now);
+        self.take_time(Some(stamp.due_ns), now);
         let mut verdict = self.in_sequence(stamp);
         if datagram.len() != self.size_bytes {
             self.book.wrong_size.one();
@@ -221,7 +229,7 @@ impl Slot {
     }
 
     #[inline]
-    fn take_time(&mut self, sent_ns: Option<u64>, now: impl FnOnce() -> u64) {
+    fn take_time(&mut self, due_ns: Option<u64>, now: impl FnOnce() -> u64) {
         self.until_latency -= 1;
         if self.until_latency != 0 {
             return;
@@ -232,7 +240,7 @@ impl Slot {
             self.book.first_ns.store(now_ns, Relaxed);
         }
         self.book.last_ns.store(now_ns, Relaxed);
-        match sent_ns.map(|sent_ns| now_ns.checked_sub(sent_ns)) {
+        match due_ns.map(|due_ns| now_ns.checked_sub(due_ns)) {
             Some(Some(latency_ns)) => self.book.latencies.record(latency_ns),
             Some(None) => self.book.clock_disagreements.one(),
             None => {}

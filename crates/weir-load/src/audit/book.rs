@@ -50,6 +50,8 @@ pub(super) struct Book {
     /// All datagrams of the run that arrived, whatever was wrong with them.
     pub received: Counter,
     pub bytes: Counter,
+    /// Those of the warm-up, which are not among the received.
+    pub warm_up: Counter,
     pub unstamped: Counter,
     pub wrong_size: Counter,
     pub unknown_flow: Counter,
@@ -59,7 +61,7 @@ pub(super) struct Book {
     pub duplicates: Counter,
     pub reordered: Counter,
     pub untracked: Counter,
-    /// Times of sending that lie after their receipt: the clocks are not the same.
+    /// Datagrams that arrived before they were due: the clocks are not the same.
     pub clock_disagreements: Counter,
     /// Time of the first datagram, and of the last whose time was taken; 0 if none.
     pub first_ns: AtomicU64,
@@ -74,6 +76,7 @@ impl Book {
         Self {
             received: Counter::default(),
             bytes: Counter::default(),
+            warm_up: Counter::default(),
             unstamped: Counter::default(),
             wrong_size: Counter::default(),
             unknown_flow: Counter::default(),

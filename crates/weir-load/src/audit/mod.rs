@@ -30,7 +30,7 @@ use weir::counters::Counter;
 pub use auditor::{Auditor, Verdict};
 pub use report::{AuditReport, FlowReport};
 
-use crate::{clock::now_ns, control::RunAsk};
+use crate::{clock::now_ns, control::RunAsk, stamp::STAMP_BYTES};
 use book::Book;
 
 /// The most flows of one run.
@@ -50,8 +50,8 @@ pub struct AuditSettings {
     /// Run id of the datagrams of its warm-up, which are counted apart, if it has one.
     pub warm_up_run: Option<u32>,
     /// Payload bytes of each datagram. Below [`crate::stamp::STAMP_BYTES`] they carry no
-    /// stamp: then every datagram of this size counts as received, and nothing else is
-    /// known about it.
+    /// stamp: then every datagram of this size counts as received, or before
+    /// [`Audit::start`] as one of the warm-up, and nothing else is known about it.
     pub size_bytes: usize,
     /// Flows, numbered from 0; at most [`FLOWS_MAX`].
     pub flows: usize,
@@ -67,7 +67,7 @@ pub struct AuditSettings {
 
 impl AuditSettings {
     /// How often to verify and to take the time at saturation. A prime: generators send
-    /// batches of up to 64 that share a time of sending, and a divisor of 64 would always
+    /// batches of up to 64 that share the time that they bear, and a divisor of 64 would always
     /// sample the same place in the batch.
     pub const SAMPLE_EVERY: u32 = 61;
 
@@ -100,7 +100,6 @@ impl AuditSettings {
 struct Loose {
     strangers: Counter,
     corrupt_headers: Counter,
-    warm_up: Counter,
 }
 
 /// [`Loose`] at one moment.
@@ -108,14 +107,12 @@ struct Loose {
 struct LooseCounts {
     strangers: u64,
     corrupt_headers: u64,
-    warm_up: u64,
 }
 
 impl LooseCounts {
     fn add(&mut self, loose: &Loose) {
         self.strangers += loose.strangers.get();
         self.corrupt_headers += loose.corrupt_headers.get();
-        self.warm_up += loose.warm_up.get();
     }
 }
 
@@ -124,8 +121,22 @@ struct Run {
     settings: Arc<AuditSettings>,
     /// Tells two runs of the same id apart.
     number: u64,
+    /// Whether its warm-up is over; true from the beginning if it has none.
+    started: bool,
     books: Vec<Arc<Book>>,
     loose_before: LooseCounts,
+    /// What had arrived at the last change, and when that was noticed.
+    last_change: (u64, u64),
+}
+
+impl Run {
+    fn received(&self) -> u64 {
+        self.books.iter().map(|book| book.received.get()).sum()
+    }
+
+    fn warm_up(&self) -> u64 {
+        self.books.iter().map(|book| book.warm_up.get()).sum()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -135,11 +146,17 @@ struct State {
     loose: Vec<Arc<Loose>>,
     /// The counts of auditors that are gone.
     loose_retired: LooseCounts,
-    /// The count of received datagrams at the last change, and when that was noticed.
-    last_change: (u64, u64),
 }
 
 impl State {
+    fn run(&self, run: u32) -> Option<&Run> {
+        self.runs.iter().find(|open| open.settings.run == run)
+    }
+
+    fn run_mut(&mut self, run: u32) -> Option<&mut Run> {
+        self.runs.iter_mut().find(|open| open.settings.run == run)
+    }
+
     fn loose_counts(&self) -> LooseCounts {
         let mut counts = self.loose_retired;
         self.loose.iter().for_each(|loose| counts.add(loose));
@@ -173,10 +190,12 @@ impl Audit {
         Auditor::new(Arc::clone(self), loose)
     }
 
-    /// Opens a run: from now on its datagrams are counted.
+    /// Opens a run: from now on its datagrams are counted. One with a warm-up waits for
+    /// [`start`](Self::start).
     ///
     /// # Errors
-    /// If a run of this id is open, or [`RUNS_MAX`] are, or the settings make no sense.
+    /// If a run of this id is open, or [`RUNS_MAX`] are, or one whose datagrams could not be
+    /// told from those of this one, or the settings make no sense.
     pub fn begin(&self, settings: AuditSettings) -> Result<(), String> {
         if settings.flows == 0 || settings.flows > FLOWS_MAX {
             return Err(format!("{} flows; there must be 1 to {FLOWS_MAX}", settings.flows));
@@ -185,23 +204,45 @@ impl Audit {
             return Err("every 0th datagram cannot be sampled; 1 samples all".into());
         }
         let mut state = self.lock();
-        if state.runs.iter().any(|run| run.settings.run == settings.run) {
+        if state.run(settings.run).is_some() {
             return Err(format!("run {} is open already; choose another id", settings.run));
         }
         if state.runs.len() == RUNS_MAX {
             return Err(format!("{RUNS_MAX} runs are open already; wait for one to end"));
         }
+        let size_bytes = settings.size_bytes;
+        if size_bytes < STAMP_BYTES
+            && state.runs.iter().any(|run| run.settings.size_bytes == size_bytes)
+        {
+            return Err(format!(
+                "a run of {size_bytes}-byte datagrams is open already, and below {STAMP_BYTES} \
+                 bytes nothing tells its datagrams from yours; wait for it to end, or choose \
+                 another size (--length)"
+            ));
+        }
         state.runs_begun += 1;
         let run = Run {
+            started: settings.warm_up_run.is_none(),
             settings: Arc::new(settings),
             number: state.runs_begun,
             books: Vec::new(),
             loose_before: state.loose_counts(),
+            last_change: (0, now_ns()),
         };
         state.runs.push(run);
-        state.last_change.1 = now_ns();
         self.epoch.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    /// The warm-up of an open run is over: from now on datagrams without a stamp count as
+    /// the run's. Those with one tell by themselves which they belong to. Call it when
+    /// nothing of the warm-up is on its way any more (see [`quiet_ns`](Self::quiet_ns)).
+    pub fn start(&self, run: u32) {
+        let mut state = self.lock();
+        if let Some(run) = state.run_mut(run) {
+            run.started = true;
+            self.epoch.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Closes a run: its late datagrams are strangers from now on. Gives its report, or
@@ -220,29 +261,27 @@ impl Audit {
     /// until nothing arrives any more (see [`quiet_ns`](Self::quiet_ns)).
     pub fn report(&self, run: u32, sent_per_flow: Option<&[u64]>) -> Option<AuditReport> {
         let state = self.lock();
-        let run = state.runs.iter().find(|r| r.settings.run == run)?;
+        let run = state.run(run)?;
         Some(AuditReport::of(run, state.loose_counts(), sent_per_flow))
     }
 
     /// Datagrams received so far in an open run; 0 if there is none of this id.
     pub fn received(&self, run: u32) -> u64 {
-        let state = self.lock();
-        let books = state.runs.iter().filter(|r| r.settings.run == run).flat_map(|r| &r.books);
-        books.map(|book| book.received.get()).sum()
+        self.lock().run(run).map_or(0, Run::received)
     }
 
-    /// How long nothing has arrived for any open run or its warm-up, in ns. Noticed only by
-    /// calling this, so call it often; the first call after an arrival gives 0.
-    pub fn quiet_ns(&self) -> u64 {
+    /// How long nothing has arrived for an open run or its warm-up, in ns; others' datagrams
+    /// do not matter. Noticed only by calling this, so call it often; the first call after an
+    /// arrival gives 0. For ever, if there is no run of this id.
+    pub fn quiet_ns(&self, run: u32) -> u64 {
         let now = now_ns();
         let mut state = self.lock();
-        let books = state.runs.iter().flat_map(|run| &run.books);
-        let arrived: u64 = books.map(|book| book.received.get()).sum();
-        let arrived = arrived + state.loose_counts().warm_up;
-        if arrived != state.last_change.0 {
-            state.last_change = (arrived, now);
+        let Some(run) = state.run_mut(run) else { return u64::MAX };
+        let arrived = run.received() + run.warm_up();
+        if arrived != run.last_change.0 {
+            run.last_change = (arrived, now);
         }
-        now.saturating_sub(state.last_change.1)
+        now.saturating_sub(run.last_change.1)
     }
 
     fn retire(&self, loose: &Arc<Loose>) {

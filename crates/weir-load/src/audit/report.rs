@@ -51,14 +51,14 @@ pub struct AuditReport {
     pub unknown_flow: u64,
     /// Of no open run, during this one. Not in `received`.
     pub strangers: u64,
-    /// Of a warm-up, during this run. Not in `received`.
+    /// Of its warm-up. Not in `received`.
     pub warm_up: u64,
     /// Too short for a stamp: only counted.
     pub unstamped: u64,
     /// Whose number no bitmap had room for.
     pub untracked: u64,
-    /// Whose time of sending lay after that of receipt: the clocks are not the same, and
-    /// latencies mean nothing.
+    /// That arrived before they were due: the clocks are not the same, and latencies mean
+    /// nothing.
     pub clock_disagreements: u64,
     /// Time of the first datagram, in ns of the receiver's [`crate::clock`].
     pub first_ns: Option<u64>,
@@ -66,7 +66,8 @@ pub struct AuditReport {
     pub last_ns: Option<u64>,
     /// Datagrams per second from the first to the last; `None` for fewer than two times.
     pub received_per_s: Option<f64>,
-    /// One-way latency in ns, from the call that sent to the account.
+    /// One-way latency in ns, from the time at which a datagram was due (see
+    /// [`crate::stamp`]) to the account.
     pub latency_ns: Option<Summary>,
     /// Of every so-many-th datagram of each thread the latency was taken.
     pub latency_every: u32,
@@ -118,7 +119,7 @@ impl AuditReport {
         let settings = &run.settings;
         let stamped = settings.size_bytes >= STAMP_BYTES;
         let sum = |count: fn(&Book) -> u64| run.books.iter().map(|book| count(book)).sum::<u64>();
-        let received = sum(|b| b.received.get());
+        let received = run.received();
         let untracked = sum(|b| b.untracked.get());
 
         let (seen, seen_again) = lay_over(&run.books, settings.flows);
@@ -153,7 +154,7 @@ impl AuditReport {
             corrupt_headers: loose.corrupt_headers - run.loose_before.corrupt_headers,
             unknown_flow: sum(|b| b.unknown_flow.get()),
             strangers: loose.strangers - run.loose_before.strangers,
-            warm_up: loose.warm_up - run.loose_before.warm_up,
+            warm_up: run.warm_up(),
             unstamped: sum(|b| b.unstamped.get()),
             untracked,
             clock_disagreements: sum(|b| b.clock_disagreements.get()),

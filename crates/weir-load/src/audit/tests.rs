@@ -9,10 +9,10 @@ use crate::stamp::{STAMP_BYTES, Stamp, fill};
 
 const SIZE: usize = 64;
 
-fn datagram(run: u32, flow: u16, sequence: u64, sent_ns: u64) -> Vec<u8> {
+fn datagram(run: u32, flow: u16, sequence: u64, due_ns: u64) -> Vec<u8> {
     let mut bytes = vec![0; SIZE];
     fill(&mut bytes);
-    Stamp { run, flow, sequence, sent_ns }.write(&mut bytes);
+    Stamp { run, flow, sequence, due_ns }.write(&mut bytes);
     bytes
 }
 
@@ -216,10 +216,54 @@ fn quiet_is_measured_from_the_last_arrival() {
     let audit = begun(settings(1));
     let mut auditor = audit.auditor();
     auditor.record(&datagram(7, 0, 0, 0), || 0);
-    assert_eq!(audit.quiet_ns(), 0);
+    assert_eq!(audit.quiet_ns(7), 0);
     let after = now_ns() + 2_000_000;
     while now_ns() < after {}
-    assert!(audit.quiet_ns() >= 2_000_000);
+    assert!(audit.quiet_ns(7) >= 2_000_000);
     auditor.record(&datagram(7, 0, 1, 0), || 0);
-    assert_eq!(audit.quiet_ns(), 0);
+    assert_eq!(audit.quiet_ns(7), 0);
+}
+
+#[test]
+fn the_quiet_of_a_run_is_not_broken_by_another() {
+    let audit = begun(AuditSettings { warm_up_run: Some(70), ..settings(1) });
+    audit.begin(AuditSettings { run: 8, ..settings(1) }).expect("free");
+    let mut auditor = audit.auditor();
+    let after = now_ns() + 2_000_000;
+    while now_ns() < after {}
+    auditor.record(&datagram(8, 0, 0, 0), || 0);
+    assert!(audit.quiet_ns(7) >= 2_000_000);
+    assert_eq!(audit.quiet_ns(8), 0);
+    auditor.record(&datagram(70, 0, 0, 0), || 0);
+    assert_eq!(audit.quiet_ns(7), 0, "its warm-up is its own");
+    assert_eq!(audit.quiet_ns(9), u64::MAX, "no such run");
+}
+
+#[test]
+fn datagrams_without_a_stamp_belong_to_the_warm_up_until_the_run_starts() {
+    for size_bytes in [0, STAMP_BYTES - 1] {
+        let audit = begun(AuditSettings { size_bytes, warm_up_run: Some(70), ..settings(1) });
+        let mut auditor = audit.auditor();
+        let mut bytes = vec![0; size_bytes];
+        fill(&mut bytes);
+        for _ in 0..3 {
+            assert_eq!(auditor.record(&bytes, || 5), Verdict::WarmUp);
+        }
+        assert_eq!(audit.quiet_ns(7), 0, "they have just arrived");
+        audit.start(7);
+        assert_eq!(auditor.record(&bytes, || 5), Verdict::Unstamped);
+        let report = audit.end(7, Some(&[1])).expect("open");
+        assert_eq!((report.received, report.warm_up, report.lost), (1, 3, Some(0)));
+    }
+}
+
+#[test]
+fn two_runs_that_nothing_would_tell_apart_are_not_open_at_once() {
+    let audit = begun(AuditSettings { size_bytes: 16, ..settings(1) });
+    let other = |size_bytes| AuditSettings { run: 8, size_bytes, ..settings(1) };
+    let error = audit.begin(other(16)).expect_err("the same size");
+    assert!(error.contains("16-byte") && error.contains("--length"), "{error}");
+    audit.begin(other(17)).expect("another size");
+    audit.end(7, None).expect("open");
+    audit.begin(AuditSettings { run: 9, ..other(16) }).expect("its turn");
 }

@@ -255,10 +255,11 @@ fn covers(
         }
         _ => {}
     }
-    if ask.duration_ms.max(ask.warm_up_ms) > consent.duration_ms_max {
+    if ask.lasts_ms() > consent.duration_ms_max {
         return Err(format!(
-            "{} ms are longer than its {} ms; lower --time",
-            ask.duration_ms.max(ask.warm_up_ms),
+            "{} ms of warm-up and run are longer than its {} ms; lower --time, or with a number \
+             of datagrams or bytes --max-time",
+            ask.lasts_ms(),
             consent.duration_ms_max
         ));
     }

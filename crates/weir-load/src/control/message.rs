@@ -105,6 +105,11 @@ pub struct RunAsk {
 }
 
 impl RunAsk {
+    /// The longest that the generator will send, warm-up and run together, in ms.
+    pub fn lasts_ms(&self) -> u64 {
+        self.duration_ms.saturating_add(self.warm_up_ms)
+    }
+
     /// Whether it makes sense at all, before anyone asks whether it is permitted.
     ///
     /// # Errors
@@ -145,7 +150,7 @@ pub struct Consent {
     pub ports: Vec<u16>,
     /// Most datagrams per second; none means as fast as it goes.
     pub datagrams_per_s_max: Option<f64>,
-    /// The longest that the flood may last, in ms.
+    /// The longest that the flood may last, its warm-up included, in ms.
     pub duration_ms_max: u64,
     /// The run must start within this time, in ms, the warm-up not counted.
     pub expires_ms: u64,

@@ -18,7 +18,7 @@ use super::{
     message::{Consent, Hello, Message, PROTOCOL, RunAsk, RunEnd},
     wire::{Handle, Wire},
 };
-use crate::sys;
+use crate::{stamp::STAMP_BYTES, sys};
 
 /// What the control channel needs of the server under test. Called from the threads of the
 /// control connections, several at once if there are several generators.
@@ -32,8 +32,8 @@ pub trait Receiver: Send + Sync + 'static {
     /// The warm-up is over and has arrived: what is counted from now on belongs to the run.
     fn start(&self, run: &AgreedRun);
 
-    /// How long nothing has arrived, in ns.
-    fn quiet_ns(&self) -> u64;
+    /// How long nothing has arrived of a run or its warm-up, in ns.
+    fn quiet_ns(&self, run: &AgreedRun) -> u64;
 
     /// Ends a run that began, whether it started or not, and gives its account.
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value;
@@ -77,9 +77,9 @@ pub struct ControlSettings {
     pub build: Build,
     /// The most generators connected at once; further ones are refused.
     pub peers_max: usize,
-    /// The highest rate consented to; none means any, saturation included.
+    /// The highest rate consented to, for each generator; none means any, saturation included.
     pub datagrams_per_s_max: Option<f64>,
-    /// The longest flood consented to.
+    /// The longest flood consented to, its warm-up included.
     pub duration_max: Duration,
     /// How soon a generator must introduce itself.
     pub hello_within: Duration,
@@ -92,6 +92,9 @@ pub struct ControlSettings {
     /// After a signalled end (and after the warm-up), everything has arrived when nothing
     /// did for so long.
     pub drained_after: Duration,
+    /// The same after the warm-up of a run whose datagrams have no stamp: a late one would
+    /// be counted as the run's, so it is waited for longer.
+    pub unstamped_drained_after: Duration,
     /// After the loss of the connection, the flood is over when nothing arrived for so
     /// long.
     pub quiet_after_loss: Duration,
@@ -112,6 +115,7 @@ impl Default for ControlSettings {
             start_within: Duration::from_secs(10),
             end_grace: Duration::from_secs(10),
             drained_after: Duration::from_millis(20),
+            unstamped_drained_after: Duration::from_millis(100),
             quiet_after_loss: Duration::from_millis(500),
             quiet_within: Duration::from_secs(5),
         }
@@ -237,10 +241,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
     let mut wire = Wire::new(stream)?;
     let handle = wire.handle()?;
-    let mut peers = shared.peers();
-    peers.retain(|_, peer| !is_over(peer));
-    if peers.len() >= shared.settings.peers_max {
-        let most = shared.settings.peers_max;
+    let connected = {
+        let mut peers = shared.peers();
+        peers.retain(|_, peer| !is_over(peer));
+        peers.len()
+    };
+    // Whoever is refused is told without the lock: it may be slow to listen.
+    let most = shared.settings.peers_max;
+    if connected >= most {
         let reason = format!("{most} generators are connected already; wait for one to end");
         shared.receiver.note(&format!("{from} refused: {reason}"));
         // If it does not hear this, it hears the connection close.
@@ -256,7 +264,8 @@ fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>)
             }
         }
     })?;
-    peers.insert(number, Peer { handle, thread: Some(thread) });
+    // This thread alone adds to the list, and whoever empties it has waited for its end.
+    shared.peers().insert(number, Peer { handle, thread: Some(thread) });
     Ok(())
 }
 
@@ -350,12 +359,12 @@ impl Conversation {
         };
         match self.until_end(&run, ports) {
             Ok(end) => {
-                self.wait_for_quiet(self.shared.settings.drained_after);
+                self.wait_for_quiet(&run, self.shared.settings.drained_after);
                 let report = receiver.end(&run, &Ending::Signalled(end));
                 self.wire.write(&Message::Report { run: run.ask.run, report })
             }
             Err(error) => {
-                self.wait_for_quiet(self.shared.settings.quiet_after_loss);
+                self.wait_for_quiet(&run, self.shared.settings.quiet_after_loss);
                 let reason = error.to_string();
                 receiver.end(&run, &Ending::NotSignalled { reason });
                 Err(error)
@@ -367,10 +376,11 @@ impl Conversation {
         ask.check()?;
         let settings = &self.shared.settings;
         let longest_ms = settings.duration_max.as_millis() as u64;
-        if ask.duration_ms.max(ask.warm_up_ms) > longest_ms {
+        if ask.lasts_ms() > longest_ms {
             return Err(format!(
-                "{} ms are asked for, at most {longest_ms} ms are permitted; lower --time",
-                ask.duration_ms.max(ask.warm_up_ms)
+                "{} ms of warm-up and run are asked for, at most {longest_ms} ms are permitted; \
+                 lower --time, or with a number of datagrams or bytes --max-time",
+                ask.lasts_ms()
             ));
         }
         match (ask.datagrams_per_s, settings.datagrams_per_s_max) {
@@ -401,7 +411,13 @@ impl Conversation {
             other => return Err(self.unexpected(&other, "start")),
         }
         if run.ask.warm_up_run.is_some() {
-            self.wait_for_quiet(settings.drained_after);
+            self.wait_for_quiet(
+                run,
+                match run.ask.size_bytes < STAMP_BYTES {
+                    true => settings.unstamped_drained_after,
+                    false => settings.drained_after,
+                },
+            );
         }
         self.shared.receiver.start(run);
         self.wire.write(&Message::Started { run: id })?;
@@ -414,12 +430,12 @@ impl Conversation {
         }
     }
 
-    /// Waits until nothing has arrived for a while. There is no event for that.
-    fn wait_for_quiet(&self, quiet: Duration) {
+    /// Waits until nothing of a run has arrived for a while. There is no event for that.
+    fn wait_for_quiet(&self, run: &AgreedRun, quiet: Duration) {
         let deadline = Instant::now() + self.shared.settings.quiet_within;
         let step = (quiet / 8).max(Duration::from_millis(1));
         while Instant::now() < deadline && !self.shared.is_stopping() {
-            if u128::from(self.shared.receiver.quiet_ns()) >= quiet.as_nanos() {
+            if u128::from(self.shared.receiver.quiet_ns(run)) >= quiet.as_nanos() {
                 return;
             }
             thread::sleep(step);

@@ -45,7 +45,7 @@ impl Receiver for Recorder {
     fn start(&self, _: &AgreedRun) {
         self.tell(Heard::Start);
     }
-    fn quiet_ns(&self) -> u64 {
+    fn quiet_ns(&self, _: &AgreedRun) -> u64 {
         u64::MAX
     }
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
@@ -187,6 +187,7 @@ fn the_receivers_refusal_is_told_and_the_limits_are_held() {
         ask(),
         RunAsk { datagrams_per_s: Some(1001.0), ..ask() },
         RunAsk { datagrams_per_s: Some(5.0), duration_ms: 2001, ..ask() },
+        RunAsk { datagrams_per_s: Some(5.0), warm_up_ms: 1001, ..ask() },
         RunAsk { datagrams_per_s: Some(5.0), flows: 0, ..ask() },
     ] {
         let error = client.ask(&wrong, LOOPBACK, &[]).expect_err("refused");
@@ -405,7 +406,7 @@ fn a_receiver_that_panics_does_not_leave_the_generator_flooding() {
         fn start(&self, _: &AgreedRun) {
             panic!("on purpose");
         }
-        fn quiet_ns(&self) -> u64 {
+        fn quiet_ns(&self, _: &AgreedRun) -> u64 {
             u64::MAX
         }
         fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {

@@ -13,8 +13,8 @@ pub struct Batch {
     pub flow: u16,
     /// Sequence number of the first; the others follow.
     pub first_sequence: u64,
-    /// Time of sending they bear, in ns.
-    pub sent_ns: u64,
+    /// When they were due, in ns: the time that they bear.
+    pub due_ns: u64,
     /// How many.
     pub datagrams: u32,
 }
@@ -46,7 +46,7 @@ impl Datagrams {
         for (sequence, datagram) in
             (batch.first_sequence..).zip(used.chunks_exact_mut(self.size_bytes))
         {
-            Stamp { run: batch.run, flow: batch.flow, sequence, sent_ns: batch.sent_ns }
+            Stamp { run: batch.run, flow: batch.flow, sequence, due_ns: batch.due_ns }
                 .write(datagram);
         }
     }

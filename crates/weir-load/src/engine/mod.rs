@@ -33,7 +33,8 @@ pub use refusal::{Refusal, Refusals, refusal_of};
 
 use crate::stamp::{STAMP_BYTES, Stamp, fill};
 
-/// What became of a batch: `sent + refused` is the batch, unless it failed.
+/// What became of a batch: `sent + refused + failed` is the batch. The generator counts what
+/// it hands over by itself, and a flood whose engine loses count does not balance.
 #[derive(Debug, Default)]
 pub struct Sent {
     /// Datagrams that the operating system took.
@@ -42,8 +43,9 @@ pub struct Sent {
     pub refused: u32,
     /// Why, if any were refused.
     pub refusal: Option<Refusal>,
-    /// An error that further calls would meet again: the flood ends. What was neither sent
-    /// nor refused was not offered.
+    /// Datagrams that were not sent because of the failure.
+    pub failed: u32,
+    /// An error that further calls would meet again: the flood ends.
     pub failure: Option<io::Error>,
 }
 
@@ -51,8 +53,10 @@ impl Sent {
     /// `sent` went out and then `error` met the `rest`.
     pub fn until(sent: u32, rest: u32, error: io::Error) -> Self {
         match refusal_of(&error) {
-            Some(refusal) => Self { sent, refused: rest, refusal: Some(refusal), failure: None },
-            None => Self { sent, refused: 0, refusal: None, failure: Some(error) },
+            Some(refusal) => {
+                Self { sent, refused: rest, refusal: Some(refusal), ..Self::default() }
+            }
+            None => Self { sent, failed: rest, failure: Some(error), ..Self::default() },
         }
     }
 }
@@ -153,7 +157,7 @@ impl About {
 
         let mut engine = (self.open)(SIZE, std::slice::from_ref(&lane))?;
         let count = engine.capacity().min(2);
-        let batch = Batch { run: 1, flow: 0, first_sequence: 0, sent_ns: 0, datagrams: count };
+        let batch = Batch { run: 1, flow: 0, first_sequence: 0, due_ns: 0, datagrams: count };
         let sent = engine.send(&lane, &batch);
         if sent.sent != count {
             return Err(match sent.failure {
@@ -169,7 +173,7 @@ impl About {
                 .map_err(|e| io_failed("receiving over loopback what was sent", e))?;
             let mut expected = [0; SIZE];
             fill(&mut expected);
-            Stamp { run: 1, flow: 0, sequence, sent_ns: 0 }.write(&mut expected);
+            Stamp { run: 1, flow: 0, sequence, due_ns: 0 }.write(&mut expected);
             if received[..size] != expected {
                 return Err(failed(format!(
                     "a datagram of {SIZE} bytes arrived as {size} bytes, or changed"

@@ -46,6 +46,8 @@ pub struct Refusals {
     pub connection_refused: u64,
     /// There is no way there.
     pub unreachable: u64,
+    /// Not sent because of the error that ended the flood.
+    pub failed: u64,
 }
 
 impl Refusals {
@@ -65,6 +67,13 @@ impl Refusals {
         self.no_buffers += other.no_buffers;
         self.connection_refused += other.connection_refused;
         self.unreachable += other.unreachable;
+        self.failed += other.failed;
+    }
+
+    /// Datagrams refused for whichever reason.
+    pub fn total(&self) -> u64 {
+        let Self { would_block, no_buffers, connection_refused, unreachable, failed } = self;
+        would_block + no_buffers + connection_refused + unreachable + failed
     }
 }
 

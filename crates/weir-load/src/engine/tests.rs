@@ -37,7 +37,7 @@ fn check(about: &About, size_bytes: usize, ipv6: bool) {
         let datagrams = datagrams.min((100_000 / size_bytes.max(1000)) as u32).max(1);
         for (lane, next) in lanes.iter().zip(&mut next) {
             let (flow, first_sequence) = (lane.flow, *next);
-            let batch = Batch { run: 77, flow, first_sequence, sent_ns: 5, datagrams };
+            let batch = Batch { run: 77, flow, first_sequence, due_ns: 5, datagrams };
             let sent = engine.send(lane, &batch);
             assert_eq!((sent.sent, sent.refused), (datagrams, 0), "{}", about.name);
             assert!(sent.failure.is_none());
@@ -46,7 +46,7 @@ fn check(about: &About, size_bytes: usize, ipv6: bool) {
                 assert_eq!((size, from.port()), (size_bytes, lane.local.port()));
                 assert!(body_is_intact(&received[..size]));
                 if size_bytes >= STAMP_BYTES {
-                    let stamp = Stamp { run: 77, flow, sequence, sent_ns: 5 };
+                    let stamp = Stamp { run: 77, flow, sequence, due_ns: 5 };
                     assert_eq!(Stamp::read(&received[..size]), Ok(stamp));
                 }
             }
@@ -84,7 +84,7 @@ fn what_nobody_receives_is_refused_and_counted() {
         let mut engine = (about.open)(64, std::slice::from_ref(&lane)).expect("probed");
         let (mut offered, mut taken, mut refusals) = (0, 0, Refusals::default());
         for first_sequence in 0..20 {
-            let batch = Batch { run: 1, flow: 0, first_sequence, sent_ns: 0, datagrams: 1 };
+            let batch = Batch { run: 1, flow: 0, first_sequence, due_ns: 0, datagrams: 1 };
             let sent = engine.send(&lane, &batch);
             assert!(sent.failure.is_none(), "{}: {:?}", about.name, sent.failure);
             offered += 1;
@@ -94,17 +94,17 @@ fn what_nobody_receives_is_refused_and_counted() {
             }
         }
         assert!(refusals.connection_refused > 0, "{}", about.name);
-        assert_eq!(u64::from(taken) + refusals.connection_refused, offered);
+        assert_eq!(u64::from(taken) + refusals.total(), offered);
     }
 }
 
 #[test]
 fn a_lost_socket_is_a_failure_and_no_refusal() {
     let gone = Sent::until(3, 5, io::Error::from(io::ErrorKind::NotConnected));
-    assert_eq!((gone.sent, gone.refused), (3, 0));
+    assert_eq!((gone.sent, gone.refused, gone.failed), (3, 0, 5));
     assert!(gone.failure.is_some());
     let full = Sent::until(3, 5, io::Error::from(io::ErrorKind::WouldBlock));
-    assert_eq!((full.sent, full.refused), (3, 5));
+    assert_eq!((full.sent, full.refused, full.failed), (3, 5, 0));
     assert!(full.failure.is_none());
 }
 

@@ -171,7 +171,6 @@ struct Teller<'a> {
 
 impl<'a> Teller<'a> {
     fn new(interval: Option<Duration>, lives: &'a [Live]) -> Self {
-        let interval = interval.filter(|interval| !interval.is_zero());
         let mut teller = Self { interval, lives, start: Instant::now(), told: 0, before: [0; 4] };
         teller.before = teller.counts();
         teller

@@ -127,8 +127,11 @@ impl Generator {
         let cpu_before_ns = thread_cpu_ns();
         outcome.started_ns = now;
         while outcome.offered < phase.datagrams && !stop.is_requested() {
-            match &mut pace {
-                None => now = now_ns(),
+            let due_ns = match &mut pace {
+                None => {
+                    now = now_ns();
+                    now
+                }
                 Some((pacer, _)) => match pacer.poll(now) {
                     Due::At { ns } => {
                         now = waiter.wait(ns.min(phase.end_ns), stop);
@@ -137,12 +140,13 @@ impl Generator {
                         }
                         continue;
                     }
-                    Due::Now { skipped } => {
+                    Due::Now { due_ns, skipped } => {
                         outcome.late_skipped += skipped;
                         live.late_skipped.add(skipped);
+                        due_ns
                     }
                 },
-            }
+            };
             if now >= phase.end_ns {
                 break;
             }
@@ -151,19 +155,20 @@ impl Generator {
                 run: phase.run,
                 flow: lanes[turn].flow,
                 first_sequence: sequences[turn],
-                sent_ns: now,
+                due_ns,
                 datagrams: quantum.min(left.min(u64::from(u32::MAX)) as u32),
             };
+            // Counted before the engine says what became of it, so that the two can differ.
+            let offered = u64::from(batch.datagrams);
+            outcome.offered += offered;
             let sent = engine.send(&lanes[turn], &batch);
-            let offered = u64::from(sent.sent + sent.refused);
+            live.offered.add(offered);
             if sent.sent > 0 {
                 // A batch refused as a whole leaves no gap in the sequence.
                 sequences[turn] += u64::from(batch.datagrams);
             }
-            outcome.offered += offered;
             outcome.sent += u64::from(sent.sent);
             outcome.sent_per_flow[turn] += u64::from(sent.sent);
-            live.offered.add(offered);
             live.sent.add(u64::from(sent.sent));
             if let Some(refusal) = sent.refusal {
                 outcome.refusals.add(refusal, u64::from(sent.refused));
@@ -173,6 +178,8 @@ impl Generator {
                 windows.record(now, offered);
             }
             if let Some(error) = sent.failure {
+                outcome.refusals.failed += u64::from(sent.failed);
+                live.refused.add(u64::from(sent.failed));
                 let (engine, target) = (self.obtained.engine, lanes[turn].target);
                 outcome.failure = Some(format!(
                     "the engine {engine} failed to send to {target}: {error}{}",
@@ -202,3 +209,6 @@ fn advice(error: &std::io::Error) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests;

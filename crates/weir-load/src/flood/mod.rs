@@ -19,7 +19,7 @@ use weir::Unavailable;
 
 pub use report::{EndedBy, FloodReport, LoadReport, Progress};
 pub use run::{Event, flood, settings};
-pub use spec::{FloodSpec, GENERATORS_MAX, random_run};
+pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, random_run};
 
 use crate::control::ControlError;
 

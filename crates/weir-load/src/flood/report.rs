@@ -40,7 +40,9 @@ pub struct LoadReport {
     pub offered_per_s: Option<f64>,
 }
 
-/// What a flood did. `offered = sent + refused`; what was skipped was never offered.
+/// What a flood did. `offered = sent + refused`, and the two sides are counted apart: offered
+/// is what the pace made due and the generators handed to their engines, the rest what the
+/// engines say became of it. What was skipped was never offered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FloodReport {
     /// Run id.
@@ -71,11 +73,11 @@ pub struct FloodReport {
     pub load: LoadReport,
     /// Datagrams per call.
     pub quantum: u32,
-    /// Datagrams handed to the operating system.
+    /// Datagrams handed to the engines.
     pub offered: u64,
-    /// Those that it took.
+    /// Those that the operating system took.
     pub sent: u64,
-    /// Those that it did not take.
+    /// Those that it did not take, for whichever reason.
     pub refused: u64,
     /// The same by reason.
     pub refusals: Refusals,
@@ -114,6 +116,20 @@ pub struct FloodReport {
     pub failure: Option<String>,
     /// What the server reported, as it is; none without a control connection.
     pub report: Option<serde_json::Value>,
+}
+
+impl FloodReport {
+    /// What is wrong with the generator's own counts, if anything is.
+    pub fn unbalanced(&self) -> Option<String> {
+        let Self { offered, sent, refused, .. } = self;
+        (*offered != sent.saturating_add(*refused)).then(|| {
+            format!(
+                "{offered} datagrams were offered, but {sent} sent and {refused} refused: the \
+                 counts of the engine {} are wrong, and so is whatever follows from them",
+                self.engine
+            )
+        })
+    }
 }
 
 /// How a flood went in one interval.
@@ -186,7 +202,7 @@ pub(super) fn assemble(
         quantum,
         offered,
         sent,
-        refused: offered - sent,
+        refused: refusals.total(),
         refusals,
         late_skipped: sum(|o| o.late_skipped),
         elapsed_ns,

@@ -17,6 +17,10 @@ pub const GENERATORS_MAX: usize = 64;
 /// The longest flood.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// The shortest time between two tellings of how it goes: faster, they would take the time of
+/// what is measured.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
+
 /// The highest rate that makes sense: ten times what 100 GbE carries.
 const DATAGRAMS_PER_S_MAX: f64 = 1.5e9;
 
@@ -53,7 +57,7 @@ pub struct FloodSpec {
     pub cores: Vec<usize>,
     /// Run id that the datagrams bear.
     pub run: u32,
-    /// How often to say how it goes.
+    /// How often to say how it goes, at least [`INTERVAL_MIN`].
     pub interval: Option<Duration>,
 }
 
@@ -133,8 +137,15 @@ impl FloodSpec {
                 ));
             }
         }
+        if let Some(interval) = self.interval
+            && interval < INTERVAL_MIN
+        {
+            return wrong(format!(
+                "an interval of {interval:?} (--interval); it must be {INTERVAL_MIN:?} or more"
+            ));
+        }
         if self.datagrams == Some(0) {
-            return wrong("0 datagrams (--datagrams) is no flood; give 1 or more".into());
+            return wrong("0 datagrams (--blockcount, --bytes) is no flood; give 1 or more".into());
         }
         if self.quantum == Some(0) {
             return wrong("a quantum of 0 (--quantum) sends nothing; give 1 or more".into());

@@ -50,7 +50,8 @@ fn absurd_values_are_refused_with_what_is_right() {
     assert!(refused(|s| s.duration = Duration::ZERO).contains("--time"));
     assert!(refused(|s| s.duration = Duration::MAX).contains("--time"));
     assert!(refused(|s| s.warm_up = Duration::MAX).contains("warm-up"));
-    assert!(refused(|s| s.datagrams = Some(0)).contains("--datagrams"));
+    assert!(refused(|s| s.datagrams = Some(0)).contains("--blockcount"));
+    assert!(refused(|s| s.interval = Some(Duration::from_millis(9))).contains("--interval"));
     assert!(refused(|s| s.quantum = Some(0)).contains("--quantum"));
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
         let load = Load::Paced { datagrams_per_s: rate };

@@ -6,6 +6,9 @@
 //! after it was due is counted and skipped: catching up would be a burst that nobody asked
 //! for, and the loss that it causes would be blamed on the receiver.
 //!
+//! Every datagram that goes out bears the time at which its quantum was due, not that of the
+//! call: so a generator that is held up does not shorten the latencies that it measures.
+//!
 //! - [`rate`]: from bits per second or a share of a link to datagrams per second;
 //! - [`Pacer`]: which quantum is due, a pure function of the times it is given;
 //! - [`windows`]: how well the pace was held, measured in the real run;
@@ -42,6 +45,9 @@ pub enum Due {
     },
     /// Send one quantum now.
     Now {
+        /// When it was due, which is never later than now. Latency is clocked from here: from
+        /// the call on, a generator that is held up would hide the wait.
+        due_ns: u64,
         /// Datagrams that are too late and must not be sent.
         skipped: u64,
     },
@@ -80,9 +86,9 @@ impl Pacer {
     /// What to do at `now_ns`. [`Due::Now`] hands the quantum out: the caller sends it.
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Due {
-        let due = self.due_ns(self.next);
-        if now_ns < due {
-            return Due::At { ns: due };
+        let mut due_ns = self.due_ns(self.next);
+        if now_ns < due_ns {
+            return Due::At { ns: due_ns };
         }
         let mut skipped = 0;
         if now_ns >= self.due_ns(self.next + 1) {
@@ -97,9 +103,10 @@ impl Pacer {
             }
             skipped = (latest - self.next) * u64::from(self.quantum);
             self.next = latest;
+            due_ns = self.due_ns(latest);
         }
         self.next += 1;
-        Due::Now { skipped }
+        Due::Now { due_ns, skipped }
     }
 }
 
@@ -128,12 +135,17 @@ mod tests {
         let end = start + (seconds * 1e9) as u64;
         let mut pacer = Pacer::new(rate, quantum, start);
         let mut windows = Windows::new(rate, quantum, start);
+        let interval_ns = f64::from(quantum) * 1e9 / rate;
         let (mut now, mut sent, mut skipped_all) = (start, 0, 0);
         while now < end {
             match pacer.poll(now) {
                 Due::At { ns } => now = ns + late_ns(),
-                Due::Now { skipped } => {
+                Due::Now { due_ns, skipped } => {
                     skipped_all += skipped;
+                    let place = (sent + skipped_all) / u64::from(quantum);
+                    let intended = start as f64 + place as f64 * interval_ns;
+                    assert!((due_ns as f64 - intended).abs() <= 1.0, "{due_ns} not {intended}");
+                    assert!(due_ns <= now && ((now - due_ns) as f64) < interval_ns + 1.0);
                     sent += u64::from(quantum);
                     windows.record(now, u64::from(quantum));
                     let target = rate * (now - start) as f64 / 1e9;

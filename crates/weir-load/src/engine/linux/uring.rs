@@ -83,7 +83,10 @@ impl Uring {
                     outcome.refused += 1;
                     outcome.refusal = Some(refusal);
                 }
-                None => outcome.failure = Some(error),
+                None => {
+                    outcome.failed += 1;
+                    outcome.failure = Some(error);
+                }
             }
         }
     }
@@ -97,7 +100,7 @@ impl Engine for Uring {
     fn send(&mut self, lane: &Lane, batch: &Batch) -> Sent {
         if self.in_flight > 0 {
             let failure = io::Error::other("an earlier batch is still with the kernel");
-            return Sent { failure: Some(failure), ..Sent::default() };
+            return Sent { failed: batch.datagrams, failure: Some(failure), ..Sent::default() };
         }
         self.datagrams.stamp(batch);
         self.queue(lane, batch.datagrams);
@@ -109,6 +112,8 @@ impl Engine for Uring {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
+                    // Whether the kernel sends those that it still has cannot be known.
+                    outcome.failed += self.in_flight;
                     outcome.failure = Some(error);
                     break;
                 }

@@ -1,0 +1,102 @@
+//! The intervals of a flood, for its document: a bounded number that covers all of it.
+
+use weir_load::flood::Progress;
+
+/// Most intervals kept: more than an hour of seconds. When there are more, each two neighbours
+/// become one, and from then on each one kept is of twice as many: the counts of the whole
+/// flood stay, and only its finest grain goes.
+pub(super) const INTERVALS_MAX: usize = 4096;
+
+/// The intervals kept, in the order of time.
+#[derive(Debug, Default)]
+pub(super) struct Intervals {
+    kept: Vec<Progress>,
+    /// Of how many each one kept is, but for the last, which may still grow: 2 to this power.
+    doublings: u32,
+    /// Of how many the last is.
+    in_last: u64,
+}
+
+impl Intervals {
+    /// Adds the next one.
+    pub(super) fn push(&mut self, next: Progress) {
+        match self.kept.last_mut() {
+            Some(last) if self.in_last < 1 << self.doublings => {
+                *last = joined(last, &next);
+                self.in_last += 1;
+                return;
+            }
+            _ => {}
+        }
+        if self.kept.len() == INTERVALS_MAX {
+            self.kept = self.kept.chunks_exact(2).map(|two| joined(&two[0], &two[1])).collect();
+            self.doublings += 1;
+        }
+        self.kept.push(next);
+        self.in_last = 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Progress> {
+        self.kept.iter()
+    }
+}
+
+fn joined(first: &Progress, second: &Progress) -> Progress {
+    Progress {
+        from_ns: first.from_ns,
+        to_ns: second.to_ns,
+        offered: first.offered + second.offered,
+        sent: first.sent + second.sent,
+        refused: first.refused + second.refused,
+        late_skipped: first.late_skipped + second.late_skipped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(number: u64) -> Progress {
+        Progress {
+            from_ns: number * 10,
+            to_ns: number * 10 + 10,
+            offered: 7,
+            sent: 4,
+            refused: 3,
+            late_skipped: 1,
+        }
+    }
+
+    #[test]
+    fn few_are_kept_as_they_are() {
+        let mut intervals = Intervals::default();
+        (0..INTERVALS_MAX as u64).for_each(|number| intervals.push(interval(number)));
+        assert!(intervals.iter().zip(0..).all(|(kept, number)| *kept == interval(number)));
+    }
+
+    #[test]
+    fn of_many_a_bounded_number_tells_of_the_whole() {
+        let mut intervals = Intervals::default();
+        const MANY: u64 = 5 * INTERVALS_MAX as u64 + 3;
+        for number in 0..MANY {
+            intervals.push(interval(number));
+            assert!(intervals.kept.len() <= INTERVALS_MAX);
+        }
+        assert!(intervals.kept.len() > INTERVALS_MAX / 2);
+        let mut at_ns = 0;
+        for kept in intervals.iter() {
+            assert_eq!(kept.from_ns, at_ns, "without a gap");
+            at_ns = kept.to_ns;
+            assert_eq!(kept.sent * 10, (kept.to_ns - kept.from_ns) * 4, "{kept:?}");
+        }
+        assert_eq!(at_ns, MANY * 10);
+        let sum = |of: fn(&Progress) -> u64| intervals.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|kept| kept.offered), 7 * MANY);
+        assert_eq!(sum(|kept| kept.sent), 4 * MANY);
+        assert_eq!(sum(|kept| kept.refused + kept.late_skipped), 4 * MANY);
+    }
+}

@@ -1,0 +1,77 @@
+//! From what the server, its auditors and the system counted to the words of its report.
+
+use weir::counters::{BatchSnapshot, Snapshot};
+use weir_lab::wire;
+use weir_load::audit::AuditReport;
+
+/// All threads as one.
+pub fn total(threads: &[Snapshot]) -> Snapshot {
+    let mut total = Snapshot::default();
+    threads.iter().for_each(|thread| total.merge(thread));
+    total
+}
+
+/// A sum that is known only if both parts are.
+pub fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(a? + b?)
+}
+
+/// How many datagrams the dequeues brought.
+pub fn batches(counters: &Snapshot) -> wire::Batches {
+    let of: &BatchSnapshot = &counters.batches;
+    let count = of.count();
+    let known = |value: u64| (count > 0).then_some(value);
+    wire::Batches {
+        min: known(of.min),
+        p10: of.percentile(0.10),
+        p50: of.percentile(0.50),
+        p90: of.percentile(0.90),
+        max: known(of.max),
+        mean: (count > 0).then(|| counters.datagrams as f64 / count as f64),
+    }
+}
+
+/// One thread.
+pub fn thread_report(counters: &Snapshot) -> wire::ThreadReport {
+    wire::ThreadReport {
+        dequeues: counters.dequeues,
+        notifies: counters.notifies,
+        datagrams: counters.datagrams,
+        batches: batches(counters),
+    }
+}
+
+/// What the auditors found.
+pub fn audit_report(audit: &AuditReport) -> wire::Audit {
+    let latency = audit.latency_ns.as_ref().map(|summary| {
+        let percentile = |name: &str| summary.percentile.get(name).copied().unwrap_or_default();
+        wire::Latency {
+            n: summary.n,
+            min: summary.min,
+            p50: percentile("50"),
+            p90: percentile("90"),
+            p99: percentile("99"),
+            p999: percentile("99.9"),
+            max: summary.max,
+        }
+    });
+    wire::Audit {
+        received: audit.received,
+        strangers: audit.strangers,
+        corrupt: audit.corrupt_bodies + audit.corrupt_headers + audit.unknown_flow,
+        wrong_size: audit.wrong_size,
+        duplicates: audit.duplicates,
+        reordered: audit.reordered,
+        data_errors: audit.data_errors,
+        latency_ns: latency,
+        latency_histogram: histogram(audit),
+    }
+}
+
+/// The histogram of the latencies, where the audit's report has one. It is taken by the name
+/// under which the report is published, since its form is that of the document.
+fn histogram(audit: &AuditReport) -> Vec<(u64, u64)> {
+    let mut document = serde_json::to_value(audit).unwrap_or_default();
+    let published = document.get_mut("latency_histogram").map(serde_json::Value::take);
+    published.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+}

@@ -1,0 +1,207 @@
+//! A server and generators as processes of their own, and what happens between them.
+
+mod common;
+
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+
+use common::{Server, document, ends, errors, flood_under_way, output, weir};
+use serde_json::Value;
+
+fn flood(server: &Server, more: &[&str]) -> Value {
+    let mut words = vec!["flood", "127.0.0.1", "-i", "0", "--json", "--control", &server.control];
+    words.extend_from_slice(more);
+    let ended = output(&words);
+    assert_eq!(ended.status.code(), Some(0), "{}", errors(&ended));
+    document(&ended)
+}
+
+#[test]
+fn a_warm_up_without_stamps_is_no_part_of_the_run() {
+    for length in ["0", "16"] {
+        let server = Server::start(&["--design", "blocking", "--once"]);
+        let flood = flood(&server, &["-l", length, "-t", "300ms", "-O", "100ms", "--pps", "5k"]);
+        let (code, report) = server.end();
+        let dropped = report["system"]["dropped_socket"].as_u64().unwrap_or(0);
+        let sent = flood["sent"].as_u64().unwrap();
+        assert!(sent > 0 && flood["warm_up_sent"].as_u64() > Some(0), "{flood}");
+        assert_eq!(report["audit"]["received"], sent - dropped, "{length}: {report}");
+        assert_eq!((code, &report["audit"]["strangers"]), (Some(0), &0.into()), "{report}");
+    }
+}
+
+/// What did not arrive was dropped at the socket, where both floods' drops are counted.
+fn assert_nothing_vanished(flood: &Value) {
+    let report = &flood["report"];
+    let sent = flood["sent"].as_u64().unwrap();
+    let received = report["audit"]["received"].as_u64().unwrap();
+    let dropped = report["system"]["dropped_socket"].as_u64().unwrap_or(0);
+    assert!(received <= sent && sent - received <= dropped, "{flood}");
+    assert!(report["window"]["datagrams"].as_u64().unwrap() <= received, "{report}");
+}
+
+#[test]
+fn two_generators_at_once_have_windows_of_their_own() {
+    let server = Server::start(&["--design", "blocking"]);
+    let long = flood_under_way(&["--pps", "20k", "--control", &server.control]);
+    let short = flood(&server, &["-k", "200", "--pps", "1k", "-O", "100ms"]);
+    let window = &short["report"]["window"];
+    let (own, handled) = (window["datagrams"].as_u64(), window["handled"].as_u64());
+    assert!(own > Some(0) && own <= short["sent"].as_u64(), "{window}");
+    assert!(handled > own, "the other's were handled meanwhile: {window}");
+    assert_nothing_vanished(&short);
+    assert_eq!(short["report"]["other_runs"], 1);
+    let seconds = window["elapsed_ns"].as_f64().unwrap() / 1e9;
+    assert!(seconds < 2.0, "its 0.2 s, and not the other's minute: {window}");
+
+    // The long one was not disturbed: it can still be ended, and gets its account.
+    end_early(long);
+}
+
+#[cfg(unix)]
+fn end_early(long: std::process::Child) {
+    common::interrupt(long.id());
+    let long = document(&ends(long));
+    assert_eq!((&long["ended_by"], &long["status"]), (&"asked".into(), &"ok".into()));
+    assert_eq!(long["report"]["other_runs"], 1);
+    assert_nothing_vanished(&long);
+}
+
+#[cfg(not(unix))]
+fn end_early(mut long: std::process::Child) {
+    long.kill().unwrap();
+    ends(long);
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_flood_at_once() {
+    let mut server = Server::start(&["--design", "blocking"]);
+    let flood = flood_under_way(&["--pps", "1k", "--control", &server.control]);
+    server.kill();
+    let ended = ends(flood);
+    let document = document(&ended);
+    assert_eq!((ended.status.code(), &document["status"]), (Some(1), &"failed".into()));
+    assert_eq!(document["ended_by"], "control_lost");
+    let reason = document["reason"].as_str().unwrap();
+    assert!(reason.contains("control connection") && reason.contains(&server.control), "{reason}");
+    assert!(document["sent"].as_u64() > Some(0) && document["report"].is_null(), "{document}");
+}
+
+/// Both ends of a control connection that can be cut in the middle.
+fn cut_in_the_middle(control: &str) -> (String, impl FnOnce() + use<>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let control = control.to_owned();
+    let connecting = thread::spawn(move || {
+        let ends = [listener.accept().unwrap().0, TcpStream::connect(control).unwrap()];
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (mut from, mut to) =
+                (ends[from].try_clone().unwrap(), ends[to].try_clone().unwrap());
+            // It ends when the connection is cut, with whatever that does to it.
+            thread::spawn(move || io::copy(&mut from, &mut to));
+        }
+        ends
+    });
+    let cut = move || {
+        for end in connecting.join().unwrap() {
+            end.shutdown(Shutdown::Both).unwrap();
+        }
+    };
+    (at, cut)
+}
+
+#[test]
+fn a_control_connection_that_is_lost_ends_the_flood_and_the_run() {
+    let server = Server::start(&["--design", "blocking", "--once"]);
+    let (control, cut) = cut_in_the_middle(&server.control);
+    let flood = flood_under_way(&["--pps", "1k", "--control", &control]);
+    cut();
+    let ended = ends(flood);
+    let document = document(&ended);
+    assert_eq!((ended.status.code(), &document["ended_by"]), (Some(1), &"control_lost".into()));
+    let reason = document["reason"].as_str().unwrap();
+    assert!(reason.contains("control connection with"), "{reason}");
+    let (code, report) = server.end();
+    assert_eq!((code, &report["end_signalled"]), (Some(3), &false.into()));
+    assert!(report["audit"]["received"].as_u64() > Some(0), "{report}");
+}
+
+#[test]
+fn what_a_generator_may_ask_for_can_be_limited() {
+    let server = Server::start(&["--design", "blocking", "--max-pps", "2k", "--max-time", "2"]);
+    for (asked, said) in [
+        (&["-t", "1"][..], "--pps"),
+        (&["-t", "1", "--pps", "3k"][..], "2000"),
+        (&["-t", "3", "--pps", "1k"][..], "--time"),
+        (&["-t", "2", "-O", "1", "--pps", "1k"][..], "warm-up"),
+        (&["-k", "5", "--pps", "1k"][..], "--max-time"),
+    ] {
+        let mut words = vec!["flood", "127.0.0.1", "--json", "--control", &server.control];
+        words.extend_from_slice(asked);
+        let refused = output(&words);
+        let document = document(&refused);
+        assert_eq!((refused.status.code(), &document["status"]), (Some(1), &"failed".into()));
+        let reason = document["reason"].as_str().unwrap();
+        assert!(reason.contains("refused") && reason.contains(said), "{asked:?}: {reason}");
+    }
+    let within = flood(&server, &["-k", "5", "--pps", "2k", "--max-time", "2"]);
+    assert_eq!(within["sent"], 5);
+}
+
+#[test]
+fn a_control_channel_off_loopback_needs_both_limits() {
+    let failed = output(&["serve", "udp", "--bind", "127.0.0.1:0", "--control", "0.0.0.0:0", "-J"]);
+    let document = document(&failed);
+    assert_eq!((failed.status.code(), &document["status"]), (Some(2), &"failed".into()));
+    let reason = document["reason"].as_str().unwrap();
+    assert!(reason.contains("0.0.0.0:0") && reason.contains("--max-time"), "{reason}");
+    // With both it begins, and ends with its input, which is at its end already.
+    let words = "serve udp --design blocking --bind 127.0.0.1:0 --control 0.0.0.0:0 --max-pps 1k \
+                 --max-time 5 --end-with-input";
+    let limited = output(&words.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(limited.status.code(), Some(0), "{}", errors(&limited));
+    let said = String::from_utf8(limited.stdout).unwrap();
+    assert!(said.contains("at most 1000 datagrams/s, at most 5s"), "{said}");
+}
+
+#[test]
+fn whoever_asks_for_json_gets_the_document_of_the_command_that_failed() {
+    for (words, lists) in [
+        (&["flood", "--json", "--nope"][..], &["sent", "offered", "report"][..]),
+        (&["flood", "--json"][..], &["sent"][..]),
+        (&["flood", "127.0.0.1", "-p", "1", "-t", "1", "-k", "1", "-uJ"][..], &["sent"][..]),
+        (&["serve", "udp", "--json", "--nope"][..], &["error"][..]),
+        (&["designs", "--nope", "-J"][..], &["designs", "providers"][..]),
+        (&["compare", "--nope", "--json"][..], &["results", "machine"][..]),
+        (&["nonsense", "--json"][..], &[][..]),
+        (&["--json"][..], &[][..]),
+    ] {
+        let failed = output(words);
+        let document = document(&failed);
+        assert_eq!(failed.status.code(), Some(2), "{words:?}");
+        assert_eq!(document["schema_version"], 1, "{words:?}");
+        assert_eq!(document["status"], "failed", "{words:?}");
+        let reason = document["reason"].as_str().unwrap();
+        assert!(!reason.is_empty() && errors(&failed).contains(&reason[..12]), "{reason}");
+        assert_eq!(document["command"].as_array().unwrap().len(), words.len() + 1);
+        for name in lists {
+            assert!(document.get(name).is_some(), "{name} is missing of {document}");
+        }
+        let of_compare = document.get("results").is_some();
+        assert_eq!(of_compare, words[0] == "compare", "{words:?}");
+    }
+    let missing = document(&output(&["flood", "--json"]));
+    assert!(missing["reason"].as_str().unwrap().contains("<TARGET>"), "{missing}");
+}
+
+#[test]
+fn a_flood_may_be_spelled_as_iperf3_does() {
+    let server = Server::start(&["--design", "blocking"]);
+    let of_bytes = flood(&server, &["-u", "-n", "1K", "-l", "100", "--pps", "5k"]);
+    assert_eq!((&of_bytes["sent"], &of_bytes["ended_by"]), (&11.into(), &"datagrams".into()));
+    let of_blocks = flood(&server, &["-u", "-k", "7", "--pps", "5k"]);
+    assert_eq!(of_blocks["sent"], 7);
+    let both = weir(&["flood", "127.0.0.1", "-p", "1", "-t", "1", "-n", "5"]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "{}", errors(&both));
+}

@@ -1,0 +1,13 @@
+//! The exit codes of the `weir` command. They stand here, for a comparison both ends with one
+//! and reads those of its children.
+
+/// Success.
+pub const OK: u8 = 0;
+/// The run failed.
+pub const FAILED: u8 = 1;
+/// Wrong usage.
+pub const USAGE: u8 = 2;
+/// The run is complete, and its data are wrong or a part of it is invalid.
+pub const DATA_ERRORS: u8 = 3;
+/// Nothing could run here.
+pub const UNAVAILABLE: u8 = 5;
