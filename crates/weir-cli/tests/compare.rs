@@ -25,6 +25,9 @@ fn a_short_comparison_is_one_valid_document() {
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["seed"], 7);
     assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
+    let check = &document["check"];
+    assert!(check["datagrams"].as_u64().is_some_and(|sent| sent > 0), "{check}");
+    assert_eq!(check["sizes_bytes"].as_array().unwrap().last().unwrap(), 1024, "the slices' size");
     let rows = document["results"].as_array().unwrap();
     let named: Vec<(&str, &str)> = rows
         .iter()
