@@ -18,6 +18,11 @@ use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
 
+/// What a caller may rely on.
+const EXIT_CODES: &str = "\
+Exit codes: 0 success; 1 it failed or was interrupted; 2 wrong usage; 3 complete, but a row \
+failed its check, a run failed, or its data or ledger are wrong; 5 no design can run here.";
+
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -27,6 +32,7 @@ pub enum Kind {
 
 /// Options of `weir compare`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct CompareArgs {
     /// What to compare.
     #[arg(value_enum, default_value = "udp")]
@@ -45,7 +51,7 @@ pub struct CompareArgs {
     #[arg(long)]
     full: bool,
 
-    /// Time that it may take in all.
+    /// Time that it may take in all [default: 110s, with --quick 30s, with --full 20m].
     #[arg(short = 't', long, value_parser = parse_time)]
     time: Option<std::time::Duration>,
 
@@ -74,15 +80,16 @@ pub struct CompareArgs {
     #[arg(long)]
     no_send_offload: bool,
 
-    /// Half-width of the 95 % intervals at which a load may end early.
+    /// A load may end early once every verdict is given and half of every 95 % interval is at most
+    /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     confidence: f64,
 
-    /// Cores of the server: 0 or 2,3 or 4-7.
+    /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
     #[arg(long)]
     server_cpu: Option<Cores>,
 
-    /// Core of the generator.
+    /// Core of the generator [default: the last one].
     #[arg(long)]
     generator_cpu: Option<usize>,
 
@@ -98,7 +105,7 @@ pub struct CompareArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// One document on standard output.
+    /// One document on standard output instead of the table: all figures with every sample.
     #[arg(short = 'J', long)]
     json: bool,
 }
@@ -115,7 +122,7 @@ fn parse_pace(text: &str) -> Result<Pace, String> {
 }
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
-const WIDTH_WITHOUT_TERMINAL: usize = 190;
+const WIDTH_WITHOUT_TERMINAL: usize = 205;
 /// Most cores that the server is given unless told otherwise.
 const MOST_SERVER_CORES: usize = 8;
 
@@ -165,7 +172,7 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         if args.json {
-            crate::print(&format!("{:#}\n", json::plan(&results)));
+            crate::print_results(&format!("{:#}\n", json::plan(&results)))?;
         }
         return Ok(exit::OK);
     }
@@ -176,12 +183,15 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     let mut display = Display { terminal: std::io::stderr().is_terminal(), width: 0 };
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| display.show(&progress));
     display.clear();
-    if args.json {
-        crate::print(&format!("{:#}\n", json::document(&results)));
-    } else {
-        crate::print(&table::report(&results, width()));
+    let printed = match args.json {
+        true => crate::print_results(&format!("{:#}\n", json::document(&results))),
+        false => crate::print_results(&table::report(&results, width())),
+    };
+    if printed.is_err() {
+        // What took minutes to measure is not lost with it.
+        eprint!("{}", table::report(&results, width()));
     }
-    Ok(experiment::exit_code(&results))
+    printed.map(|()| experiment::exit_code(&results))
 }
 
 fn depth(args: &CompareArgs) -> Depth {

@@ -57,6 +57,17 @@ fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Prints results, whose loss must be told. A reader that has gone, as `head` does, had enough.
+fn print_results(text: &str) -> Result<(), exit::Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(exit::Failure::failed(
+            format!("cannot write the results to standard output: {error}; send it elsewhere"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then: that
 /// of the command that was meant.
 fn refuse(error: &clap::Error) -> ExitCode {

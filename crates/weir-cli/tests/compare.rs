@@ -25,6 +25,9 @@ fn a_short_comparison_is_one_valid_document() {
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["seed"], 7);
     assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
+    let check = &document["check"];
+    assert!(check["datagrams"].as_u64().is_some_and(|sent| sent > 0), "{check}");
+    assert_eq!(check["sizes_bytes"].as_array().unwrap().last().unwrap(), 1024, "the slices' size");
     let rows = document["results"].as_array().unwrap();
     let named: Vec<(&str, &str)> = rows
         .iter()
@@ -135,14 +138,15 @@ fn running_with(word: &str) -> Vec<String> {
     lines.filter(|line| line.split(' ').any(|other| other == word)).collect()
 }
 
-/// Starts a comparison that would take a minute, and waits until its first run is on. `length`
-/// marks its processes.
+/// Starts a comparison with these words, and waits until its first run is on. `length` marks its
+/// processes.
 #[cfg(target_os = "linux")]
-fn under_way(length: &str) -> std::process::Child {
+fn under_way(length: &str, words: &[&str]) -> std::process::Child {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
-    let mut child = common::weir(&["compare", "--design", "blocking", "-t", "60", "-v", "--json"])
+    let mut child = common::weir(&["compare", "--design", "blocking", "-v"])
         .args(["--length", length])
+        .args(words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -161,7 +165,7 @@ fn under_way(length: &str) -> std::process::Child {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
-    let child = under_way("1231");
+    let child = under_way("1231", &["-t", "60", "--json"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
     assert_eq!(ended.status.code(), Some(1));
@@ -172,8 +176,95 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn ctrl_c_leaves_a_table_of_what_there_is() {
+    let child = under_way("1235", &["-t", "60"]);
+    common::interrupt(child.id());
+    let ended = common::ends(child);
+    assert_eq!(ended.status.code(), Some(1));
+    let table = String::from_utf8(ended.stdout).unwrap();
+    assert!(table.contains("warning: ended before its plan was through"), "{table}");
+    assert!(table.contains("Not ranked: blocking: the experiment ended before its first run"));
+    assert_eq!(running_with("1235"), Vec::<String>::new(), "nothing is left running");
+}
+
+/// The id of the process that was started as `weir command` with this word, once there is one.
+#[cfg(target_os = "linux")]
+fn child_with(command: &str, word: &str) -> u32 {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            let is_it = words.get(1).is_some_and(|second| *second == command.as_bytes())
+                && words.contains(&word.as_bytes());
+            if let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+                && is_it
+            {
+                return id;
+            }
+        }
+        assert!(std::time::Instant::now() < deadline, "no weir {command} with {word}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+/// Kills one of the two processes of the first run; the comparison goes on, says what happened,
+/// and tells the truth with its exit code.
+#[cfg(target_os = "linux")]
+fn kill_in_the_first_run(command: &str, length: &str) -> String {
+    let child = under_way(length, &["--quick", "-t", "6", "--json"]);
+    // The generator is there once the server listens, so that both are in the middle of a run.
+    child_with("flood", length);
+    common::kill(child_with(command, length));
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(3), "complete, but for one run");
+    let document = document(&ended);
+    let rows = document["results"].as_array().unwrap();
+    let failed: Vec<&serde_json::Value> = rows.iter().filter(|r| r["failed_runs"] == 1).collect();
+    assert_eq!((rows.len(), failed.len()), (2, 1), "one row of the two");
+    for row in rows {
+        assert!(row["metrics"]["received_per_s"]["median"].is_number(), "{row:#}");
+    }
+    assert_eq!(running_with(length), Vec::<String>::new(), "nothing is left running");
+    failed[0]["failures"][0].as_str().unwrap().to_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_generator_that_is_killed_costs_one_run() {
+    let said = kill_in_the_first_run("flood", "1237");
+    assert!(said.starts_with("the generator ended with signal: 9"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_that_is_killed_costs_one_run() {
+    let said = kill_in_the_first_run("serve", "1239");
+    assert!(said.starts_with("the server ended with signal: 9"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told_and_the_table_is_not_lost() {
+    for json in [&["--json"][..], &[]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = common::weir(&["compare", "--design", "blocking", "--quick", "-t", "1"])
+            .args(json)
+            .stdout(full)
+            .output()
+            .unwrap();
+        let said = errors(&ended);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write the results to standard output"), "{said}");
+        assert!(said.contains("No space left on device"), "{said}");
+        assert!(said.contains("received/s:"), "the table stands here: {said}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn nothing_survives_a_comparison_that_is_killed() {
-    let mut child = under_way("1233");
+    let mut child = under_way("1233", &["-t", "60", "--json"]);
     child.kill().unwrap();
     child.wait().unwrap();
     // The server ends with its input, the generator with its control connection.

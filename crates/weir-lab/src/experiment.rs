@@ -8,8 +8,11 @@ use crate::bench::{Bench, Extent, Made, Run, RunError};
 use crate::exit;
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
-use crate::results::{Calibration, Conformance, Results, Status, busy_machine, unequal_settings};
-use crate::sample::{Circumstances, LATENCY_P50, RECEIVED, Sample};
+use crate::ranking::{Ranking, ranked_by};
+use crate::results::{
+    Calibration, Conformance, Results, Status, busy_machine, unequal_settings, unlike_calibration,
+};
+use crate::sample::{Circumstances, Sample};
 use crate::stats::bootstrap;
 use crate::wire::{FloodReport, ServerReport};
 
@@ -79,7 +82,8 @@ pub fn run(
         results.interrupted = true;
     }
     results.count_only_alike();
-    let found = [unequal_settings(results), busy_machine(results)].concat();
+    let found =
+        [unequal_settings(results), busy_machine(results), unlike_calibration(results)].concat();
     results.warnings.extend(found);
 }
 
@@ -105,10 +109,15 @@ impl Experiment<'_> {
             }
         }
         for load in kinds {
+            let core_to_core_ns = self.bench.core_to_core_ns();
             match self.bench.calibrate(&load) {
                 Ok(sent_per_s) => {
-                    let calibration =
-                        Calibration { receive_offload: load.receive_offload, sent_per_s };
+                    let calibration = Calibration {
+                        receive_offload: load.receive_offload,
+                        sent_per_s,
+                        core_to_core_ns,
+                        core_to_core_after_ns: self.bench.core_to_core_ns(),
+                    };
                     (self.tell)(Progress::Calibrated(calibration));
                     results.calibrations.push(calibration);
                 }
@@ -145,12 +154,22 @@ impl Experiment<'_> {
             let before_s = self.bench.elapsed_s();
             let load = load.at(plan::Rate::Saturation);
             let run = Run { row: &row, load: &load, per_second: None, extent: CHECK };
-            results.conformance[index] = match self.bench.run(&run) {
+            let mut outcome = match self.bench.run(&run) {
                 Ok(Made { server, flood, .. }) => {
                     let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                     self.overhead_ms.push(took_ms - flood.elapsed_ns as f64 / 1e6);
-                    conformance(&server, &flood)
+                    Ok(conformance(&server, &flood))
                 }
+                Err(error) => Err(error),
+            };
+            if outcome == Ok(Conformance::Passed) {
+                outcome = self.bench.check(&row, &load).map(|checked| {
+                    results.checked = Some(checked);
+                    Conformance::Passed
+                });
+            }
+            results.conformance[index] = match outcome {
+                Ok(conformance) => conformance,
                 Err(RunError::Interrupted) => return Err(Interrupted),
                 Err(RunError::Unavailable(reason)) => {
                     results.rows[index].unavailable = Some(reason.clone());
@@ -216,8 +235,7 @@ impl Experiment<'_> {
                 ));
                 break;
             }
-            let metric = if results.loads[load].is_paced() { &LATENCY_P50 } else { &RECEIVED };
-            if block >= ROUNDS_BEFORE_EARLY_END && results.confidence(load, metric).reached() {
+            if block >= ROUNDS_BEFORE_EARLY_END && is_settled(results, load) {
                 break;
             }
             for row in plan::block_order(rows, &mut self.random) {
@@ -228,6 +246,11 @@ impl Experiment<'_> {
                 }
                 (self.tell)(Progress::Run { number, of, row: &results.rows[row] });
                 self.measure_once(results, load, row, block, schedule)?;
+                let lost = |sample: &Sample| sample.block == block && sample.changed_machine();
+                if results.cells[load][row].samples.last().is_some_and(lost) {
+                    // Once more, or a row would lack a pair for a moment of the machine.
+                    self.measure_once(results, load, row, block, schedule)?;
+                }
             }
         }
         Ok(())
@@ -262,13 +285,18 @@ impl Experiment<'_> {
                 let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                 let planned_ms = (schedule.run_ms + schedule.warmup_ms) as f64;
                 self.overhead_ms.push(took_ms - planned_ms);
+                let calibration = results.calibration(load.receive_offload);
+                let alike = calibration.map(|c| c.is_alike(core_to_core_ns));
                 let at = Circumstances {
                     block,
                     core_to_core_ns,
                     core_to_core_after_ns: self.bench.core_to_core_ns(),
                     load_of_others,
                     paced: per_second.is_some(),
-                    calibrated_per_s: results.calibrated_per_s(load.receive_offload),
+                    calibrated_per_s: calibration
+                        .filter(|_| alike == Some(true))
+                        .map(|c| c.sent_per_s),
+                    calibration_alike: alike,
                     server_cores: results.server_cores.len().max(1),
                     generator_cores: results.generator_cores.len().max(1),
                 };
@@ -283,6 +311,14 @@ impl Experiment<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether more rounds of a load would tell nothing that was asked for: every figure is as sure
+/// as that, and every verdict is given.
+fn is_settled(results: &mut Results, load: usize) -> bool {
+    results.count_only_alike();
+    let (metric, _) = ranked_by(&results.loads[load]);
+    results.confidence(load, metric).reached() && !Ranking::of_load(results, load).is_open()
 }
 
 /// Whether every datagram of a check arrived once and whole, or is accounted for as dropped

@@ -1,4 +1,5 @@
 use super::*;
+use crate::bench::Checked;
 use crate::machine::Machine;
 use crate::plan::Rate;
 use crate::sample::tests::{flood, server};
@@ -8,6 +9,7 @@ use crate::sample::tests::{flood, server};
 struct Simulated {
     clock_s: f64,
     runs: Vec<(String, Option<u64>)>,
+    checks: Vec<String>,
     interrupt_after: Option<usize>,
     unbalanced: bool,
 }
@@ -24,6 +26,15 @@ impl Bench for Simulated {
     fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
         self.clock_s += 0.5;
         Ok(2e6)
+    }
+
+    fn check(&mut self, row: &Row, _: &Load) -> Result<Checked, RunError> {
+        self.clock_s += 0.05;
+        self.checks.push(row.design.clone());
+        match row.design.as_str() {
+            "mixes" => Err(RunError::Failed("to another sender than its own".into())),
+            _ => Ok(Checked { datagrams: 9, senders: 3, sizes_bytes: vec![0], ipv6: false }),
+        }
     }
 
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
@@ -90,7 +101,7 @@ fn a_standard_experiment_keeps_to_its_budget_and_fills_every_cell() {
     for cell in results.cells.iter().flatten() {
         assert!(cell.samples.len() >= 3, "{}", cell.samples.len());
     }
-    assert_eq!(results.calibrated_per_s(false), Some(2e6));
+    assert_eq!(results.calibration(false).map(|c| c.sent_per_s), Some(2e6));
     assert_eq!(exit_code(&results), 0);
     assert!(!results.interrupted && results.warnings.is_empty(), "{:?}", results.warnings);
 }
@@ -114,7 +125,7 @@ fn every_block_runs_every_row_once_in_an_order_of_its_own() {
 
 #[test]
 fn what_cannot_run_or_fails_its_check_is_not_timed() {
-    let designs = ["good", "unavailable", "corrupts", "loses", "hangs"];
+    let designs = ["good", "unavailable", "corrupts", "loses", "hangs", "mixes"];
     let (results, bench) = experiment(&designs, vec![Load::saturation(64)], Depth::Quick);
     let timed = |name: &str| bench.runs.iter().filter(|(design, _)| design == name).count();
     for name in &designs[1..] {
@@ -126,6 +137,9 @@ fn what_cannot_run_or_fails_its_check_is_not_timed() {
     assert!(why(2).contains("1 damaged"), "{}", why(2));
     assert!(why(3).contains("1000 unexplained"), "{}", why(3));
     assert!(why(4).contains("no report within 10 s"));
+    assert!(why(5).contains("to another sender than its own"), "{}", why(5));
+    assert_eq!(bench.checks, ["good", "mixes"], "the others have failed before");
+    assert_eq!(results.checked.as_ref().map(|checked| checked.datagrams), Some(9));
     assert_eq!(exit_code(&results), 3);
 }
 
@@ -223,4 +237,104 @@ fn an_unbalanced_check_says_what_is_missing() {
     let Conformance::Failed(reason) = &results.conformance[0] else { panic!("it must fail") };
     assert_eq!(reason, "sent 600000, received 479000, dropped 120000: 1000 unexplained");
     assert_eq!(exit_code(&results), 1);
+}
+
+/// A machine that becomes another by itself, near (27 ns) and far (170 ns) in turn, for 8 to 40 s
+/// each; rates and latencies follow it, and waver by a few percent.
+struct Flipping {
+    clock_s: f64,
+    random: Random,
+    far: bool,
+    until_s: f64,
+}
+
+impl Flipping {
+    fn pass(&mut self, seconds: f64) {
+        self.clock_s += seconds;
+        while self.clock_s > self.until_s {
+            self.far = !self.far;
+            self.until_s += 8.0 + self.random.below(32_000) as f64 / 1000.0;
+        }
+    }
+
+    fn waver(&mut self) -> f64 {
+        0.96 + self.random.below(8000) as f64 / 100_000.0
+    }
+}
+
+impl Bench for Flipping {
+    fn elapsed_s(&self) -> f64 {
+        self.clock_s
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        Some(if self.far { 170.0 } else { 27.0 })
+    }
+
+    fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
+        self.pass(0.5);
+        Ok(2e6)
+    }
+
+    fn check(&mut self, _: &Row, _: &Load) -> Result<Checked, RunError> {
+        self.pass(0.1);
+        Ok(Checked { datagrams: 9, senders: 3, sizes_bytes: vec![0], ipv6: false })
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        let was_far = self.far;
+        // 110 ms to start and to end both processes, as measured.
+        let (mut server, mut flood) = (server(), flood());
+        match run.extent {
+            Extent::Timed { warmup_ms, run_ms } => {
+                self.pass((warmup_ms + run_ms + 110) as f64 / 1000.0);
+            }
+            Extent::Checked { .. } => {
+                self.pass(0.21);
+                flood.elapsed_ns = 100_000_000;
+            }
+        }
+        let slow = if was_far || self.far { 1.6 } else { 1.0 };
+        let number: f64 = run.row.design[1..].parse().unwrap();
+        let factor = self.waver() / slow / (1.0 + number / 20.0);
+        server.window.datagrams = (800_000.0 * factor) as u64;
+        server.audit.latency_ns =
+            Some(crate::wire::Latency { p50: (5000.0 / factor) as u64, ..Default::default() });
+        if run.per_second.is_some() {
+            server.audit.received = flood.sent;
+            server.system.dropped_socket = Some(0);
+            flood.windows_within = flood.windows;
+        }
+        Ok(Made { server, flood, load_of_others: Some(0.0) })
+    }
+}
+
+#[test]
+fn a_machine_that_changes_now_and_then_leaves_few_verdicts_open() {
+    let designs: Vec<String> = (0..18).map(|n| format!("d{n}")).collect();
+    let (mut open, mut all) = (0, 0);
+    for seed in 0..10 {
+        let mut rows: Vec<Row> = designs.iter().map(|d| Row::parse(d).unwrap()).collect();
+        rows[17].role = Role::Traditional;
+        plan::add_again(&mut rows, None);
+        let loads = plan::loads(Depth::Standard, Load::saturation(64));
+        let mut results = Results::new(vec![], Machine::default(), rows, loads);
+        results.seed = seed;
+        let mut bench = Flipping {
+            clock_s: 0.0,
+            random: Random::seeded(seed),
+            far: false,
+            until_s: 10.0 + seed as f64,
+        };
+        let settings = Settings { depth: Depth::Standard, budget_s: None };
+        run(&mut bench, &mut results, &settings, &mut |_| {});
+        assert!(bench.clock_s <= Depth::Standard.budget_s() * 1.05, "{} s", bench.clock_s);
+        for load in 0..results.loads.len() {
+            let ranking = Ranking::of_load(&results, load);
+            assert!(ranking.places.len() >= 16, "{} ranked", ranking.places.len());
+            all += ranking.places.len();
+            open += ranking.places.iter().filter(|place| place.is_open()).count();
+        }
+    }
+    assert!(open * 10 <= all, "{open} of {all} verdicts are open");
 }

@@ -1,7 +1,8 @@
 //! Who wins under a load, who is tied, and how far from the traditional design each lies.
 
+use crate::plan::Load;
 use crate::results::{CONFIDENCE, Results};
-use crate::sample::Metric;
+use crate::sample::{LATENCY_P50, Metric, RECEIVED};
 use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
 
 /// A noise floor above which nothing is compared, as a share.
@@ -14,6 +15,15 @@ pub enum Better {
     Higher,
     /// Less is better: latency.
     Lower,
+}
+
+/// By what the rows of a load are ranked: received datagrams where as many are offered as can
+/// be, latency where they are offered evenly.
+pub fn ranked_by(load: &Load) -> (&'static Metric, Better) {
+    match load.is_paced() {
+        true => (&LATENCY_P50, Better::Lower),
+        false => (&RECEIVED, Better::Higher),
+    }
 }
 
 /// One ranked row.
@@ -41,6 +51,22 @@ impl Place {
     pub fn is_unclear(&self) -> bool {
         matches!(self.winner_to_it, Some(Difference::TooFew(_)))
     }
+
+    /// Its verdicts that are open.
+    fn open(&self) -> impl Iterator<Item = Difference> {
+        let all = [self.winner_to_it, self.to_traditional];
+        all.into_iter().flatten().filter(|verdict| matches!(verdict, Difference::TooFew(_)))
+    }
+
+    /// Whether there are too few pairs for any of its verdicts.
+    pub fn is_open(&self) -> bool {
+        self.open().next().is_some()
+    }
+
+    /// The fewest pairs of its open verdicts; `None` if none is open.
+    pub fn open_pairs(&self) -> Option<usize> {
+        self.open().map(|verdict| verdict.ratio().map_or(0, |ratio| ratio.samples)).min()
+    }
 }
 
 /// The ranked rows of one load by one metric, best first. The second name of a row has no
@@ -56,6 +82,12 @@ pub struct Ranking {
 }
 
 impl Ranking {
+    /// Ranks the rows that passed by what that load is ranked by.
+    pub fn of_load(results: &Results, load: usize) -> Self {
+        let (metric, better) = ranked_by(&results.loads[load]);
+        Self::of(results, load, metric, better)
+    }
+
     /// Ranks the rows that passed.
     pub fn of(results: &Results, load: usize, metric: &Metric, better: Better) -> Self {
         if !results.compares(load) {
@@ -112,6 +144,11 @@ impl Ranking {
         self.noise_floor.is_some_and(|floor| floor > TOO_NOISY)
     }
 
+    /// Whether any verdict is open for want of pairs.
+    pub fn is_open(&self) -> bool {
+        self.places.iter().any(Place::is_open)
+    }
+
     /// The best row, unless the load was too noisy to compare.
     pub fn winner(&self) -> Option<&Place> {
         self.places.first().filter(|_| !self.is_too_noisy())
@@ -134,10 +171,10 @@ impl Ranking {
 mod tests {
     use super::*;
     use crate::machine::Machine;
-    use crate::plan::{Load, Role, Row};
+    use crate::plan::{Role, Row};
     use crate::results::Conformance;
     use crate::sample::tests::{flood, server};
-    use crate::sample::{Circumstances, RECEIVED, Sample};
+    use crate::sample::{Circumstances, Sample};
 
     /// A row whose figure is `speed` times a block's common speed.
     fn results(speeds: &[(&str, Role, f64)]) -> Results {

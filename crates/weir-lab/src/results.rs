@@ -1,5 +1,6 @@
 //! What an experiment found: every row under every load, with its samples.
 
+use crate::bench::Checked;
 use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::plan::{Load, Rate, Role, Row, Schedule};
@@ -102,6 +103,18 @@ pub struct Calibration {
     pub receive_offload: bool,
     /// Datagrams per second sent.
     pub sent_per_s: f64,
+    /// Nanoseconds of a cache line's way from core to core just before it.
+    pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
+}
+
+impl Calibration {
+    /// Whether the machine was the same throughout it as at a moment of that core-to-core time.
+    pub fn is_alike(&self, core_to_core_ns: Option<f64>) -> bool {
+        let times = [self.core_to_core_ns, self.core_to_core_after_ns];
+        times.into_iter().all(|time| alike(time, core_to_core_ns))
+    }
 }
 
 /// An experiment and what came out.
@@ -131,6 +144,8 @@ pub struct Results {
     pub generator_cores: Vec<usize>,
     /// What the generator can do at most.
     pub calibrations: Vec<Calibration>,
+    /// What the rows were checked with before they were timed; `None` if none passed.
+    pub checked: Option<Checked>,
     /// What a reader must know before trusting a figure.
     pub warnings: Vec<String>,
     /// True if it was ended before its plan was through.
@@ -155,6 +170,7 @@ impl Results {
             server_cores: vec![],
             generator_cores: vec![],
             calibrations: vec![],
+            checked: None,
             warnings: vec![],
             interrupted: false,
             error: None,
@@ -278,9 +294,8 @@ impl Results {
     }
 
     /// What the generator can do at most against a receiver of that kind.
-    pub fn calibrated_per_s(&self, receive_offload: bool) -> Option<f64> {
-        let of_that_kind = |c: &&Calibration| c.receive_offload == receive_offload;
-        self.calibrations.iter().find(of_that_kind).map(|c| c.sent_per_s)
+    pub fn calibration(&self, receive_offload: bool) -> Option<&Calibration> {
+        self.calibrations.iter().find(|c| c.receive_offload == receive_offload)
     }
 
     /// How sure the figures of a load are, over all ranked rows.
@@ -308,10 +323,13 @@ impl Results {
     }
 }
 
+/// The server's setting that says how large the receive buffers of its sockets are, in bytes.
+pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
+
 /// Warns of settings that must be equal for figures to be compared, and are not.
 pub fn unequal_settings(results: &Results) -> Vec<String> {
     const ENGINE: &str = "generator's engine";
-    const MUST_BE_EQUAL: [&str; 4] = ["receive-buffer-bytes", "receive-offload", "size", ENGINE];
+    const MUST_BE_EQUAL: [&str; 4] = [RECEIVE_BUFFER, "receive-offload", "size", ENGINE];
     let mut warnings = vec![];
     let setting = |sample: &Sample, name: &str| match name {
         ENGINE => sample.engine.clone(),
@@ -354,154 +372,24 @@ pub fn busy_machine(results: &Results) -> Vec<String> {
     )]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sample::tests::{flood, server};
-    use crate::sample::{Circumstances, THREADS_USED};
-
-    fn results(designs: &[&str]) -> Results {
-        let rows = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
-        Results::new(vec![], Machine::default(), rows, vec![Load::saturation(64)])
+/// Warns of runs on what was in effect another machine than that of the generator's calibration.
+pub fn unlike_calibration(results: &Results) -> Vec<String> {
+    let samples = || results.cells.iter().flatten().flat_map(|cell| &cell.samples);
+    let unlike = samples().filter(|sample| sample.calibration_alike == Some(false)).count();
+    if unlike == 0 {
+        return vec![];
     }
-
-    fn sample(block: u32) -> Sample {
-        let at = Circumstances {
-            block,
-            server_cores: 1,
-            generator_cores: 1,
-            ..Circumstances::default()
-        };
-        Sample::of(&at, &server(), &flood())
-    }
-
-    #[test]
-    fn a_row_without_figures_says_why() {
-        let mut results = results(&["epoll", "port"]);
-        assert_eq!(results.status(0, 0), Status::Failed);
-        assert!(results.unranked(0, 0).unwrap().contains("before its first run"));
-        results.cells[0][0].failed("the server crashed".into());
-        assert_eq!(results.unranked(0, 0).unwrap(), "the server crashed");
-        results.rows[1].unavailable = Some("io_uring is forbidden".into());
-        assert_eq!(results.status(0, 1), Status::Unavailable);
-        assert_eq!(results.unranked(0, 1).unwrap(), "io_uring is forbidden");
-        assert!(!results.has_figures());
-    }
-
-    #[test]
-    fn only_whole_and_balanced_rows_are_ranked() {
-        let mut results = results(&["epoll"]);
-        results.cells[0][0].samples = vec![sample(0), sample(1)];
-        assert_eq!((results.unranked(0, 0), results.status(0, 0)), (None, Status::Ok));
-        assert!(!results.has_invalid_runs());
-
-        // 1000 of 600,000 are more than may stay unexplained of one run, and less than may of a
-        // sum of three; a second run that errs the other way would even hide them.
-        for wrong in [[1000, 0], [-1000, 0], [1000, -1000]] {
-            results.cells[0][0].samples = vec![sample(0), sample(1), sample(2)];
-            for (sample, lost) in results.cells[0][0].samples.iter_mut().zip(wrong) {
-                sample.ledger.received = sample.ledger.received.saturating_add_signed(-lost);
-            }
-            assert!(results.unranked(0, 0).unwrap().contains("ledger"), "{wrong:?}");
-            assert!(results.has_invalid_runs());
-        }
-
-        results.cells[0][0].samples = vec![sample(0), sample(1)];
-        results.cells[0][0].samples[1].slices_missing = 2;
-        assert!(results.unranked(0, 0).unwrap().contains("2 slices did not come back"));
-        assert!(results.has_invalid_runs());
-
-        results.cells[0][0].samples[1] = sample(1);
-        results.cells[0][0].samples[1].audit.corrupt = 1;
-        assert!(results.unranked(0, 0).unwrap().contains("1 damaged"));
-
-        results.cells[0][0].samples.truncate(1);
-        results.conformance[0] = Conformance::Failed("lost 3".into());
-        assert!(results.unranked(0, 0).unwrap().contains("lost 3"));
-        assert_eq!(results.status(0, 0), Status::Ok);
-    }
-
-    #[test]
-    fn reasons_of_failure_are_kept_once_and_bounded() {
-        let mut cell = Cell::default();
-        for n in 0..20 {
-            cell.failed(format!("reason {n}"));
-            cell.failed(format!("reason {n}"));
-        }
-        assert_eq!((cell.failures.len(), cell.failed_runs), (MOST_FAILURES_KEPT, 40));
-    }
-
-    #[test]
-    fn figures_of_a_cell() {
-        let mut cell = Cell::default();
-        assert_eq!((cell.ledger(), cell.verdict()), (None, None));
-        cell.samples = vec![sample(0), sample(1), sample(2)];
-        assert_eq!(cell.ledger().unwrap().sent, 1_800_000);
-        assert_eq!(cell.estimate(&THREADS_USED, 1).unwrap().median, 2.0);
-        assert_eq!(cell.readings(&RECEIVED)[2].block, 2);
-    }
-
-    #[test]
-    fn a_time_when_the_machine_was_another_does_not_count() {
-        let mut results = results(&["epoll", "port"]);
-        for (row, times) in [(0, [27.0, 28.0, 170.0, 30.0]), (1, [27.0, 170.0, 170.0, 29.0])] {
-            for (block, time) in times.into_iter().enumerate() {
-                let mut sample = sample(block as u32);
-                sample.core_to_core_ns = Some(time);
-                results.cells[0][row].samples.push(sample);
-            }
-        }
-        results.count_only_alike();
-        let counted = |row: usize| {
-            results.cells[0][row].samples.iter().map(|s| s.counted).collect::<Vec<_>>()
-        };
-        assert_eq!(counted(0), [true, true, false, true]);
-        assert_eq!(counted(1), [true; 4], "two samples would be too few");
-        assert_eq!(results.unranked(0, 0), None);
-        assert!(results.unranked(0, 1).unwrap().contains("the machine was another"));
-        assert_eq!(results.invalid(0, 1), None);
-        assert_eq!(results.cells[0][0].values(&RECEIVED).len(), 3);
-    }
-
-    #[test]
-    fn a_busy_machine_is_warned_of() {
-        let mut results = results(&["epoll"]);
-        assert!(busy_machine(&results).is_empty());
-        for (block, load) in [0.02, 0.5, 0.6, 0.01].into_iter().enumerate() {
-            let mut sample = sample(block as u32);
-            sample.load_of_others = Some(load);
-            results.cells[0][0].samples.push(sample);
-        }
-        let warnings = busy_machine(&results);
-        assert!(
-            warnings[0].starts_with("in 2 of 4 runs other programs had more than 10 %"),
-            "{warnings:?}"
-        );
-        results.cells[0][0].samples.iter_mut().for_each(|s| s.load_of_others = Some(0.05));
-        assert!(busy_machine(&results).is_empty());
-    }
-
-    #[test]
-    fn different_buffers_are_warned_of() {
-        let mut results = results(&["epoll", "port"]);
-        for (row, bytes) in ["212992", "425984"].iter().enumerate() {
-            let mut sample = sample(0);
-            sample.settings.insert("receive-buffer-bytes".into(), (*bytes).into());
-            results.cells[0][row].samples.push(sample);
-        }
-        let warnings = unequal_settings(&results);
-        assert_eq!(
-            warnings,
-            ["rows were made under different receive-buffer-bytes: 212992 (epoll), 425984 (port)"]
-        );
-        results.cells[0].pop();
-        assert!(unequal_settings(&results).is_empty());
-        // A difference in a later load, and one of the generator, are seen as well.
-        let mut other = sample(1);
-        other.settings.insert("receive-buffer-bytes".into(), "212992".into());
-        other.engine = Some("sendmmsg".into());
-        results.cells.push(vec![Cell { samples: vec![other], ..Cell::default() }]);
-        let warnings = unequal_settings(&results);
-        assert!(warnings[0].contains("engine: gso (epoll), sendmmsg (epoll)"), "{warnings:?}");
-    }
+    let time =
+        |time: Option<f64>| time.map_or_else(|| "unknown".into(), |ns| format!("{ns:.0} ns"));
+    let at: Vec<String> = results.calibrations.iter().map(|c| time(c.core_to_core_ns)).collect();
+    vec![format!(
+        "in {unlike} of {} runs the machine was another (core to core) than at the calibration of \
+         the generator ({}): in those its maximum is not known, and is not used",
+        samples().count(),
+        at.join(", ")
+    )]
 }
+
+#[cfg(test)]
+#[path = "results_tests.rs"]
+mod tests;

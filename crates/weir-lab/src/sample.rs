@@ -22,8 +22,11 @@ pub struct Circumstances {
     pub load_of_others: Option<f64>,
     /// True if the generator kept to a rate.
     pub paced: bool,
-    /// What the generator sends per second into a sink that drops.
+    /// What the generator sends per second into a sink that drops, where that was measured while
+    /// the machine was the same.
     pub calibrated_per_s: Option<f64>,
+    /// Whether it was; `None` if it was not measured at all.
+    pub calibration_alike: Option<bool>,
     /// How many cores the server had.
     pub server_cores: usize,
     /// How many cores the generator had.
@@ -42,6 +45,9 @@ pub struct Sample {
     pub core_to_core_ns: Option<f64>,
     /// The same just after it.
     pub core_to_core_after_ns: Option<f64>,
+    /// Whether the machine was the same (core to core) as at the generator's calibration; `None`
+    /// without one.
+    pub calibration_alike: Option<bool>,
     /// Share (0 to 1) of all cores that other programs had meanwhile.
     pub load_of_others: Option<f64>,
     /// Datagrams per second that reached the handler after the warm-up.
@@ -139,13 +145,13 @@ impl Sample {
             server_cpu,
             generator_cpu,
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),
-            link: None,
         });
         Self {
             block: at.block,
             counted: true,
             core_to_core_ns: at.core_to_core_ns,
             core_to_core_after_ns: at.core_to_core_after_ns,
+            calibration_alike: at.calibration_alike,
             load_of_others: at.load_of_others,
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
@@ -175,10 +181,15 @@ impl Sample {
         }
     }
 
+    /// Whether the machine became another (core to core) in the middle of the run.
+    pub fn changed_machine(&self) -> bool {
+        !alike(self.core_to_core_ns, self.core_to_core_after_ns)
+    }
+
     /// One metric with what is needed to pair it. `None` where it is unknown, and for a run
     /// in the middle of which the machine became another.
     pub fn reading(&self, metric: &Metric) -> Option<Reading> {
-        if !alike(self.core_to_core_ns, self.core_to_core_after_ns) {
+        if self.changed_machine() {
             return None;
         }
         let value = (metric.of)(self)?;

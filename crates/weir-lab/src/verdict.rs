@@ -23,8 +23,6 @@ pub enum Limit {
     Server,
     /// The generator could not send more.
     Generator,
-    /// The link was full.
-    Link,
     /// The system had no memory or queue left for what was offered.
     Memory,
     /// Nothing: the paced load was offered and taken.
@@ -39,7 +37,6 @@ impl Limit {
         match self {
             Self::Server => "server",
             Self::Generator => "generator",
-            Self::Link => "link",
             Self::Memory => "memory",
             Self::Load => "load",
             Self::Unknown => "unknown",
@@ -72,8 +69,6 @@ pub struct Evidence {
     pub generator_cpu: Option<f64>,
     /// Rate sent as a share of what the generator sends into a sink that drops.
     pub of_calibrated_maximum: Option<f64>,
-    /// Wire bytes sent as a share of the link's speed, where there is a link.
-    pub link: Option<f64>,
 }
 
 /// What limited a run.
@@ -91,7 +86,7 @@ pub struct Verdict {
 ///
 /// Loss decides first, because it needs no threshold of CPU time and holds for designs that
 /// poll: a server that lost datagrams was offered more than it took. Then what stopped the
-/// sender: memory, link, the generator itself.
+/// sender: memory, or the generator itself.
 pub fn judge(evidence: &Evidence) -> Verdict {
     let e = evidence;
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
@@ -125,13 +120,6 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     if refused > REFUSED {
         let reason = format!("the system refused {} of what was offered", percent(refused));
         return verdict(Limit::Memory, true, reason);
-    }
-    if let Some(link) = used_up(e.link) {
-        return verdict(
-            Limit::Link,
-            true,
-            format!("the link carried {} of its speed", percent(link)),
-        );
     }
     if e.paced {
         let late = share(e.late_skipped, e.offered + e.late_skipped);
@@ -230,11 +218,9 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_link_stop_the_sender() {
+    fn memory_stops_the_sender() {
         let refused = Evidence { offered: 1_100_000, refused: 100_000, ..saturated() };
         assert_eq!(limit(&refused), (Limit::Memory, true));
-        let link = Evidence { link: Some(0.96), ..saturated() };
-        assert_eq!(limit(&link), (Limit::Link, true));
     }
 
     #[test]

@@ -39,10 +39,21 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// Sends Ctrl-C's signal to a process that this test started.
 #[cfg(unix)]
 pub fn interrupt(id: u32) {
+    signal(id, libc::SIGINT);
+}
+
+/// Kills a process that this test, or a process of its own, started.
+#[cfg(unix)]
+pub fn kill(id: u32) {
+    signal(id, libc::SIGKILL);
+}
+
+#[cfg(unix)]
+fn signal(id: u32, signal: i32) {
     let id = i32::try_from(id).expect("a process id");
-    // SAFETY: the call takes two numbers and touches no memory of ours; the process is a child
-    // of this one that nobody has waited for, so the id is still its own.
-    let sent = unsafe { libc::kill(id, libc::SIGINT) };
+    // SAFETY: the call takes two numbers and touches no memory of ours; nobody has waited for the
+    // process yet, so the id is still its own.
+    let sent = unsafe { libc::kill(id, signal) };
     assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
 }
 

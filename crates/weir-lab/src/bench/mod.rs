@@ -3,7 +3,10 @@
 //! [`processes`] does it for real, with a server and a generator as processes of their own;
 //! the tests of [`crate::experiment`] simulate it.
 
+pub mod exchange;
 pub mod processes;
+
+use serde::Serialize;
 
 use crate::plan::{Load, Row};
 use crate::wire::{FloodReport, ServerReport};
@@ -65,6 +68,19 @@ pub enum RunError {
     Interrupted,
 }
 
+/// What a row was checked with, and passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Datagrams sent and answered, each to its own sender.
+    pub datagrams: u64,
+    /// Sockets that sent them, for each family of addresses.
+    pub senders: usize,
+    /// Their sizes in bytes.
+    pub sizes_bytes: Vec<usize>,
+    /// Whether over IPv6 too: false where this machine has none.
+    pub ipv6: bool,
+}
+
 /// Where runs are made.
 pub trait Bench {
     /// Seconds since the experiment began.
@@ -79,6 +95,13 @@ pub trait Bench {
     /// # Errors
     /// [`RunError::Failed`], [`RunError::Interrupted`].
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError>;
+
+    /// Has the row echo datagrams of all sizes up to its slices' from several senders, over IPv4
+    /// and IPv6, and looks whether each comes back whole, once, and to its own sender.
+    ///
+    /// # Errors
+    /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
+    fn check(&mut self, row: &Row, load: &Load) -> Result<Checked, RunError>;
 
     /// Makes one run.
     ///

@@ -8,13 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Bench, Extent, Made, Run, RunError};
+use super::exchange::{self, Exchange};
+use super::{Bench, Checked, Extent, Made, Run, RunError};
 use serde_json::Value;
 use weir::machine::LoadMeter;
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::exit::DATA_ERRORS;
-use crate::plan::Load;
+use crate::plan::{Load, Row};
 use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
 
 const SERVER: &str = "the server";
@@ -45,6 +46,7 @@ pub struct Processes {
     program: PathBuf,
     server_cores: Vec<usize>,
     generator_core: Option<usize>,
+    has_ipv6: bool,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
     began: Instant,
@@ -61,7 +63,8 @@ impl Processes {
         tell: Option<fn(&str)>,
     ) -> Self {
         let began = Instant::now();
-        Self { program, server_cores, generator_core, interrupt, tell, began }
+        let has_ipv6 = exchange::has_ipv6();
+        Self { program, server_cores, generator_core, has_ipv6, interrupt, tell, began }
     }
 
     /// The command of the server of a run.
@@ -120,6 +123,57 @@ impl Processes {
             command = command.arguments(["--engine", "sendmmsg"]);
         }
         command.arguments(["-i", "0", "--json"])
+    }
+
+    /// The command of the server of a check: it answers, and tells how often.
+    fn echo_server(&self, row: &Row, load: &Load) -> CommandLine {
+        let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
+        let mut command = CommandLine::new(&self.program)
+            .arguments(["serve", "udp", "--design"])
+            .arguments([row.spec()])
+            .arguments(["--bind", "127.0.0.1:0"]);
+        if self.has_ipv6 {
+            command = command.arguments(["--bind", "[::1]:0"]);
+        }
+        command
+            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
+            .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
+    }
+
+    fn try_check(&self, row: &Row, load: &Load) -> Result<Checked, CheckError> {
+        let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
+        let mut server = self.spawn(SERVER, &self.echo_server(row, load))?;
+        let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
+        let mut exchanges = vec![];
+        let outcome = line.ready.addresses.iter().try_for_each(|address| {
+            let opened = Exchange::open(*address)
+                .map_err(|error| format!("cannot open a socket to check {address}: {error}"))?;
+            exchanges.push(opened);
+            exchanges.last_mut().map_or(Ok(()), |exchange| exchange.run(longest))
+        });
+        // Its report also where the exchange failed: a server that crashed is the likelier cause.
+        server.close_input();
+        let report: ServerReport = server.document("report", Instant::now() + REPORT_WITHIN)?;
+        let ended = server.finish(Instant::now() + END_WITHIN)?;
+        if !ended.success() {
+            return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }.into());
+        }
+        outcome?;
+        // Whatever the server still had to say is in the sockets once it has ended.
+        exchanges.iter().try_for_each(Exchange::is_over)?;
+        let sent: u64 = exchanges.iter().map(Exchange::sent).sum();
+        match report.counters.get("datagrams") {
+            Some(counted) if *counted != sent => {
+                Err(CheckError::Wrong(format!("{sent} datagrams were sent, it counted {counted}")))
+            }
+            _ => Ok(Checked {
+                datagrams: sent,
+                senders: exchange::SENDERS,
+                sizes_bytes: exchange::sizes(longest),
+                ipv6: self.has_ipv6,
+            }),
+        }
     }
 
     fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
@@ -203,8 +257,36 @@ impl Bench for Processes {
         Ok(flood.sent as f64 * 1e9 / flood.elapsed_ns as f64)
     }
 
+    fn check(&mut self, row: &Row, load: &Load) -> Result<Checked, RunError> {
+        match self.try_check(row, load) {
+            Ok(checked) => Ok(checked),
+            Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
+            Err(CheckError::Child(error)) => Err(error.into()),
+        }
+    }
+
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
         Ok(self.try_run(run)?)
+    }
+}
+
+/// Why a check was not passed.
+enum CheckError {
+    /// What came back was not what was sent.
+    Wrong(String),
+    /// The server did not go through with it.
+    Child(ChildError),
+}
+
+impl From<String> for CheckError {
+    fn from(problem: String) -> Self {
+        Self::Wrong(problem)
+    }
+}
+
+impl From<ChildError> for CheckError {
+    fn from(error: ChildError) -> Self {
+        Self::Child(error)
     }
 }
 

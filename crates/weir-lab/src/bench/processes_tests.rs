@@ -75,6 +75,16 @@ fn both_reports_come_back() {
 }
 
 #[test]
+fn a_server_that_crashes_in_its_check_is_quoted() {
+    // Nobody listens where it says it does, and it has ended.
+    let script = Script::new(&format!("{READY}; echo ouch >&2; exit 101"), "exit 1");
+    let row = Row::parse("epoll").unwrap();
+    let error = bench(&script.0).check(&row, &Load::saturation(64)).unwrap_err().to_string();
+    assert!(error.starts_with("the server ended with exit status: 101"), "{error}");
+    assert!(error.contains("ouch"), "{error}");
+}
+
+#[test]
 fn a_server_that_cannot_run_here_makes_the_row_unavailable() {
     let serve =
         r#"echo '{"error":{"unavailable":true,"message":"io_uring_setup: EPERM"}}'; exit 5"#;
@@ -146,6 +156,14 @@ fn the_commands_can_be_repeated_by_hand() {
     );
     let check = Run { extent: Extent::Checked { datagrams: 1000, flows: 4 }, ..run };
     assert!(bench.server(&check).to_string().contains("--verify-all"));
+    let ipv6 = if bench.has_ipv6 { " --bind [::1]:0" } else { "" }.replace("[::1]:0", "'[::1]:0'");
+    assert_eq!(
+        bench.echo_server(&row, &Load::saturation(2000)).to_string(),
+        format!(
+            "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' --bind \
+             127.0.0.1:0{ipv6} --cpu 0 --size 2000 --echo --interval 0 --end-with-input --json"
+        )
+    );
     assert_eq!(
         bench.generator(&load, None, check.extent, &[7], None).to_string(),
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \

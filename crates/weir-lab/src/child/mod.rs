@@ -182,6 +182,11 @@ impl Child {
         self.process.id()
     }
 
+    /// Closes its input: a child that watches it ends with its last words.
+    pub fn close_input(&mut self) {
+        self.stdin = None;
+    }
+
     /// The next line, as a document. `what` names it in messages.
     ///
     /// # Errors
@@ -227,8 +232,7 @@ impl Child {
     /// [`ChildError::Deadline`], [`ChildError::Interrupted`].
     pub fn finish(mut self, deadline: Instant) -> Result<ExitStatus, ChildError> {
         const WHAT: &str = "end";
-        // A child that watches its input ends now at the latest.
-        self.stdin = None;
+        self.close_input(); // now at the latest
         while self.next(WHAT, deadline)?.is_some() {}
         self.wait(deadline).ok_or_else(|| self.too_late(WHAT))
     }

@@ -17,9 +17,9 @@ use crate::random::Random;
 
 /// Share of the budget that goes to saturation when paced loads follow.
 ///
-/// A little less than half is left to them: a paced run has few datagrams, and percentiles of
-/// few say nothing.
-const SATURATION_SHARE: f64 = 0.52;
+/// Half is left to them: a verdict takes as many rounds there, and a paced run has few
+/// datagrams, of which percentiles say little.
+const SATURATION_SHARE: f64 = 0.5;
 
 /// The loads of a depth for datagrams of one size.
 pub fn loads(depth: Depth, base: Load) -> Vec<Load> {

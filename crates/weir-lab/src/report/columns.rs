@@ -58,7 +58,12 @@ fn median(cell: &Cell, metric: &Metric, seed: u64) -> Option<f64> {
 
 /// A percentile of all runs' latencies together; where they cannot be merged, the median of the
 /// runs' own.
-fn percentile(cell: &Cell, metric: &Metric, of: fn(&Latency) -> u64, seed: u64) -> Option<f64> {
+pub(super) fn percentile(
+    cell: &Cell,
+    metric: &Metric,
+    of: fn(&Latency) -> u64,
+    seed: u64,
+) -> Option<f64> {
     match latency::merged(&cell.samples) {
         Some(all) => Some(of(&all) as f64),
         None => median(cell, metric, seed),
@@ -100,6 +105,7 @@ pub const THROUGHPUT: &[Column] = &[
     figure("received/s\n", received),
     figure("±\n", |at| spread(at, &RECEIVED)),
     figure("of\nsent", |at| at.median_text(&PERCENT_OF_SENT, percent_of_100)),
+    figure("× best\n", to_best),
     figure("× trad.\n", to_traditional),
     figure("CPU\nns/dgram", |at| at.median_text(&CPU, |v| format!("{v:.0}"))),
     figure("latency µs\np50/p99", borrowed_latency),
@@ -118,6 +124,7 @@ pub const LATENCY: &[Column] = &[
     figure("of\nsent", |at| at.median_text(&PERCENT_OF_SENT, percent_of_100)),
     figure("p50\nµs", |at| at.latency(&LATENCY_P50, |l| l.p50)),
     figure("±\n", |at| spread(at, &LATENCY_P50)),
+    figure("× best\n", to_best),
     figure("p99\nµs", |at| at.latency(&LATENCY_P99, |l| l.p99)),
     figure("p99.9\nµs", |at| at.latency(&LATENCY_P999, |l| l.p999)),
     figure("max\nµs", largest),
@@ -168,11 +175,31 @@ fn to_traditional(at: &At) -> String {
     if at.results.traditional() == Some(at.row) {
         return "1".into();
     }
-    match place.to_traditional {
-        Some(Difference::Real(ratio)) => format!("{:.2}", ratio.median),
-        Some(Difference::Tie(ratio)) => format!("~{:.2}", ratio.median),
-        Some(Difference::TooFew(Some(ratio))) => format!("?{:.2}", ratio.median),
-        Some(Difference::TooFew(None)) | None => UNKNOWN.into(),
+    place.to_traditional.map_or_else(|| UNKNOWN.into(), |difference| ratio(&difference, |r| r))
+}
+
+/// The row's figure to the winner's: 1 for the winner.
+fn to_best(at: &At) -> String {
+    let Some(place) = at.ranking.place(at.row).filter(|_| !at.ranking.is_too_noisy()) else {
+        return UNKNOWN.into();
+    };
+    match &place.winner_to_it {
+        None => "1".into(),
+        Some(difference) => ratio(difference, |winner_to_it| 1.0 / winner_to_it),
+    }
+}
+
+/// A ratio with a sign that says what it is worth.
+fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
+    let text = |ratio: &Estimate| match of(ratio.median) {
+        ratio if ratio < 99.5 => format!("{ratio:.2}"),
+        ratio => format!("{ratio:.0}"),
+    };
+    match difference {
+        Difference::Real(ratio) => text(ratio),
+        Difference::Tie(ratio) => format!("~{}", text(ratio)),
+        Difference::TooFew(Some(ratio)) => format!("?{}", text(ratio)),
+        Difference::TooFew(None) => "?".into(),
     }
 }
 

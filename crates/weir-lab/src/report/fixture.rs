@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::bench::Checked;
 use crate::machine::Machine;
 use crate::plan::{Load, Rate, Role, Row, Schedule};
 use crate::results::{Calibration, Conformance, Results};
@@ -71,13 +72,14 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
         core_to_core_after_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
         load_of_others: Some(0.01),
         paced,
-        calibrated_per_s: Some(2.4e6),
+        calibrated_per_s: (block != 3).then_some(2.4e6),
+        calibration_alike: Some(block != 3),
         server_cores: 1,
         generator_cores: 1,
     };
     let server = ServerReport {
         design: shape.spec.split(' ').next().unwrap_or_default().into(),
-        settings: [("rcvbuf_bytes".to_owned(), "212992".to_owned())].into(),
+        settings: [("receive-buffer-bytes".to_owned(), "212992".to_owned())].into(),
         end_signalled: true,
         threads_started: 1,
         threads_used: 1,
@@ -150,7 +152,14 @@ pub fn results() -> Results {
     results.seed = 42;
     results.server_cores = vec![0];
     results.generator_cores = vec![1];
-    results.calibrations = vec![Calibration { receive_offload: false, sent_per_s: 2.4e6 }];
+    results.calibrations = vec![Calibration {
+        receive_offload: false,
+        sent_per_s: 2.4e6,
+        core_to_core_ns: Some(27.0),
+        core_to_core_after_ns: Some(28.0),
+    }];
+    results.checked =
+        Some(Checked { datagrams: 216, senders: 3, sizes_bytes: vec![0, 1, 1024], ipv6: true });
     results.schedules = vec![
         Some(Schedule { rounds: 8, run_ms: 600, warmup_ms: 100 }),
         Some(Schedule { rounds: 8, run_ms: 400, warmup_ms: 100 }),

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use crate::latency;
 use crate::plan::{Load, Rate, Role, Row};
-use crate::ranking::{Better, Ranking};
+use crate::ranking::{Ranking, ranked_by};
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
-use crate::results::{CONFIDENCE, Cell, Conformance, Results, Status};
-use crate::sample::{LATENCY_P50, METRICS, RECEIVED};
+use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Status};
+use crate::sample::METRICS;
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
@@ -25,11 +25,8 @@ pub fn document(results: &Results) -> Value {
     let mut rows = vec![];
     let mut loads = vec![];
     for (index, load) in results.loads.iter().enumerate() {
-        let (metric, better) = match load.is_paced() {
-            true => (&LATENCY_P50, Better::Lower),
-            false => (&RECEIVED, Better::Higher),
-        };
-        let ranking = Ranking::of(results, index, metric, better);
+        let (metric, _) = ranked_by(load);
+        let ranking = Ranking::of_load(results, index);
         let confidence = results.confidence(index, metric);
         let said = match load.is_paced() {
             true => sentences::of_latency(results, index, &ranking),
@@ -67,7 +64,10 @@ pub fn document(results: &Results) -> Value {
         "calibration": results.calibrations.iter().map(|c| json!({
             "receive_offload": c.receive_offload,
             "sent_per_s": c.sent_per_s,
+            "core_to_core_ns": c.core_to_core_ns,
+            "core_to_core_after_ns": c.core_to_core_after_ns,
         })).collect::<Vec<_>>(),
+        "check": results.checked,
         "loads": loads,
         "results": rows,
         "warnings": results.warnings,
@@ -136,6 +136,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         "tied_with_winner": place
             .filter(|_| !ranking.is_too_noisy())
             .map(|place| place.ties_with_winner()),
+        "winner_to_it": place.and_then(|place| place.winner_to_it).map(difference),
         "ratio_to_traditional": place.and_then(|place| place.to_traditional).map(difference),
         "limited_by": cell.verdict().map(|verdict| verdict.limited_by),
         "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
@@ -153,11 +154,15 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
     })
 }
 
-/// The load with the send offload that the generator obtained: it may have been refused.
+/// The load with what was obtained: send offload may have been refused, and a receive buffer
+/// that nobody asked for has the system's size.
 fn as_obtained(load: &Load, cell: &Cell) -> Load {
-    let engine = cell.samples.last().and_then(|sample| sample.engine.as_deref());
+    let sample = cell.samples.last();
+    let engine = sample.and_then(|sample| sample.engine.as_deref());
+    let rcvbuf_bytes = sample.and_then(|sample| sample.settings.get(RECEIVE_BUFFER)?.parse().ok());
     Load {
         send_offload: engine.map_or(load.send_offload, |engine| engine == SEND_OFFLOAD),
+        rcvbuf_bytes: rcvbuf_bytes.or(load.rcvbuf_bytes),
         ..*load
     }
 }

@@ -28,9 +28,12 @@ fn the_document_has_what_the_schema_says() {
         json!({
             "kind": "saturation", "offered_per_s": null, "share_of_maximum": null, "size_bytes": 64,
             "work": 0, "ports": 1, "flows": 1, "receive_offload": false, "send_offload": true,
-            "rcvbuf_bytes": null,
-        })
+            "rcvbuf_bytes": 212_992,
+        }),
+        "what was obtained"
     );
+    let asked = &document["loads"][0]["load"]["rcvbuf_bytes"];
+    assert_eq!(asked, &Value::Null, "nobody asked for a size");
     assert_eq!((&hybrid["status"], &hybrid["reason"]), (&json!("ok"), &Value::Null));
     let mut refused = fixture::results();
     for sample in &mut refused.cells[0][3].samples {
@@ -93,6 +96,11 @@ fn the_fields_are_those_that_readers_rely_on() {
         ".machine.cpu_model",
         ".seed",
         ".calibration.sent_per_s",
+        ".calibration.core_to_core_ns",
+        ".calibration.core_to_core_after_ns",
+        ".check.datagrams",
+        ".results.runs.calibration_alike",
+        ".results.winner_to_it.verdict",
         ".loads.noise_floor_percent",
         ".loads.confidence.reached",
         ".loads.published.measured_ratio_to_traditional",
@@ -101,7 +109,7 @@ fn the_fields_are_those_that_readers_rely_on() {
         ".results.ledger.counts.dropped_socket",
         ".results.metrics.batch_datagrams.p50.median",
         ".results.runs.core_to_core_ns",
-        ".results.settings.rcvbuf_bytes",
+        ".results.settings.receive-buffer-bytes",
     ] {
         assert!(seen.iter().any(|path| path == name), "{name} is missing of {seen:?}");
     }

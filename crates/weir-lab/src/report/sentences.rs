@@ -1,14 +1,17 @@
 //! Who wins, by how much, why, and whether the difference is real: in a few sentences.
 
 use crate::ranking::{Place, Ranking};
+use crate::report::columns::percentile;
 use crate::report::number::{microseconds, per_1000, percent, si};
-use crate::results::Results;
+use crate::results::{Results, Status};
 use crate::sample::{
     BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Metric,
 };
 use crate::stats::Estimate;
+use crate::stats::bootstrap::FEWEST_SAMPLES;
 use crate::stats::compare::Difference;
 use crate::verdict::Limit;
+use crate::wire::Latency;
 
 /// A change of a figure by less than this factor explains nothing.
 const EXPLAINS: f64 = 1.15;
@@ -25,23 +28,25 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
     let traditional = results.traditional();
     let mut said = vec![];
     let rate = si(winner.median);
+    let among = of_the_ranked(results, load);
     said.push(match (traditional, winner.to_traditional) {
         (Some(t), _) if t == winner.row => {
-            format!("{name}, the traditional design, is the fastest with {rate} datagrams/s.")
+            format!(
+                "{name}, the traditional design, is the fastest{among} with {rate} datagrams/s."
+            )
         }
         (Some(t), Some(difference)) => format!(
-            "{name} is the fastest with {rate} datagrams/s: {}.",
+            "{name} is the fastest{among} with {rate} datagrams/s: {}.",
             against(&difference, &results.rows[t].to_string(), ranking.noise_floor)
         ),
-        _ => format!("{name} is the fastest with {rate} datagrams/s."),
+        _ => format!("{name} is the fastest{among} with {rate} datagrams/s."),
     });
     said.extend(why(results, load, winner.row, traditional));
-    said.extend(neighbours(results, ranking));
+    said.extend(neighbours(results, load, ranking));
     let verdict = results.cells[load][winner.row].verdict();
     if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound) {
         let what = match verdict.limited_by {
             Limit::Generator => "the generator was the limit",
-            Limit::Link => "the link was the limit",
             Limit::Memory => "memory or a queue of the system was the limit",
             _ => "nothing that can be seen was the limit",
         };
@@ -58,18 +63,31 @@ pub fn of_latency(results: &Results, load: usize, ranking: &Ranking) -> Vec<Stri
     let Some(winner) = ranking.winner() else {
         return vec![nobody(ranking, "No design delivered a latency that can be ranked.")];
     };
-    let median = |metric: &Metric| {
-        let estimate = results.cells[load][winner.row].estimate(metric, results.seed);
-        estimate.map_or_else(|| "?".into(), |e| microseconds(e.median))
+    // The figures of the table, of all rounds together.
+    let figure = |metric, of| {
+        let cell = &results.cells[load][winner.row];
+        let nanoseconds = percentile(cell, metric, of, results.seed);
+        nanoseconds.map_or_else(|| "?".into(), microseconds)
     };
     let mut said = vec![format!(
-        "{} has the lowest median latency: p50 {} µs, p99 {} µs.",
+        "{} has the lowest median latency{}: p50 {} µs, p99 {} µs.",
         results.rows[winner.row],
-        median(&LATENCY_P50),
-        median(&LATENCY_P99)
+        of_the_ranked(results, load),
+        figure(&LATENCY_P50, |l: &Latency| l.p50),
+        figure(&LATENCY_P99, |l: &Latency| l.p99)
     )];
-    said.extend(neighbours(results, ranking));
+    said.extend(neighbours(results, load, ranking));
     said
+}
+
+/// " of the ranked rows", where a row that was measured has no rank and may be better.
+fn of_the_ranked(results: &Results, load: usize) -> &'static str {
+    let measured = |row: &usize| results.status(load, *row) == Status::Ok;
+    let unranked = |row: usize| results.unranked(load, row).is_some();
+    match (0..results.rows.len()).filter(measured).any(unranked) {
+        true => " of the ranked rows",
+        false => "",
+    }
 }
 
 /// Why nobody wins.
@@ -97,11 +115,11 @@ fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
             format!("{} {other}, the traditional design; a tie within {floor}", times(ratio))
         }
         Difference::TooFew(Some(ratio)) => format!(
-            "{} {other}, the traditional design; from too few rounds to call it real",
+            "{} {other}, the traditional design; from too few comparable rounds to call it real",
             times(ratio)
         ),
         Difference::TooFew(None) => {
-            format!("no round measured it beside {other}, the traditional design")
+            format!("no round has it beside {other}, the traditional design, on a like machine")
         }
     }
 }
@@ -151,7 +169,7 @@ fn why(
 }
 
 /// Which rows are tied with the winner, and which cannot be told for want of rounds.
-fn neighbours(results: &Results, ranking: &Ranking) -> Vec<String> {
+fn neighbours(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
     let names = |of: fn(&Place) -> bool| -> Vec<String> {
         ranking
             .places
@@ -165,14 +183,46 @@ fn neighbours(results: &Results, ranking: &Ranking) -> Vec<String> {
     if !tied.is_empty() {
         said.push(format!("Tied with it, within the noise: {}.", list(&shortened(tied))));
     }
-    let unclear = names(Place::is_unclear);
-    if !unclear.is_empty() {
+    let open = names(Place::is_open);
+    if !open.is_empty() {
         said.push(format!(
-            "Too few comparable rounds to say how it stands to: {}.",
-            list(&shortened(unclear))
+            "Open (marked ?): {}: {}.",
+            list(&shortened(open)),
+            why_open(results, load, ranking)
         ));
     }
     said
+}
+
+/// Why verdicts of a load are open.
+fn why_open(results: &Results, load: usize, ranking: &Ranking) -> String {
+    let pairs = ranking.places.iter().filter_map(Place::open_pairs).min().unwrap_or(0);
+    if pairs >= FEWEST_SAMPLES {
+        return "the noise is not known, since no row was ranked under two names".into();
+    }
+    let cells = &results.cells[load];
+    let samples = || cells.iter().flat_map(|cell| &cell.samples);
+    let rounds = samples().map(|sample| sample.block + 1).max().unwrap_or(0) as usize;
+    let mut causes = vec![];
+    if rounds < FEWEST_SAMPLES {
+        causes.push(format!("only {rounds} were made"));
+    }
+    let changed = samples().filter(|sample| sample.changed_machine()).count();
+    if changed > 0 {
+        causes.push(format!("in {changed} runs the machine changed (core to core)"));
+    }
+    if ranking.unlike_pairs > 0 {
+        causes.push(format!("{} times it changed between two runs", ranking.unlike_pairs));
+    }
+    let failed: u32 = cells.iter().map(|cell| cell.failed_runs).sum();
+    if failed > 0 {
+        causes.push(format!("{failed} runs failed"));
+    }
+    let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
+    format!(
+        "a verdict takes {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs}, for \
+         {causes}; more time (-t) makes more"
+    )
 }
 
 fn shortened(mut names: Vec<String>) -> Vec<String> {
@@ -220,6 +270,6 @@ mod tests {
         );
         assert!(against(&Difference::Tie(ratio), "port", Some(0.9)).contains("tie within"));
         assert!(against(&Difference::TooFew(Some(ratio)), "port", None).contains("too few"));
-        assert!(against(&Difference::TooFew(None), "port", None).contains("no round"));
+        assert!(against(&Difference::TooFew(None), "port", None).contains("no round has"));
     }
 }

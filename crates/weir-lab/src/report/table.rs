@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
 
 use crate::plan::Load;
-use crate::ranking::{Better, Ranking};
+use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{At, Column, LATENCY, NAMES, THROUGHPUT};
-use crate::report::number::{or_unknown, percent, si};
+use crate::report::number::{bytes, or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
-use crate::results::{Cell, Results, Status};
-use crate::sample::{LATENCY_P50, RECEIVED, Sample};
+use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
+use crate::sample::Sample;
 use crate::stats::quantile;
 
 /// Narrower terminals are treated as this wide.
@@ -29,11 +29,8 @@ pub fn report(results: &Results, width: usize) -> String {
         if index > 0 && results.cells[index].iter().all(untouched) {
             continue;
         }
-        let (metric, better, columns) = match load.is_paced() {
-            true => (&LATENCY_P50, Better::Lower, LATENCY),
-            false => (&RECEIVED, Better::Higher, THROUGHPUT),
-        };
-        let ranking = Ranking::of(results, index, metric, better);
+        let columns = if load.is_paced() { LATENCY } else { THROUGHPUT };
+        let ranking = Ranking::of_load(results, index);
         let _ = writeln!(text, "\n{load}{}\n", rounds(results, index));
         let mut order = order(results, index, &ranking);
         if index > 0 {
@@ -109,14 +106,39 @@ fn settings(results: &Results, width: usize) -> String {
     }
     for calibration in &results.calibrations {
         let kind = if calibration.receive_offload { " with receive offload" } else { "" };
+        let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
         let line = format!(
-            "generator: at most {} datagrams/s into a socket that nobody reads{kind}",
-            si(calibration.sent_per_s)
+            "generator: at most {} datagrams/s into a socket that nobody reads{kind}{}",
+            si(calibration.sent_per_s),
+            at.unwrap_or_default()
         );
+        paragraph(&mut text, &line, width);
+    }
+    for line in [sockets(results), checked(results)].into_iter().flatten() {
         paragraph(&mut text, &line, width);
     }
     let _ = writeln!(text, "seed: {}", results.seed);
     text
+}
+
+/// What all runs had in common, as obtained; a warning says what they had not.
+fn sockets(results: &Results) -> Option<String> {
+    let sample = results.cells.iter().flatten().flat_map(|cell| &cell.samples).next()?;
+    let buffer = sample.settings.get(RECEIVE_BUFFER)?.parse().ok().map(bytes)?;
+    let engine = sample.engine.as_deref().unwrap_or("unknown");
+    Some(format!("receive buffer of each socket: {buffer}; engine of the generator: {engine}"))
+}
+
+/// What every row that was timed had passed.
+fn checked(results: &Results) -> Option<String> {
+    let checked = results.checked.as_ref()?;
+    let families = if checked.ipv6 { "IPv4 and IPv6" } else { "IPv4 (there is no IPv6 here)" };
+    let longest = checked.sizes_bytes.last()?;
+    Some(format!(
+        "checked before timing: each row answered {} datagrams of 0 to {longest} bytes from {} \
+         senders over {families}, each to its own sender, and took all of a paced flood byte for byte",
+        checked.datagrams, checked.senders
+    ))
 }
 
 fn rounds(results: &Results, load: usize) -> String {
@@ -238,7 +260,7 @@ fn chars(text: &str) -> usize {
 }
 
 fn noise(results: &Results, load: usize, ranking: &Ranking) -> String {
-    let metric = if results.loads[load].is_paced() { &LATENCY_P50 } else { &RECEIVED };
+    let (metric, _) = ranked_by(&results.loads[load]);
     let confidence = results.confidence(load, metric);
     if !results.compares(load) {
         return String::new();
@@ -270,15 +292,15 @@ fn noise(results: &Results, load: usize, ranking: &Ranking) -> String {
     if unlike > 0 {
         let _ = write!(
             text,
-            " {unlike} of {} runs fell into a time when the machine was another (core to core) and \
-             do not count.",
+            " {unlike} of {} runs fell into a time when the machine was another (core to core): \
+             medians leave them out, pairs of one such time count.",
             runs.len()
         );
     }
     if ranking.unlike_pairs > 0 {
         let _ = write!(
             text,
-            " {} pairs were left out because the machine changed between their runs.",
+            " In {} comparisons of two runs the machine changed between them; they are left out.",
             ranking.unlike_pairs
         );
     }
@@ -346,14 +368,20 @@ fn legend(text: &mut String, results: &Results, width: usize) {
         paragraph(text, &format!("{}: {}", traditional.title(), traditional.spec()), width);
     }
     for line in [
-        "received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \
+        "threads: used of all that were started. received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \
          its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
          interval. of sent: over the whole run. CPU of cores: of all the server's cores.",
-        "× trad.: pairs of one round against the traditional design; ~ a tie; ? too few pairs.",
+        "× best, × trad.: how many times the figure of the best row, and of the traditional design: the \
+         median over pairs of runs of one round; ~ a tie, within the noise; ? open, too few pairs; - not \
+         ranked, for the reason below the table, and then its figures stand alone. (again): the same row \
+         under a second name, which shows the noise.",
         "latency: one way, evenly paced, from the time at which a datagram was due, however late the \
          generator sent it, to the handler; percentiles and maximum of \
          all rounds together, ± of the rounds' own p50, by which rows are ranked. batch: datagrams per \
          dequeue. entries, switches: kernel entries and context switches per 1000 datagrams.",
+        "limited by: server, it lost datagrams or used up its cores; generator, it could send no more; \
+         memory, the system refused or dropped them before any socket; load, all that was offered evenly \
+         was taken; unknown, none of these.",
         "drops: percent of sent, at the device, at the queue of the CPU, at the socket; ? cannot \
          be seen. INVALID: its data or its ledger is wrong, see below the table.",
     ] {
