@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir::options::OptionInfo;
+use weir::memory::RegionOptions;
+use weir::options::{OptionInfo, Options as _};
 use weir::rio::Choice;
 use weir::udp::{AnyDesign, designs};
 
@@ -72,6 +73,7 @@ fn list(all: &[AnyDesign]) -> String {
     for design in all {
         let about = design.about();
         entry(&mut text, about.name, about.summary, about.origin, can_run(design));
+        let _ = writeln!(text, "      provider: {}", design.provider());
     }
     text.push_str("\nproviders of registered I/O (option --provider of the rio designs)\n");
     for provider in Choice::ALL {
@@ -92,14 +94,17 @@ fn one(design: &AnyDesign) -> String {
     let about = design.about();
     let mut text = String::new();
     entry(&mut text, about.name, about.summary, about.origin, can_run(design));
-    let options = design.known_options();
-    if options.is_empty() {
-        text.push_str("  no options\n");
-    }
+    let _ = writeln!(text, "      provider: {}", design.provider());
+    options(&mut text, design.known_options());
+    text.push_str("  and of its memory, as of every design's:\n");
+    options(&mut text, RegionOptions::known());
+    text
+}
+
+fn options(text: &mut String, options: Vec<OptionInfo>) {
     for OptionInfo { name, help, default, accepts } in options {
         let _ = writeln!(text, "  --{name} ({accepts}; default {default})\n      {help}");
     }
-    text
 }
 
 fn document(all: &[AnyDesign]) -> Value {
@@ -118,6 +123,7 @@ fn document(all: &[AnyDesign]) -> Value {
             "name": about.name,
             "summary": about.summary,
             "origin": about.origin,
+            "provider": design.provider(),
             "status": if reason.is_none() { "ok" } else { "unavailable" },
             "reason": reason,
             "options": design.known_options().into_iter().map(option).collect::<Vec<_>>(),
@@ -137,6 +143,7 @@ fn document(all: &[AnyDesign]) -> Value {
     json!({
         "schema_version": 1,
         "designs": all.iter().map(design).collect::<Vec<_>>(),
+        "memory_options": RegionOptions::known().into_iter().map(option).collect::<Vec<_>>(),
         "providers": Choice::ALL.iter().map(provider).collect::<Vec<_>>(),
     })
 }

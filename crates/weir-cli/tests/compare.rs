@@ -122,6 +122,8 @@ fn designs_are_listed_with_their_options() {
     let designs = all["designs"].as_array().unwrap();
     assert!(designs.iter().any(|design| design["name"] == "blocking" && design["status"] == "ok"));
     assert!(designs.iter().all(|design| design["options"].is_array()));
+    assert!(designs.iter().all(|design| design["provider"].is_string()));
+    assert!(all["memory_options"].as_array().unwrap().iter().any(|o| o["name"] == "pages"));
 
     let unknown = output(&["designs", "nonsense", "--json"]);
     assert_eq!(unknown.status.code(), Some(2));

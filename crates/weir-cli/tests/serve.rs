@@ -169,3 +169,38 @@ fn absurd_values_are_wrong_usage() {
         assert!(errors(&failed).contains(said), "{words:?}: {}", errors(&failed));
     }
 }
+
+/// What a server says that it runs with.
+fn settings(words: &[&str]) -> serde_json::Value {
+    let usual = ["serve", "udp", "--end-with-input", "--json", "--interval", "0"];
+    let ended = output(&[&usual, words].concat());
+    assert_eq!(ended.status.code(), Some(0), "{}", errors(&ended));
+    let text = String::from_utf8(ended.stdout).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    ready["ready"]["settings"].clone()
+}
+
+#[test]
+fn memory_is_asked_for_by_flags_and_in_the_text_of_the_design() {
+    let here = ["--bind", "127.0.0.1:0"];
+    let in_text = settings(&[&here[..], &["--design", "blocking --pages huge"]].concat());
+    assert_eq!((&in_text["pages"], &in_text["provider"]), (&"huge".into(), &"sockets".into()));
+    let huge = in_text["page-bytes"] == "2097152" || in_text["huge-pages-advised"] == "true";
+    assert!(huge || !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists());
+    let flags = ["--design", "blocking --pages huge", "--pages", "normal", "--numa-node", "auto"];
+    let by_flag = settings(&[&here[..], &flags].concat());
+    assert_eq!((&by_flag["pages"], &by_flag["page-bytes"]), (&"normal".into(), &"4096".into()));
+    let nowhere = output(&["serve", "udp", "--bind", "127.0.0.1:0", "--numa-node", "1023"]);
+    assert_ne!(nowhere.status.code(), Some(0));
+    assert!(errors(&nowhere).contains("node 1023"), "{}", errors(&nowhere));
+    let wrong = output(&["serve", "udp", "--bind", "127.0.0.1:0", "--pages", "giant"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(errors(&wrong).contains("auto, normal or huge"), "{}", errors(&wrong));
+}
+
+#[test]
+fn an_echo_on_every_address_answers_from_the_one_that_was_written_to() {
+    let echo = ["--design", "blocking", "--echo", "--bind"];
+    assert_eq!(settings(&[&echo[..], &["0.0.0.0:0"]].concat())["local-address"], "true");
+    assert_eq!(settings(&[&echo[..], &["127.0.0.1:0"]].concat())["local-address"], "false");
+}

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use weir::limits::Limits;
+use weir::memory::{NumaNode, PageKind, RegionOptions};
 use weir::socket::SocketOptions;
-use weir::udp::{AnyDesign, DEFAULT_PAYLOAD_BYTES, Final, Server};
+use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, Server, Spec};
 use weir_lab::wire;
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings};
@@ -80,7 +81,15 @@ pub struct ServeUdp {
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
 
-    /// Send every datagram back to its source.
+    /// Pages of the memory: auto, normal, or huge where there are any.
+    #[arg(long, value_parser = parse_pages)]
+    pages: Option<PageKind>,
+
+    /// NUMA node of the memory: its number, or auto.
+    #[arg(long, value_parser = parse_numa_node)]
+    numa_node: Option<NumaNode>,
+
+    /// Send every datagram back to its source, from the address that it was sent to.
     #[arg(long)]
     echo: bool,
 
@@ -118,6 +127,14 @@ fn parse_limit(text: &str) -> Result<Duration, String> {
         limit if limit.is_zero() => Err("a limit of 0 permits nothing; give a longer time".into()),
         limit => Ok(limit),
     }
+}
+
+fn parse_pages(text: &str) -> Result<PageKind, String> {
+    text.parse().map_err(|()| "use auto, normal or huge".into())
+}
+
+fn parse_numa_node(text: &str) -> Result<NumaNode, String> {
+    text.parse().map_err(|_| "use auto or the number of a node".into())
 }
 
 /// How often counters are read during a run, for the measured window.
@@ -201,15 +218,21 @@ fn start(
     audit: &Arc<Audit>,
     events: &Sender<Event>,
 ) -> Result<(Arc<Watch>, String), Failure> {
-    let design = AnyDesign::parse(&args.design)?;
+    let Spec { design, region } = Spec::parse(&args.design)?;
     let name = design.about().name.to_owned();
     design.availability().map_err(weir::Error::from)?;
     let (first, others) =
         args.bind.split_first().ok_or_else(|| Failure::usage("no address to receive on"))?;
     let mut server = Server::bind(*first)
         .payload_bytes(args.size)
+        .region_options(RegionOptions {
+            pages: args.pages.unwrap_or(region.pages),
+            numa_node: args.numa_node.unwrap_or(region.numa_node),
+        })
         .socket_options(SocketOptions {
             receive_buffer_bytes: args.rcvbuf,
+            // With one address there is nothing to choose, and nothing to pay for it.
+            local_address: args.echo && args.bind.iter().any(|at| at.ip().is_unspecified()),
             ..SocketOptions::default()
         })
         .limits(if args.echo { Limits::echo(args.replies_per_s) } else { Limits::SINK });

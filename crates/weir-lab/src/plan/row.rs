@@ -22,8 +22,11 @@ pub enum Role {
 pub struct Row {
     /// The design's name.
     pub design: String,
-    /// The provider's name, where the design runs on several.
+    /// The provider's name, where the design runs on several and one was asked for.
     pub provider: Option<String>,
+    /// The provider that it runs on here, where that is known: the one asked for, the one that is
+    /// chosen, or the only one that the design has.
+    pub runs_on: Option<String>,
     /// The other options in their order: name without dashes, and value if it takes one.
     pub options: Vec<(String, Option<String>)>,
     /// What the row is for.
@@ -51,8 +54,14 @@ impl Row {
             .filter(|word| !word.starts_with('-'))
             .ok_or_else(|| wrong("it does not begin with the name of a design".into()))?
             .to_owned();
-        let mut row =
-            Self { design, provider: None, options: vec![], role: Role::Plain, unavailable: None };
+        let mut row = Self {
+            design,
+            provider: None,
+            runs_on: None,
+            options: vec![],
+            role: Role::Plain,
+            unavailable: None,
+        };
         while let Some(word) = words.next() {
             let name = word
                 .strip_prefix("--")
@@ -98,6 +107,11 @@ impl Row {
         text
     }
 
+    /// The provider as shown: the one it runs on, or the one asked for.
+    pub fn shown_provider(&self) -> Option<&str> {
+        self.runs_on.as_deref().or(self.provider.as_deref())
+    }
+
     /// Design and options as shown in a table, where the provider has a column of its own.
     /// The traditional design is shown by what it is; its options stand in the legend.
     pub fn title(&self) -> String {
@@ -116,7 +130,7 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.title())?;
-        match &self.provider {
+        match self.shown_provider() {
             Some(provider) => write!(f, " on {provider}"),
             None => Ok(()),
         }

@@ -1,7 +1,7 @@
 //! The rows of the comparison, from the library's own tables: a design or a provider that is
 //! added there becomes a row here by itself.
 
-use weir::udp::{AnyDesign, Port, designs};
+use weir::udp::{AnyDesign, Port, Spec, designs};
 
 use super::{Role, Row};
 
@@ -33,8 +33,8 @@ pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
     let mut rows: Vec<Row> = vec![];
     for text in texts {
         let mut row = Row::parse(text).map_err(|error| error.to_string())?;
-        let design = AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
-        if design == AnyDesign::from(Port::original()) {
+        let spec = Spec::parse(&row.spec()).map_err(|error| error.to_string())?;
+        if spec == Spec::from(AnyDesign::from(Port::original())) {
             row.role = Role::Traditional;
         }
         if rows.iter().any(|other| other.spec() == row.spec()) {
@@ -64,6 +64,7 @@ fn traditional() -> Row {
     Row {
         design: original.about().name.into(),
         provider: None,
+        runs_on: None,
         options: options.map(|(name, value)| (name, Some(value))).collect(),
         role: Role::Traditional,
         unavailable: None,
@@ -92,6 +93,7 @@ fn rows_of(design: &AnyDesign) -> Vec<Row> {
             rows.push(Row {
                 design: name.into(),
                 provider: provider.clone(),
+                runs_on: None,
                 options: threads.into_iter().collect(),
                 role: Role::Plain,
                 unavailable: None,
@@ -108,12 +110,16 @@ fn providers_for(design: &str) -> Vec<String> {
     names.filter(|name| polls || !is_variant(name)).collect()
 }
 
+/// Finds out on which provider a row runs here, and whether it can.
 fn find_availability(row: &mut Row) {
-    let design = AnyDesign::parse(&row.spec());
-    row.unavailable = match design {
-        Ok(design) => design.availability().err().map(|unavailable| unavailable.to_string()),
-        Err(error) => Some(error.to_string()),
-    };
+    match Spec::parse(&row.spec()) {
+        Ok(Spec { design, .. }) => {
+            row.runs_on = Some(design.provider().into());
+            row.unavailable =
+                design.availability().err().map(|unavailable| unavailable.to_string());
+        }
+        Err(error) => row.unavailable = Some(error.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +157,27 @@ mod tests {
         assert!(providers_for("rio-polled").contains(&"uring-sqpoll".to_owned()));
         assert!(!providers_for("rio-event").contains(&"uring-sqpoll".to_owned()));
         assert!(providers_for("rio-event").contains(&"batch".to_owned()));
+    }
+
+    #[test]
+    fn every_row_names_the_provider_it_runs_on() {
+        let shown = |text: &str| of_texts(&[text.into()]).unwrap()[0].to_string();
+        assert_eq!(shown("blocking"), "blocking on sockets");
+        assert_eq!(shown("rio-event --provider batch"), "rio-event on batch");
+        for row in all() {
+            let provider = row.shown_provider().unwrap_or_else(|| panic!("{row} names none"));
+            assert!(row.provider.as_deref().is_none_or(|asked| asked == provider), "{row}");
+        }
+    }
+
+    #[test]
+    fn memory_may_be_asked_for_row_by_row() {
+        let texts = ["rio-event --provider batch", "rio-event --provider batch --pages huge"];
+        let rows = of_texts(&texts.map(String::from)).unwrap();
+        assert_eq!(rows[1].title(), "rio-event --pages huge");
+        let original = "port --threads 8 --armed 5000 --submit-after 1 --pages huge";
+        assert_eq!(of_texts(&[original.into()]).unwrap()[0].role, Role::Plain);
+        assert!(of_texts(&["blocking --pages giant".into()]).unwrap_err().contains("normal"));
     }
 
     #[test]

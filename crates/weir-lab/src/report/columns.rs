@@ -96,7 +96,7 @@ const fn figure(heading: &'static str, text: fn(&At) -> String) -> Column {
 /// The columns that name a row: they stand in every part of a table.
 pub const NAMES: &[Column] = &[
     words("design", |at| at.row().title()),
-    words("provider", |at| at.row().provider.clone().unwrap_or_else(|| UNKNOWN.into())),
+    words("provider", |at| at.row().shown_provider().unwrap_or(UNKNOWN).to_owned()),
 ];
 
 /// What a load of saturation shows: the result first, then why.

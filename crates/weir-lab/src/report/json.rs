@@ -116,7 +116,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
     };
     json!({
         "design": row.design,
-        "provider": row.provider,
+        "provider": row.shown_provider(),
         "options": options(row),
         "spec": row.spec(),
         "role": match row.role {

@@ -49,7 +49,7 @@ options! {
     /// What is asked of the memory of a region.
     #[derive(Copy, Eq)]
     pub struct RegionOptions {
-        /// Pages of the memory: the system's choice, never huge ones, or huge ones where there are any.
+        /// Pages of the memory: the system's choice, never huge, or huge where there are any.
         pages: PageKind = PageKind::Auto, PageKind::NAMES;
         /// NUMA node that the memory is placed on; refused where that cannot be.
         numa_node: NumaNode = NumaNode::Auto, Named(&["auto", "the number of a node"]);

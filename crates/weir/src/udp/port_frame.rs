@@ -203,17 +203,24 @@ mod tests {
     };
     use std::net::UdpSocket;
 
-    /// A thread that panics with a datagram in its hands, while another takes.
+    /// A thread that panics with a datagram in its hands, alone and while another takes: the port
+    /// is stopped by whichever leaves last.
     #[test]
     fn every_slice_comes_back_after_a_panic_outside_the_handler() {
         if cannot_run("port", availability()) {
             return;
         }
+        for threads in [1, 2] {
+            panics(threads);
+        }
+    }
+
+    fn panics(threads: u32) {
         let server = Server::bind("127.0.0.1:0".parse().unwrap());
         let mut job = server.job(|_| |_: Datagram<'_>, _: &mut Replies<'_>| ()).unwrap();
-        let numbers = Numbers { threads: 2, outstanding: 64, concurrency: 1 };
+        let numbers = Numbers { threads, outstanding: 64, concurrency: 1 };
         let shared = open(&mut job, &Native::default(), numbers).unwrap();
-        spawn(&mut job, numbers.threads, shared, |worker, shared| {
+        spawn(&mut job, threads, shared, |worker, shared| {
             let mut taker = join(worker, shared)?;
             let mut taken = Taken::new(8);
             while take(worker, &mut taker, &mut taken)? {

@@ -16,6 +16,12 @@ pub struct Spec {
     pub region: RegionOptions,
 }
 
+impl From<AnyDesign> for Spec {
+    fn from(design: AnyDesign) -> Self {
+        Self { design, region: RegionOptions::default() }
+    }
+}
+
 impl Spec {
     /// Reads a text like `rio-event --outstanding 5000 --pages huge --numa-node 0`: as
     /// [`AnyDesign::parse`], with the options of the memory among those of the design.

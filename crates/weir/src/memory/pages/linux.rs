@@ -22,7 +22,7 @@ impl Pages {
             PageKind::Auto => ordinary()?,
             PageKind::Normal => {
                 let pages = ordinary()?;
-                // It is refused where the kernel has no huge pages: then there is nothing to avoid.
+                // Refused where the kernel has no huge pages: then there is nothing to avoid.
                 pages.advise(libc::MADV_NOHUGEPAGE);
                 pages
             }

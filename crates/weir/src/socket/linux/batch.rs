@@ -1,8 +1,9 @@
 //! Batches: recvmmsg(2), sendmmsg(2).
 
 use super::{
-    Native,
+    Native, entered,
     message::{Control, Name, arrival, encode, header, name_source},
+    unless_empty,
 };
 use crate::{
     counters::Counters,
@@ -60,32 +61,18 @@ impl Headers {
             );
         }
         let flags = mode.flags() | if mode == Mode::Wait { libc::MSG_WAITFORONE } else { 0 };
-        loop {
-            counters.kernel_entries.one();
-            // SAFETY: the first `count` headers point at names, vectors and control data of
-            // this value and at the caller's buffers, all borrowed through the call.
-            let n = unsafe {
-                libc::recvmmsg(
-                    native.fd(),
-                    self.headers.as_mut_ptr(),
-                    count as libc::c_uint,
-                    flags as _,
-                    std::ptr::null_mut(),
-                )
-            };
-            if n >= 0 {
-                // A header without a name is the end of receiving, and so is all behind it.
-                let named =
-                    self.headers[..n as usize].iter().take_while(|h| h.msg_hdr.msg_namelen > 0);
-                self.received = named.count();
-                return Ok(self.received);
-            }
-            match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::Interrupted => continue,
-                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                e => return Err(e),
-            }
-        }
+        // SAFETY: the first `count` headers point at names, vectors and control data of this value
+        // and at the caller's buffers, all borrowed through the call.
+        let received = entered(counters, || unsafe {
+            let (headers, forever) = (self.headers.as_mut_ptr(), std::ptr::null_mut());
+            libc::recvmmsg(native.fd(), headers, count as libc::c_uint, flags as _, forever)
+                as isize
+        });
+        let Some(n) = unless_empty(received)? else { return Ok(0) };
+        // A header without a name is the end of receiving, and so is all behind it.
+        let named = self.headers[..n].iter().take_while(|h| h.msg_hdr.msg_namelen > 0);
+        self.received = named.count();
+        Ok(self.received)
     }
 
     /// The datagram in buffer `i` of the last [`receive_many`](crate::socket::DatagramSocket::receive_many).
@@ -120,24 +107,10 @@ impl Headers {
             unsafe { name_source(&mut header, self.control[i].as_mut_ptr().cast(), &to) };
             self.headers[i].msg_hdr = header;
         }
-        loop {
-            counters.kernel_entries.one();
-            // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
-            let n = unsafe {
-                libc::sendmmsg(
-                    native.fd(),
-                    self.headers.as_mut_ptr(),
-                    count as libc::c_uint,
-                    libc::MSG_DONTWAIT as _,
-                )
-            };
-            if n >= 0 {
-                return Ok(n as usize);
-            }
-            let e = io::Error::last_os_error();
-            if e.kind() != io::ErrorKind::Interrupted {
-                return Err(e);
-            }
-        }
+        // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
+        entered(counters, || unsafe {
+            let (headers, flags) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT as _);
+            libc::sendmmsg(native.fd(), headers, count as libc::c_uint, flags) as isize
+        })
     }
 }

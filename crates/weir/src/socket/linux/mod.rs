@@ -104,39 +104,30 @@ impl Native {
         if self.control {
             return self.receive_with_control(buffer, &mut name, mode, counters);
         }
-        loop {
-            counters.kernel_entries.one();
-            let mut length = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            // SAFETY: buffer, name and length outlive the call, with the sizes given. MSG_TRUNC
-            // makes the kernel return the datagram's own length; it writes no more than fits.
-            let n = unsafe {
-                libc::recvfrom(
-                    self.fd(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                    mode.flags() | libc::MSG_TRUNC,
-                    name.as_mut_ptr().cast(),
-                    &mut length,
-                )
-            };
-            if n >= 0 {
-                // Without a name nobody sent it: this is how the kernel says that receiving was
-                // ended.
-                return Ok((length > 0).then(|| Arrival {
-                    len: (n as usize).min(buffer.len()),
-                    // SAFETY: recvfrom wrote `length` bytes of the name.
-                    from: unsafe { decode(name.as_ptr().cast(), length as usize) },
-                    local: None,
-                    truncated: n as usize > buffer.len(),
-                    at: None,
-                }));
-            }
-            match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::Interrupted => continue,
-                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                e => return Err(e),
-            }
-        }
+        let mut length = 0;
+        // SAFETY: buffer, name and length outlive the call, with the sizes given. MSG_TRUNC
+        // makes the kernel return the datagram's own length; it writes no more than fits.
+        let received = entered(counters, || unsafe {
+            length = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            libc::recvfrom(
+                self.fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                mode.flags() | libc::MSG_TRUNC,
+                name.as_mut_ptr().cast(),
+                &mut length,
+            )
+        });
+        let Some(n) = unless_empty(received)? else { return Ok(None) };
+        // Without a name nobody sent it: this is how the kernel says that receiving was ended.
+        Ok((length > 0).then(|| Arrival {
+            len: n.min(buffer.len()),
+            // SAFETY: recvfrom wrote `length` bytes of the name.
+            from: unsafe { decode(name.as_ptr().cast(), length as usize) },
+            local: None,
+            truncated: n > buffer.len(),
+            at: None,
+        }))
     }
 
     fn receive_with_control(
@@ -150,23 +141,13 @@ impl Native {
         let mut vector =
             libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut header = header(&mut vector, name, Some(&mut control));
-        loop {
-            counters.kernel_entries.one();
-            // SAFETY: the header points at a name, a vector and control data that outlive the
-            // call, and at the caller's buffer.
-            let n = unsafe { libc::recvmsg(self.fd(), &mut header, mode.flags()) };
-            if n >= 0 {
-                return Ok((header.msg_namelen > 0).then(|| {
-                    // SAFETY: recvmsg filled the name and the control data of this header.
-                    unsafe { arrival(&header, n as usize) }
-                }));
-            }
-            match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::Interrupted => continue,
-                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                e => return Err(e),
-            }
-        }
+        // SAFETY: the header points at a name, a vector and control data that outlive the call,
+        // and at the caller's buffer.
+        let received =
+            entered(counters, || unsafe { libc::recvmsg(self.fd(), &mut header, mode.flags()) });
+        let Some(n) = unless_empty(received)? else { return Ok(None) };
+        // SAFETY: recvmsg filled the name and the control data of this header.
+        Ok((header.msg_namelen > 0).then(|| unsafe { arrival(&header, n) }))
     }
 
     #[inline]
@@ -175,27 +156,18 @@ impl Native {
             return self.send_from(bytes, to, counters);
         }
         let (name, length) = encode(&to.address);
-        loop {
-            counters.kernel_entries.one();
-            // SAFETY: bytes and name outlive the call, and length is the name's.
-            let n = unsafe {
-                libc::sendto(
-                    self.fd(),
-                    bytes.as_ptr().cast(),
-                    bytes.len(),
-                    libc::MSG_DONTWAIT,
-                    (&raw const name).cast(),
-                    length,
-                )
-            };
-            if n >= 0 {
-                return Ok(());
-            }
-            let e = io::Error::last_os_error();
-            if e.kind() != io::ErrorKind::Interrupted {
-                return Err(e);
-            }
-        }
+        // SAFETY: bytes and name outlive the call, and length is the name's.
+        let sent = entered(counters, || unsafe {
+            libc::sendto(
+                self.fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+                (&raw const name).cast(),
+                length,
+            )
+        });
+        sent.map(drop)
     }
 
     /// As `send`, from the address that the peer says.
@@ -211,25 +183,41 @@ impl Native {
         header.msg_namelen = length;
         // SAFETY: the control data outlives the header.
         unsafe { name_source(&mut header, control.as_mut_ptr().cast(), to) };
-        loop {
-            counters.kernel_entries.one();
-            // SAFETY: the header points at a name, a vector, control data and bytes that outlive
-            // the call, which only reads them.
-            let n = unsafe { libc::sendmsg(self.fd(), &header, libc::MSG_DONTWAIT) };
-            if n >= 0 {
-                return Ok(());
-            }
-            let e = io::Error::last_os_error();
-            if e.kind() != io::ErrorKind::Interrupted {
-                return Err(e);
-            }
-        }
+        // SAFETY: the header points at a name, a vector, control data and bytes that outlive the
+        // call, which only reads them.
+        let sent =
+            entered(counters, || unsafe { libc::sendmsg(self.fd(), &header, libc::MSG_DONTWAIT) });
+        sent.map(drop)
     }
 
     /// shutdown(2) on an unconnected UDP socket answers ENOTCONN, but it does mark the
     /// socket and wake everyone who waits on it (inet_shutdown, since Linux 2.6).
     pub(super) fn end_receiving(&self, _local_address: SocketAddr) {
         let _ = self.socket.shutdown(std::net::Shutdown::Read);
+    }
+}
+
+/// Enters the kernel by a call that answers a count or -1, again where a signal came in between.
+#[inline]
+fn entered(counters: &Counters, mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        counters.kernel_entries.one();
+        if let Ok(count) = usize::try_from(call()) {
+            return Ok(count);
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// What was received; `None` where there was nothing.
+#[inline]
+fn unless_empty(received: io::Result<usize>) -> io::Result<Option<usize>> {
+    match received {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        received => received.map(Some),
     }
 }
 
