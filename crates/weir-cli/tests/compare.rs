@@ -42,7 +42,10 @@ fn a_short_comparison_is_one_valid_document() {
         assert_eq!(of("offered"), of("sent") + of("refused"));
         assert!(of("received") > 0);
     }
-    assert_eq!(code, Some(0), "{}", errors(&run));
+    // Under Wine a run may be over before its generator is at its pace: the row says so, and
+    // the exit code (invalid runs) with it.
+    let codes: &[i32] = if cfg!(windows) { &[0, 3] } else { &[0] };
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{code:?}: {}", errors(&run));
 }
 
 #[test]
