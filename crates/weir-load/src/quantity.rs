@@ -27,7 +27,8 @@ fn scaled(text: &str, k: f64, ending: &[&str], example: &str) -> Result<f64, Str
         "t" => 4,
         _ => return Err(format!("{text:?} has an unknown unit {unit:?}; right is {example}")),
     };
-    Ok(number * k.powi(power))
+    let value = number * k.powi(power);
+    if value.is_finite() { Ok(value) } else { Err(format!("{text:?} is too large")) }
 }
 
 fn whole(value: f64, text: &str) -> Result<u64, String> {
@@ -73,8 +74,9 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
     if !matches!(unit, "" | "%") {
         return Err(format!("{text:?} has an unknown unit {unit:?}; right is 75%"));
     }
-    if percent > 0.0 && percent <= 100.0 {
-        Ok(percent / 100.0)
+    let share = percent / 100.0;
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
     } else {
         Err(format!("{text:?} is not above 0% and at most 100%"))
     }
@@ -129,6 +131,7 @@ mod tests {
         assert!(parse_count("1.5").is_err());
         assert!(parse_count("99999999T").is_err());
         assert!(parse_rate("0").is_err());
+        assert!(parse_rate(&"9".repeat(400)).is_err());
         assert!(parse_bit_rate("").is_err());
         assert!(parse_size("64q").is_err());
         assert!(parse_percent("101%").is_err());

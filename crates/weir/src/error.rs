@@ -47,7 +47,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The operating system refused something at set-up or in the middle of a run.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", advised(.source))]
     Io {
         /// What was being done.
         what: String,
@@ -129,6 +129,17 @@ fn advice_for_bind(source: &io::Error, address: &SocketAddr) -> String {
         io::ErrorKind::PermissionDenied => {
             "; ports below 1024 need privileges: choose a higher one".into()
         }
-        _ => String::new(),
+        _ => advised(source),
     }
+}
+
+/// The advice for an answer of the system, to be put behind it.
+fn advised(source: &io::Error) -> String {
+    advice(source).map_or(String::new(), |advice| format!("; {advice}"))
+}
+
+/// What to do about what the operating system answered, where more is known than the answer says
+/// by itself.
+pub fn advice(source: &io::Error) -> Option<&'static str> {
+    crate::socket::native::advice(source)
 }

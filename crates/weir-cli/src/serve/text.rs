@@ -217,6 +217,24 @@ mod tests {
         assert!(text.contains("latency: p50 4.7 µs"), "{text}");
     }
 
+    /// The originals divided by whole milliseconds and multiplied again, so that every rate was a
+    /// multiple of 1000 and a low one was 0.
+    #[test]
+    fn a_rate_is_divided_last() {
+        for (elapsed_ns, datagrams, rate) in [
+            (2_000_000_000, 999, "500"),           // 999 / 2000 ms
+            (1_000_900_000, 1_234_567, "1233457"), // / 1000 ms
+            (900_000, 9, "10000"),                 // / 0 ms
+        ] {
+            let window = Window { elapsed_ns, datagrams, handled: datagrams, cpu_ns: None };
+            let text = report(&ServerReport { window, ..ServerReport::default() }, 0);
+            let end = format!(" {datagrams} datagrams, {rate} datagrams/s");
+            assert!(text.lines().any(|line| line.ends_with(&end)), "{end:?} is missing of\n{text}");
+        }
+        let now = Now { elapsed_ns: 2_000_000_000, datagrams: 999, ..Now::ZERO };
+        assert!(interval(&Now::ZERO, &now).contains(" 500 "), "{}", interval(&Now::ZERO, &now));
+    }
+
     #[test]
     fn an_interval_is_a_difference() {
         let then = Now {

@@ -57,7 +57,8 @@ pub enum ControlError {
     },
     /// The server cannot listen.
     #[error(
-        "cannot listen for control connections on {address}: {source}; choose another address or port"
+        "cannot listen for control connections on {address}: {source}; {}",
+        weir::error::advice(.source).unwrap_or("choose another address or port")
     )]
     Bind {
         /// Where it should listen.

@@ -167,3 +167,7 @@ impl<Q> Drop for Turn<'_, Q> {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(test)]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,7 +1,10 @@
 //! Every datagram once, with the right bytes and the right source.
 
 use crate::support::*;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    time::Instant,
+};
 use weir::udp::Server;
 
 pub const CHECKS: &[Check] = &[
@@ -10,6 +13,7 @@ pub const CHECKS: &[Check] = &[
     ("every_size", every_size),
     ("two_sockets", two_sockets),
     ("zero_bytes", zero_bytes),
+    ("zero_byte_flood", zero_byte_flood),
     ("bursts", bursts),
 ];
 
@@ -101,6 +105,45 @@ fn zero_bytes(subject: &Subject) -> Result<(), Skipped> {
     add(&mut sent, send_all(&senders, to, (0..100).map(|n| n % 2), WINDOW, &log));
     stop(server, &log);
     assert_same(&log.seen(), &sent);
+    Ok(())
+}
+
+/// The same, faster than it can be taken: what finds no room is lost, what is taken is counted,
+/// and what comes afterwards is served as if nothing had been.
+fn zero_byte_flood(subject: &Subject) -> Result<(), Skipped> {
+    const FLOOD: usize = 5000;
+    let (server, log) = subject.log(&Server::bind(any_port()));
+    let to = server.local_addresses()[0];
+    let (flooders, senders) = (senders(2, to), senders(2, to));
+    for number in 0..FLOOD {
+        // Where the system has no room it may say so.
+        let _ = flooders[number % flooders.len()].send_to(&[], to);
+    }
+    // One of these comes through as soon as the socket has room again.
+    let deadline = Instant::now() + PATIENCE;
+    let from_flooders = |seen: &Seen| seen.source == flooders[0].local_addr().unwrap();
+    while !log.seen().iter().any(|seen| from_flooders(seen) && !seen.bytes.is_empty()) {
+        assert!(Instant::now() < deadline, "nothing is served after the flood");
+        flooders[0].send_to(b"after the flood", to).unwrap();
+        std::thread::yield_now();
+    }
+    let mut sent = Tally::new();
+    for number in 0..100 {
+        let sender = &senders[number % senders.len()];
+        let bytes = pattern(number, number % 3 * 50);
+        sender.send_to(&bytes, to).unwrap();
+        *sent.entry((sender.local_addr().unwrap(), bytes)).or_default() += 1;
+        let normal =
+            |seen: &Seen| senders.iter().any(|sender| sender.local_addr().unwrap() == seen.source);
+        log.wait_for_those(number + 1, normal);
+    }
+    stop(server, &log);
+    let (flood, normal): (Vec<_>, Vec<_>) = log.seen().into_iter().partition(|seen| {
+        flooders.iter().any(|sender| sender.local_addr().unwrap() == seen.source)
+    });
+    assert_same(&normal, &sent);
+    let empty = flood.iter().filter(|seen| seen.bytes.is_empty()).count();
+    assert!((1..=FLOOD).contains(&empty), "{empty} of the flood");
     Ok(())
 }
 

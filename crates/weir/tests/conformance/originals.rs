@@ -4,7 +4,6 @@
 use libtest_mimic::Trial;
 use weir::{
     Error,
-    counters::Snapshot,
     memory::{Layout, Region, RegionOptions},
 };
 
@@ -18,7 +17,6 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial("sizes_are_multiplied_in_full", sizes_are_multiplied_in_full),
         trial("a_slice_that_was_posted_is_out_of_reach", a_slice_that_was_posted_is_out_of_reach),
-        trial("counts_are_never_rounded", counts_are_never_rounded),
     ]
 }
 
@@ -53,13 +51,4 @@ fn a_slice_that_was_posted_is_out_of_reach() {
     assert_eq!(slice.index(), posted.index());
     drop(slice);
     assert_eq!(region.in_pool(), 1);
-}
-
-/// The rate was divided by whole milliseconds and multiplied again: a multiple of 1000.
-fn counts_are_never_rounded() {
-    let one = Snapshot { datagrams: 999, bytes: u64::from(u32::MAX), ..Snapshot::default() };
-    let mut total = one.clone();
-    total.merge(&one);
-    assert_eq!((total.datagrams, total.bytes), (1998, 8_589_934_590));
-    assert_eq!(total.since(&one), one);
 }

@@ -2,8 +2,9 @@
 //! never more than was received.
 
 use crate::support::*;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::{
-    net::{Ipv6Addr, SocketAddr, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     time::Instant,
 };
 use weir::{
@@ -23,6 +24,8 @@ pub const CHECKS: &[Check] = &[
     ("replies_from_the_address_written_to", replies_from_the_address_written_to),
     ("few_replies_outstanding", few_replies_outstanding),
     ("peer_has_gone", peer_has_gone),
+    ("echo_to_nowhere", echo_to_nowhere),
+    ("copy_to_nowhere", copy_to_nowhere),
 ];
 
 fn echo(subject: &Subject) -> Result<(), Skipped> {
@@ -264,4 +267,58 @@ fn peer_has_gone(subject: &Subject) -> Result<(), Skipped> {
     assert!(report.failure.is_none(), "{}", report.failure.unwrap());
     assert_slices(&report);
     Ok(())
+}
+
+fn echo_to_nowhere(subject: &Subject) -> Result<(), Skipped> {
+    to_nowhere(subject, Answer::Echo)
+}
+
+fn copy_to_nowhere(subject: &Subject) -> Result<(), Skipped> {
+    to_nowhere(subject, Answer::Copy)
+}
+
+/// A datagram whose source is port 0 cannot be answered: no system sends there. Each such reply
+/// is counted, its slice comes back, and everyone else gets theirs.
+fn to_nowhere(subject: &Subject, answer: Answer) -> Result<(), Skipped> {
+    const ROUNDS: usize = 20;
+    let forger = Forger::new()?;
+    // Fewer slots for replies than are forged: one that did not come back would be missed.
+    let limits = Limits { replies_outstanding: 8, ..Limits::default() };
+    let (server, log) = subject.log_with(&Server::bind(any_port()).limits(limits), answer);
+    let to = server.local_addresses()[0];
+    let sender = &senders(1, to)[0];
+    for round in 0..ROUNDS {
+        forger.send(to.port(), b"from port 0");
+        let bytes = pattern(round, 40);
+        sender.send_to(&bytes, to).unwrap();
+        expect(sender, to, &bytes);
+        log.wait_for(2 * (round + 1));
+    }
+    until("the count of the last failed reply", || {
+        server.counters().iter().map(|counters| counters.send_errors).sum::<u64>() == ROUNDS as u64
+    });
+    assert!(server.is_running());
+    let total = stop(server, &log);
+    assert_eq!((total.send_errors, total.replies_refused), (ROUNDS as u64, 0));
+    assert_eq!(log.seen().iter().filter(|seen| seen.source.port() == 0).count(), ROUNDS);
+    assert_silent(sender);
+    Ok(())
+}
+
+/// Sends datagrams that say they come from port 0.
+struct Forger(Socket);
+
+impl Forger {
+    fn new() -> Result<Self, Skipped> {
+        let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
+        raw.map(Self).map_err(|e| Skipped(format!("a source cannot be forged here: {e}")))
+    }
+
+    fn send(&self, to_port: u16, bytes: &[u8]) {
+        let length = (8 + bytes.len()) as u16;
+        // Source port, destination port, length, and no checksum (RFC 768).
+        let header = [0, to_port, length, 0].map(u16::to_be_bytes);
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        self.0.send_to(&[header.as_flattened(), bytes].concat(), &to.into()).unwrap();
+    }
 }

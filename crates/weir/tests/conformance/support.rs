@@ -184,11 +184,22 @@ impl Log {
 
     /// Waits until so many datagrams were seen.
     pub fn wait_for(&self, count: usize) {
+        self.wait_for_those(count, |_| true);
+    }
+
+    /// Waits until so many of those were seen that are meant.
+    pub fn wait_for_those(&self, count: usize, meant: impl Fn(&Seen) -> bool) {
         let by = Instant::now() + PATIENCE;
         let mut seen = self.lock();
-        while seen.len() < count {
+        let (mut looked_at, mut came) = (0, 0);
+        loop {
+            came += seen[looked_at..].iter().filter(|seen| meant(seen)).count();
+            looked_at = seen.len();
+            if came >= count {
+                return;
+            }
             let left = by.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{} of {count} datagrams came", seen.len());
+            assert!(!left.is_zero(), "{came} of {count} datagrams came");
             seen = self.grown.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

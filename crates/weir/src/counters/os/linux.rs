@@ -6,6 +6,8 @@
 //! `getrusage` cuts it to µs, and `stat` to ticks of 10 ms.
 
 mod parse;
+#[cfg(fuzzing)]
+pub use parse::parse_every_text;
 
 use super::{ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, TotalUsage, usage};
 use crate::Error;

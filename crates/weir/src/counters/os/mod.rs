@@ -42,6 +42,9 @@
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
+/// Reads a text as every file of `/proc`, for the fuzz targets.
+#[cfg(fuzzing)]
+pub use sys::parse_every_text;
 
 mod usage;
 

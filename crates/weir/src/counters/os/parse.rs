@@ -232,3 +232,13 @@ fn socket_address(word: &[u8]) -> Option<SocketAddr> {
     };
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
+
+/// Reads a text as every file there is.
+#[cfg(fuzzing)]
+pub fn parse_every_text(text: &[u8]) {
+    let addresses = ["127.0.0.1:8080", "[::1]:8080"].map(|address| address.parse().unwrap());
+    let _ = (thread_stat(text, 10_000_000), thread_sched(text), thread_status(text));
+    let _ = (process_status(text), snmp_udp(text), snmp6_udp(text), softnet(text));
+    let _ = (stat_total(text), stat_cores(text, 10_000_000), sockstat(text, 4096), meminfo(text));
+    let _ = udp_sockets(text, &addresses);
+}

@@ -164,3 +164,48 @@ impl Headers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Layout, Region, RegionOptions};
+    use std::net::{IpAddr, SocketAddr};
+
+    #[test]
+    fn a_send_can_be_read_and_a_receive_filled_while_others_are_under_way() {
+        let region = Region::new(Layout::packed(0, 64, 64), 2, RegionOptions::default()).unwrap();
+        let mut headers = Headers::new(3);
+        let slices = [region.take().unwrap(), region.take().unwrap()];
+        let received = headers.receive(0, &slices[0], true);
+        let to: SocketAddr = "[::1]:7".parse().unwrap();
+        let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer { address: to, local });
+        let sent = [1, 2].map(|slot| headers.send(slot, &slices[1], slot * 10, &peers[slot - 1]));
+        for (header, peer) in sent.into_iter().zip(peers) {
+            // SAFETY: the headers were made ready above, and point at what they say.
+            unsafe {
+                let name = (*header).msg_name.cast::<u8>();
+                assert_eq!(decode(name, (*header).msg_namelen as usize), to);
+                let control = libc::CMSG_FIRSTHDR(header);
+                assert_eq!(!control.is_null(), peer.local.is_some());
+                if let Some(local) = peer.local {
+                    let info = libc::CMSG_DATA(control).cast::<libc::in6_pktinfo>();
+                    assert_eq!(IpAddr::from((*info).ipi6_addr.s6_addr), local);
+                }
+            }
+        }
+        // As the kernel does: a name, control data, and their lengths.
+        let (name, name_bytes) = encode(&to);
+        // SAFETY: as above.
+        let arrival = unsafe {
+            (*received).msg_name.cast::<Name>().write(name);
+            (*received).msg_namelen = name_bytes;
+            let peer = Peer { address: to, local: Some("::3".parse().unwrap()) };
+            name_source(&mut *received, (*received).msg_control, &peer);
+            headers.arrival(0, 33).expect("it has a source")
+        };
+        assert_eq!((arrival.from, arrival.len), (to, 33));
+        assert_eq!(arrival.local, Some("::3".parse().unwrap()));
+        // SAFETY: there is no kernel.
+        unsafe { headers.free() };
+    }
+}

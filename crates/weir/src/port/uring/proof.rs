@@ -5,6 +5,7 @@ use super::{Uring, WHAT};
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    error,
     memory::{Layout, Region, RegionOptions},
     port::{Completion, Key, Needs, Outcome, Port, Provider, Shape, SocketId, Taken, Worker},
     socket::DatagramSocket,
@@ -61,7 +62,9 @@ fn prove_with(
         Ok(()) if stopped.missing == 0 => Ok(()),
         Ok(()) => Err(Unavailable::new(WHAT, "a cancelled receive did not end")),
         Err(e) => Err(Unavailable::new(WHAT, format!("receiving a datagram through it: {e}"))
-            .advise("it needs Linux 5.11 or later with io_uring allowed; use another design")),
+            .advise(error::advice(&e).unwrap_or(
+                "it needs Linux 5.11 or later with io_uring allowed; use another design",
+            ))),
     }
 }
 

@@ -1,110 +1,32 @@
 //! Every interleaving of a few threads, by loom: `RUSTFLAGS="--cfg loom"`. A turn that is lost
 //! shows as a deadlock.
 
-use super::Turns;
+use super::{
+    Turns,
+    model::{Fake, Queue},
+};
 use crate::{
     counters::Counters,
-    memory::Slice,
-    rio::{Batch, CompletionQueue, Full, Peer, RequestQueue, Stopped, Woken},
-    wake::Waker,
+    rio::{Batch, CompletionQueue},
 };
 use loom::{
-    sync::{Arc, Condvar, Mutex, atomic::AtomicU32},
+    sync::{Arc, Mutex, atomic::AtomicU32},
     thread,
 };
-use std::{
-    io,
-    sync::atomic::Ordering::SeqCst,
-    time::{Duration, Instant},
-};
-
-/// A queue that holds a number of completions.
-#[derive(Default)]
-struct Fake {
-    /// Completions, and whether a waker was used since the last wait.
-    state: Mutex<(u32, bool)>,
-    changed: Condvar,
-}
-
-impl Fake {
-    fn put(&self, completions: u32) {
-        self.state.lock().unwrap().0 += completions;
-        self.changed.notify_all();
-    }
-}
-
-struct Queue(Arc<Fake>);
-
-/// Posts nothing: these tests only dequeue.
-struct NoRequests;
-
-impl RequestQueue for NoRequests {
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        Err((slice, Full))
-    }
-
-    fn send(&mut self, slice: Slice, _: usize, _: &Peer) -> Result<(), (Slice, Full)> {
-        Err((slice, Full))
-    }
-
-    fn commit(&mut self, _: &Counters) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn outstanding(&self) -> (u32, u32) {
-        (0, 0)
-    }
-}
-
-impl CompletionQueue for Queue {
-    type Rq = NoRequests;
-
-    /// Takes one completion, so that there is something left for another turn.
-    fn dequeue(&mut self, _: &mut Batch, _: &Counters) -> io::Result<usize> {
-        let ready = &mut self.0.state.lock().unwrap().0;
-        let taken = (*ready).min(1);
-        *ready -= taken;
-        Ok(taken as usize)
-    }
-
-    fn wait(&mut self, at_least: u32, _: Option<Duration>, _: &Counters) -> io::Result<Woken> {
-        let mut state = self.0.state.lock().unwrap();
-        loop {
-            if std::mem::take(&mut state.1) {
-                return Ok(Woken::ByWaker);
-            }
-            if state.0 >= at_least {
-                return Ok(Woken::Ready);
-            }
-            state = self.0.changed.wait(state).unwrap();
-        }
-    }
-
-    fn waker(&self) -> Waker {
-        let fake = Arc::clone(&self.0);
-        Waker::new(move || {
-            fake.state.lock().unwrap().1 = true;
-            fake.changed.notify_all();
-        })
-    }
-
-    fn stop(self, _: Vec<NoRequests>, _: Instant) -> Stopped {
-        Stopped::default()
-    }
-}
+use std::sync::atomic::Ordering::SeqCst;
 
 struct World {
     turns: Turns<Queue>,
-    fake: Arc<Fake>,
+    fake: std::sync::Arc<Fake>,
     holders: AtomicU32,
     dequeued: AtomicU32,
 }
 
 impl World {
     fn new(threads: usize) -> Arc<Self> {
-        let fake = Arc::new(Fake::default());
+        let fake = Fake::new();
         Arc::new(Self {
-            turns: Turns::new(Queue(Arc::clone(&fake)), threads),
+            turns: Turns::new(Queue::of(&fake), threads),
             fake,
             holders: AtomicU32::new(0),
             dequeued: AtomicU32::new(0),

@@ -8,6 +8,7 @@
 //! are armed again before a wait, and when sweeps stay dry.
 
 use super::{
+    arming::forget_then_ask,
     common::{Common, GROUP, class},
     requests::UringRequests,
     sweeping::Sweeping,
@@ -109,16 +110,18 @@ impl<T: Sharing> UringCompletions<T> {
         self.submit_arms(how, can_receive, counters)
     }
 
-    /// Whether there is something to receive into. If not, whoever posts next rings the alarm;
-    /// rings of before are forgotten here, and only before that is asked: one that was told in
-    /// the question and forgotten after it would never be heard.
+    /// Whether there is something to receive into. If not, whoever posts next rings the alarm.
     pub(super) fn can_receive(&mut self, how: u16) -> bool {
         let Self { common, disarmed, alarm_armed, .. } = self;
-        if !*alarm_armed {
-            common.alarm.reset();
-        }
-        how == POLL_FIRST
-            || (!disarmed.is_empty() && common.buffers.with(|buffers| buffers.ready()))
+        let forget = || {
+            if !*alarm_armed {
+                common.alarm.reset();
+            }
+        };
+        forget_then_ask(forget, || {
+            how == POLL_FIRST
+                || (!disarmed.is_empty() && common.buffers.with(|buffers| buffers.ready()))
+        })
     }
 
     /// Arms the alarm, and the receives if there is something to receive into.

@@ -136,6 +136,7 @@ fn header(buffer: &[u8]) -> [u32; 4] {
 mod tests {
     use super::*;
     use crate::memory::RegionOptions;
+    use std::net::SocketAddr;
 
     #[test]
     fn payloads_are_aligned_and_buffers_end_with_their_slice() {
@@ -154,6 +155,41 @@ mod tests {
             }
             assert_eq!(taken.len(), 3);
             taken.clear();
+        }
+    }
+
+    /// Writes what the kernel writes in front of a payload.
+    fn write(slice: &mut Slice, frame: &Frame, from: &SocketAddr, len: usize, flags: i32) -> u32 {
+        let (name, name_bytes) = native::encode(from);
+        // SAFETY: a Name is that many initialised bytes.
+        let name =
+            unsafe { std::slice::from_raw_parts((&raw const name).cast::<u8>(), name_bytes as _) };
+        let control_bytes = 0;
+        let header = [name_bytes, control_bytes, len as u32, flags as u32];
+        let begin = frame.begin;
+        for (word, value) in header.iter().enumerate() {
+            slice.whole_mut()[begin + 4 * word..][..4].copy_from_slice(&value.to_ne_bytes());
+        }
+        slice.whole_mut()[begin + HEADER_BYTES..][..name.len()].copy_from_slice(name);
+        (frame.before_payload() + len) as u32
+    }
+
+    #[test]
+    fn what_the_kernel_writes_is_read() {
+        let needs = Needs { payload: 100, receives: 1, sends: 0, per_dequeue: 1 };
+        let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
+        let frame = Frame::new(&region, false);
+        for from in ["127.0.0.1:7", "[::1%3]:8"] {
+            let from: SocketAddr = from.parse().unwrap();
+            let mut slice = region.take().unwrap();
+            let written = write(&mut slice, &frame, &from, 60, 0);
+            let arrival = frame.arrival(&slice, written);
+            assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 60, false));
+            // More than there can be: a kernel that says so is not believed.
+            let written = write(&mut slice, &frame, &from, 1000, libc::MSG_TRUNC);
+            let arrival = frame.arrival(&slice, written);
+            assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 100, true));
+            assert_eq!(frame.arrival(&slice, 3).len, 0);
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | `arming` | the order that keeps a post from going unheard |
 //! | `buffers` | posted slices: the kernel's window, and a stack behind it |
 //! | `frame` | where in a slice the kernel writes header, source and payload |
 //! | `sends` | messages under way |
@@ -9,6 +10,7 @@
 //! | `sweeping` | when receives stay armed, and when they are asked for anew |
 //! | `common` | what the queues have in common |
 
+mod arming;
 mod buffers;
 mod common;
 mod completions;
@@ -27,6 +29,7 @@ use super::{Polling, Uring};
 use crate::{
     Error, Unavailable,
     counters::Counters,
+    error,
     memory::{Layout, Region, RegionOptions},
     ring::{self, Alarm, Ring, Use, Wanted},
     rio::{
@@ -99,7 +102,10 @@ impl Uring {
             Ok(()) if stopped.missing == 0 => Ok(()),
             Ok(()) => Err(unavailable("a cancelled receive did not end".into())),
             Err(e) => Err(unavailable(format!("multishot receive into provided buffers: {e}"))
-                .advise("it needs Linux 6.0 or later; use another provider")),
+                .advise(
+                    error::advice(&e)
+                        .unwrap_or("it needs Linux 6.0 or later; use another provider"),
+                )),
         }
     }
 }

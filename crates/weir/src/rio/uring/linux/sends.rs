@@ -116,6 +116,7 @@ impl Sends {
 mod tests {
     use super::*;
     use crate::memory::{Layout, RegionOptions};
+    use std::net::{IpAddr, SocketAddr};
 
     #[test]
     fn a_stale_token_ends_no_send_and_a_full_slab_gives_the_slice_back() {
@@ -137,5 +138,55 @@ mod tests {
             sends.over(second, &region).unwrap();
         }
         assert_eq!(region.in_pool(), 2);
+    }
+
+    /// What the kernel finds when it follows the pointers of a message.
+    fn read(header: *const libc::msghdr) -> (Vec<u8>, SocketAddr, Option<IpAddr>) {
+        // SAFETY: the header was prepared, its send is not over, and what it points at is as
+        // long as it says.
+        unsafe {
+            let vector = &*(*header).msg_iov;
+            let bytes = std::slice::from_raw_parts(vector.iov_base.cast::<u8>(), vector.iov_len);
+            let to = native::decode((*header).msg_name.cast(), (*header).msg_namelen as usize);
+            let control = libc::CMSG_FIRSTHDR(header);
+            let local = (!control.is_null()).then(|| {
+                let data = libc::CMSG_DATA(control);
+                if (*control).cmsg_level == libc::IPPROTO_IP {
+                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    IpAddr::from(info.ipi_spec_dst.s_addr.to_ne_bytes())
+                } else {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    IpAddr::from(info.ipi6_addr.s6_addr)
+                }
+            });
+            (bytes.to_vec(), to, local)
+        }
+    }
+
+    #[test]
+    fn every_message_under_way_can_be_read_until_it_is_over() {
+        let peers: [(&str, Option<&str>); 4] = [
+            ("127.0.0.1:9", None),
+            ("127.0.0.1:10", Some("127.0.0.2")),
+            ("[::1]:11", Some("::2")),
+            ("[::1]:12", Some("127.0.0.1")), // the families differ: the system chooses
+        ];
+        let region = Region::new(Layout::packed(0, 64, 64), 4, RegionOptions::default()).unwrap();
+        let mut sends = Sends::new(5, 4);
+        let mut prepared = Vec::new();
+        for (i, (address, local)) in peers.into_iter().enumerate() {
+            let local = local.map(|local| local.parse().unwrap());
+            let to = Peer { address: address.parse().unwrap(), local };
+            let mut slice = region.take().unwrap();
+            slice.payload_mut()[..4].fill(i as u8);
+            prepared.push((sends.prepare(slice, 4, &to, i as u32).unwrap(), to));
+        }
+        for (i, &((token, header), to)) in prepared.iter().enumerate() {
+            let local = to.local.filter(|local| local.is_ipv4() == to.address.is_ipv4());
+            assert_eq!(read(header), (vec![i as u8; 4], to.address, local));
+            // SAFETY: no kernel is involved.
+            assert_eq!(unsafe { sends.over(token, &region) }.unwrap().1, i as u32);
+        }
+        assert_eq!(region.in_pool(), 4);
     }
 }

@@ -1,0 +1,116 @@
+//! The same hand-over with real threads: what it does, and what it counts. Miri runs these.
+
+use super::{
+    Turns,
+    model::{Fake, Queue},
+};
+use crate::{
+    counters::Counters,
+    rio::{Batch, CompletionQueue as _},
+};
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, mpsc},
+    thread,
+};
+
+fn turns(threads: usize) -> (Turns<Queue>, Arc<Fake>) {
+    let fake = Fake::new();
+    (Turns::new(Queue::of(&fake), threads), fake)
+}
+
+/// Waits until so many threads are parked: nothing announces that.
+fn until_parked(turns: &Turns<Queue>, threads: usize) {
+    while turns.parked() < threads {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_turn_is_counted_once_for_each_thing_done() {
+    let (turns, fake) = turns(1);
+    let counters = Counters::default();
+    fake.put(2);
+    let mut batch = Batch::new(1);
+    let mut turn = turns.take(0, &counters).unwrap().expect("not closed");
+    assert_eq!(turn.queue().dequeue(&mut batch, &counters).unwrap(), 1);
+    let mut turn = turn.wait(&counters).unwrap().expect("not closed");
+    assert_eq!(turn.queue().dequeue(&mut batch, &counters).unwrap(), 1);
+    assert!(turns.take_back().is_none(), "it is held");
+    turn.notify(&counters);
+    let counts = (counters.waits.get(), counters.notifies.get(), counters.parks.get());
+    assert_eq!(counts, (2, 1, 0));
+    assert!(turns.take_back().is_some(), "it was given up");
+}
+
+#[test]
+fn threads_park_and_the_last_one_is_first() {
+    let (turns, fake) = turns(4);
+    let (turns, counters) = (&turns, Counters::default());
+    let (sender, order) = mpsc::channel();
+    fake.put(1);
+    let first = turns.take(0, &counters).unwrap().expect("not closed");
+    thread::scope(|scope| {
+        for index in 1..4 {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let counters = Counters::default();
+                let turn = turns.take(index, &counters).unwrap().expect("not closed");
+                sender.send((index, counters.parks.get())).unwrap();
+                // Given up by being dropped: a thread that leaves takes nothing with it.
+                drop(turn);
+            });
+            until_parked(turns, index);
+        }
+        first.notify(&counters);
+    });
+    let order: Vec<_> = order.try_iter().collect();
+    assert_eq!(order, [(3, 1), (2, 1), (1, 1)]);
+    assert_eq!(turns.parked(), 0);
+}
+
+#[test]
+fn a_holder_that_panics_gives_the_turn_up() {
+    let (turns, fake) = turns(2);
+    let (turns, fake) = (&turns, &*fake);
+    fake.put(1);
+    let turn = turns.take(0, &Counters::default()).unwrap().expect("not closed");
+    thread::scope(|scope| {
+        let other = scope.spawn(|| turns.take(1, &Counters::default()).unwrap().is_some());
+        until_parked(turns, 1);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _held = turn;
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }));
+        assert!(panicked.is_err());
+        assert!(other.join().unwrap(), "the one that was parked has it");
+    });
+    assert!(turns.take_back().is_some());
+}
+
+#[test]
+fn a_wait_that_fails_gives_the_turn_up() {
+    let (turns, fake) = turns(1);
+    fake.fail(io::ErrorKind::OutOfMemory);
+    let failed = turns.take(0, &Counters::default()).err().expect("the wait failed");
+    assert_eq!(failed.kind(), io::ErrorKind::OutOfMemory);
+    assert!(turns.take_back().is_some());
+}
+
+#[test]
+fn closing_ends_the_wait_of_the_holder_and_of_the_parked() {
+    let (turns, _) = turns(3);
+    let turns = &turns;
+    thread::scope(|scope| {
+        let take =
+            |index| scope.spawn(move || turns.take(index, &Counters::default()).unwrap().is_none());
+        let threads = [0, 1, 2].map(take);
+        // Two park; the third waits in the queue, or is about to.
+        until_parked(turns, 2);
+        turns.close();
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    });
+    assert!(turns.take(0, &Counters::default()).unwrap().is_none(), "closed for good");
+    assert!(turns.take_back().is_some());
+}

@@ -1,0 +1,90 @@
+//! Arming against posting in every interleaving, by loom, over the real buffers. The holder asks
+//! while others post; once they are done, a holder that was told no must have been rung for.
+
+use super::super::{
+    buffers::{Buffers, Table},
+    frame::{self, Frame},
+};
+use super::forget_then_ask;
+use crate::memory::{Layout, Region, RegionOptions};
+use loom::{sync::Mutex, thread};
+use std::sync::Arc;
+
+const SLICES: u32 = 2;
+
+struct World {
+    region: Arc<Region>,
+    buffers: Mutex<Buffers>,
+    table: Table,
+    /// The alarm's eventfd: a wait ends once this is above 0.
+    rings: Mutex<u32>,
+}
+
+type Order = fn(&dyn Fn(), &dyn Fn() -> bool) -> bool;
+
+impl World {
+    fn new() -> Arc<Self> {
+        let layout = Layout::packed(frame::HEADROOM, 64, frame::ALIGN);
+        let region = Region::new(layout, SLICES, RegionOptions::default()).unwrap();
+        let (buffers, table) = Buffers::new(SLICES, SLICES, Frame::new(&region, false));
+        Arc::new(Self { region, buffers: Mutex::new(buffers), table, rings: Mutex::new(0) })
+    }
+
+    /// Posts a slice, as the request queue does at a commit.
+    fn post(&self) {
+        let slice = self.region.take().unwrap().post();
+        let word = self.buffers.lock().unwrap().post(&mut vec![slice], &self.table);
+        if word {
+            *self.rings.lock().unwrap() += 1;
+        }
+    }
+
+    /// Asks for buffers, as the completion queue does before it waits.
+    fn ask(&self, order: Order) -> bool {
+        let forget = || *self.rings.lock().unwrap() = 0;
+        order(&forget, &|| self.buffers.lock().unwrap().ready())
+    }
+}
+
+fn explore(order: Order, posters: u32) {
+    loom::model(move || {
+        let world = World::new();
+        let posters: Vec<_> = (0..posters)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.post())
+            })
+            .collect();
+        let ready = world.ask(order);
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        if !ready {
+            assert!(*world.rings.lock().unwrap() > 0, "the post is not heard");
+            assert!(world.ask(order), "the ring was for nothing");
+        }
+        let mut buffers = world.buffers.lock().unwrap();
+        // SAFETY: there is no kernel.
+        unsafe { buffers.take_held(&world.region, &world.table) };
+        assert_eq!(world.region.in_pool(), SLICES);
+    });
+}
+
+#[test]
+fn a_post_is_heard_whenever_it_comes() {
+    for posters in 1..=SLICES {
+        explore(|forget, ask| forget_then_ask(forget, ask), posters);
+    }
+}
+
+/// Shows that the test above would find the wrong order.
+#[test]
+#[should_panic(expected = "the post is not heard")]
+fn asking_before_forgetting_loses_a_post() {
+    let ask_then_forget: Order = |forget, ask| {
+        let ready = ask();
+        forget();
+        ready
+    };
+    explore(ask_then_forget, 1);
+}
