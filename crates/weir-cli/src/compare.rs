@@ -8,7 +8,10 @@ use weir_lab::bench::processes::Processes;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::{self, Progress, Settings};
 use weir_lab::machine::Machine;
-use weir_lab::plan::{self, Depth, Load, Rate, Row, rows};
+use weir_lab::plan::{
+    self, Depth, Load, Rate, Row,
+    rows::{self, Breadth},
+};
 use weir_lab::random::fresh_seed;
 use weir_lab::report::number::{percent, si};
 use weir_lab::report::{json, table};
@@ -39,7 +42,8 @@ pub struct CompareArgs {
     kind: Kind,
 
     /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
-    /// [default: every design].
+    /// [default: every design once, on its best provider, with at most as many threads as the
+    /// server has cores].
     #[arg(long)]
     design: Vec<String>,
 
@@ -47,11 +51,17 @@ pub struct CompareArgs {
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
-    /// Every load, and more rounds; takes about 20 minutes.
+    /// Every load, every variant of every design, and more rounds; takes about 40 minutes.
     #[arg(long)]
     full: bool,
 
-    /// Time that it may take in all [default: 110s, with --quick 30s, with --full 20m].
+    /// Each design on each of its providers, on one thread and on its own number of threads; takes
+    /// about 5 minutes.
+    #[arg(long, conflicts_with = "design")]
+    variants: bool,
+
+    /// Time that it may take in all [default: 110s, with --quick 30s, with --variants 5m, with
+    /// --full 40m].
     #[arg(short = 't', long, value_parser = parse_time)]
     time: Option<std::time::Duration>,
 
@@ -126,6 +136,9 @@ const WIDTH_WITHOUT_TERMINAL: usize = 205;
 /// Most cores that the server is given unless told otherwise.
 const MOST_SERVER_CORES: usize = 8;
 
+/// Seconds for every variant of every design, with the loads of the default.
+const VARIANTS_BUDGET_S: f64 = 300.0;
+
 /// Runs `weir compare`.
 pub fn run(args: &CompareArgs) -> ExitCode {
     let command = crate::arguments();
@@ -148,15 +161,19 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     ctrlc::set_handler(move || raised.raise())
         .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
 
+    let (server_cores, generator_core) = cores(args)?;
+    let breadth = match args.variants || args.full {
+        true => Breadth::Variants,
+        false => Breadth::Designs { cores: server_cores.len() },
+    };
     let mut rows = match args.design.is_empty() {
-        true => rows::all(),
+        true => rows::all(breadth),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
     let again = rows::preferred_again(&rows);
     plan::add_again(&mut rows, again);
     let depth = depth(args);
     let loads = loads(args, depth)?;
-    let (server_cores, generator_core) = cores(args)?;
 
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
@@ -168,7 +185,9 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
             "server and generator share core {generator_core}: rates say little about either"
         ));
     }
-    let settings = Settings { depth, budget_s: args.time.map(|time| time.as_secs_f64()) };
+    let of_variants = (args.variants && depth == Depth::Standard).then_some(VARIANTS_BUDGET_S);
+    let budget_s = args.time.map(|time| time.as_secs_f64()).or(of_variants);
+    let settings = Settings { depth, budget_s };
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         if args.json {

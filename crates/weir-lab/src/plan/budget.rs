@@ -19,7 +19,7 @@ impl Depth {
         match self {
             Self::Quick => 30.0,
             Self::Standard => 110.0,
-            Self::Full => 1200.0,
+            Self::Full => 2400.0,
         }
     }
 

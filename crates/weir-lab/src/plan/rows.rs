@@ -1,6 +1,7 @@
 //! The rows of the comparison, from the library's own tables: a design or a provider that is
 //! added there becomes a row here by itself.
 
+use weir::rio::Choice;
 use weir::udp::{AnyDesign, Port, Spec, designs};
 
 use super::{Role, Row};
@@ -12,14 +13,26 @@ const AGAIN: &str = "rio-hybrid";
 /// The option that says how many threads take part.
 const THREADS: &str = "threads";
 
-/// Every row that the library can offer, those included that cannot run here.
+/// How many rows a design gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Breadth {
+    /// One: on the first provider that can run here, with as many threads as the server has
+    /// cores, but no more than the design's own default.
+    Designs {
+        /// Cores of the server.
+        cores: usize,
+    },
+    /// One for each provider, and for one thread and the design's own default.
+    Variants,
+}
+
+/// Every row that the library can offer, those included that cannot run here; the traditional
+/// one first.
 ///
-/// A design that runs on several providers is a row for each; one that runs on several
-/// threads is a row with one thread and a row with its default. Providers of one mechanism
-/// that differ only in how they poll (`uring`, `uring-interrupt`) are all tried with the
-/// designs that poll; the others take the first of them, since they hardly poll.
-pub fn all() -> Vec<Row> {
-    let mut rows: Vec<Row> = designs().iter().flat_map(rows_of).collect();
+/// Providers of one mechanism that differ only in how they poll (`uring`, `uring-interrupt`) are
+/// all tried with the design that does nothing but poll; the others take the first of them.
+pub fn all(breadth: Breadth) -> Vec<Row> {
+    let mut rows: Vec<Row> = designs().iter().flat_map(|design| rows_of(design, breadth)).collect();
     rows.insert(0, traditional());
     rows.iter_mut().for_each(find_availability);
     rows
@@ -71,25 +84,27 @@ fn traditional() -> Row {
     }
 }
 
-fn rows_of(design: &AnyDesign) -> Vec<Row> {
+fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
     let name = design.about().name;
     let options = design.known_options();
     let default_of = |name: &str| {
         options.iter().find(|option| option.name == name).map(|option| option.default.as_str())
     };
-    let providers: Vec<Option<String>> = match default_of("provider") {
-        None => vec![None],
-        Some(_) => providers_for(name).into_iter().map(Some).collect(),
+    let providers: Vec<Option<String>> = match (default_of("provider"), breadth) {
+        (None, _) => vec![None],
+        (_, Breadth::Designs { .. }) => vec![Some(Choice::Auto.resolve().to_string())],
+        (_, Breadth::Variants) => providers_for(name).into_iter().map(Some).collect(),
     };
-    let threads: Vec<Option<&str>> = match default_of(THREADS) {
-        None => vec![None],
-        Some("1") => vec![None],
-        Some(several) => vec![Some("1"), Some(several)],
+    let several = default_of(THREADS).and_then(|text| text.parse().ok()).filter(|&n| n > 1);
+    let threads: Vec<Option<usize>> = match (several, breadth) {
+        (None, _) => vec![None],
+        (Some(own), Breadth::Designs { cores }) => vec![Some(cores.clamp(1, own))],
+        (Some(own), Breadth::Variants) => vec![Some(1), Some(own)],
     };
     let mut rows = vec![];
     for provider in &providers {
         for threads in &threads {
-            let threads = threads.map(|threads| (THREADS.to_owned(), Some(threads.to_owned())));
+            let threads = threads.map(|n| (THREADS.to_owned(), Some(n.to_string())));
             rows.push(Row {
                 design: name.into(),
                 provider: provider.clone(),
@@ -104,8 +119,8 @@ fn rows_of(design: &AnyDesign) -> Vec<Row> {
 }
 
 fn providers_for(design: &str) -> Vec<String> {
-    let polls = design.contains("polled");
-    let names = weir::rio::Choice::ALL.iter().map(ToString::to_string);
+    let polls = design == "rio-polled";
+    let names = Choice::ALL.iter().map(ToString::to_string);
     let is_variant = |name: &str| name.contains('-');
     names.filter(|name| polls || !is_variant(name)).collect()
 }
@@ -126,21 +141,44 @@ fn find_availability(row: &mut Row) {
 mod tests {
     use super::*;
 
+    const DESIGNS: Breadth = Breadth::Designs { cores: 2 };
+
     #[test]
     fn every_design_of_the_library_is_a_row_and_every_row_is_understood() {
-        let rows = all();
-        for design in designs() {
-            let name = design.about().name;
-            assert!(rows.iter().any(|row| row.design == name), "{name} is in no row");
+        for breadth in [DESIGNS, Breadth::Variants] {
+            let rows = all(breadth);
+            for design in designs() {
+                let name = design.about().name;
+                assert!(rows.iter().any(|row| row.design == name), "{name} is in no row");
+            }
+            for row in &rows {
+                AnyDesign::parse(&row.spec()).unwrap_or_else(|error| panic!("{row}: {error}"));
+            }
+            let mut specs: Vec<String> = rows.iter().map(Row::spec).collect();
+            specs.sort();
+            let all = specs.len();
+            specs.dedup();
+            assert_eq!(specs.len(), all, "no row twice: {specs:?}");
         }
-        for row in &rows {
-            AnyDesign::parse(&row.spec()).unwrap_or_else(|error| panic!("{row}: {error}"));
+    }
+
+    #[test]
+    fn a_design_is_one_row_or_all_its_variants() {
+        let rows = |breadth, design: &str| -> Vec<String> {
+            let of_it = |row: &Row| row.design == design && row.role == Role::Plain;
+            all(breadth).iter().filter(|row| of_it(row)).map(Row::spec).collect()
+        };
+        let first = Choice::Auto.resolve();
+        let one = format!("rio-hybrid --provider {first} --threads 2");
+        assert_eq!(rows(DESIGNS, "rio-hybrid"), [one], "as many threads as cores");
+        assert_eq!(rows(Breadth::Designs { cores: 99 }, "port"), ["port --threads 8"]);
+        assert_eq!(rows(Breadth::Variants, "port"), ["port --threads 1", "port --threads 8"]);
+        assert_eq!(rows(Breadth::Variants, "blocking"), ["blocking"]);
+        let variants = rows(Breadth::Variants, "rio-hybrid");
+        for variant in ["batch --threads 1", "batch --threads 8", "uring --threads 8"] {
+            let wanted = format!("rio-hybrid --provider {variant}");
+            assert!(variants.contains(&wanted), "{variants:?}");
         }
-        let mut specs: Vec<String> = rows.iter().map(Row::spec).collect();
-        specs.sort();
-        let all = specs.len();
-        specs.dedup();
-        assert_eq!(specs.len(), all, "no row twice: {specs:?}");
     }
 
     #[test]
@@ -164,7 +202,7 @@ mod tests {
         let shown = |text: &str| of_texts(&[text.into()]).unwrap()[0].to_string();
         assert_eq!(shown("blocking"), "blocking on sockets");
         assert_eq!(shown("rio-event --provider batch"), "rio-event on batch");
-        for row in all() {
+        for row in all(DESIGNS) {
             let provider = row.shown_provider().unwrap_or_else(|| panic!("{row} names none"));
             assert!(row.provider.as_deref().is_none_or(|asked| asked == provider), "{row}");
         }

@@ -379,7 +379,8 @@ fn legend(text: &mut String, results: &Results, width: usize) {
          generator sent it, to the handler; percentiles and maximum of \
          all rounds together, ± of the rounds' own p50, by which rows are ranked. batch: datagrams per \
          dequeue. entries, switches: kernel entries and context switches per 1000 datagrams.",
-        "limited by: server, it lost datagrams or used up its cores; generator, it could send no more; \
+        "limited by: server, it lost datagrams or used up its cores; generator, it could send no more; both, that and the server took nearly \
+         all of it; \
          memory, the system refused or dropped them before any socket; load, all that was offered evenly \
          was taken; unknown, none of these.",
         "drops: percent of sent, at the device, at the queue of the CPU, at the socket; ? cannot \
