@@ -71,9 +71,13 @@ impl Subject {
         }
     }
 
-    /// Whether `name` names its design or its provider, or is `all`.
+    /// Whether `name` names its design, its provider, or both (`rio-event/batch`), or is `all`.
     pub fn is_called(&self, name: &str) -> bool {
-        name == "all" || name == self.design.about().name || name == self.at_defaults().provider()
+        let (design, provider) = (self.design.about().name, self.at_defaults().provider());
+        name == "all"
+            || name == design
+            || name == provider
+            || name.split_once('/') == Some((design, provider))
     }
 
     /// Why it cannot run here, if it cannot.
