@@ -16,7 +16,8 @@ use weir::{
         fake::{FakeWinsock, FakeXdp, Faults, Injected, Wire},
     },
     udp::{
-        Datagram, Final, Handler, Job, Replies, RioEvent, RioHybrid, RioPolled, Running, Server,
+        Datagram, Final, Handler, Job, Replies, RioEvent, RioEventPolled, RioHybrid,
+        RioHybridReader, RioPolled, RioPort, RioReader, RioSharded, Running, Server,
     },
 };
 
@@ -66,6 +67,19 @@ macro_rules! on_fakes {
 on_fakes! {
     Polled: RioPolled { outstanding: 64, dequeue_max: 16, ..RioPolled::default() };
     Event: RioEvent { outstanding: 64, dequeue_max: 16, ..RioEvent::default() };
+    EventPolled: RioEventPolled {
+        outstanding: 64, dequeue_max: 16, ..RioEventPolled::default()
+    };
+    Port: RioPort { threads: 3, outstanding: 64, dequeue_max: 16, ..RioPort::default() };
+    PortAsItWas: RioPort {
+        threads: 3, outstanding: 64, dequeue_max: 16, posts_per_lock: 1, ..RioPort::default()
+    };
+    // Enough receives for all that is sent: the reader may be late.
+    Reader: RioReader { threads: 3, outstanding: 1400, dequeue_max: 16, ..RioReader::default() };
+    Sharded: RioSharded { threads: 2, outstanding: 64, dequeue_max: 16, ..RioSharded::default() };
+    HybridReader: RioHybridReader {
+        threads: 3, outstanding: 1400, dequeue_max: 16, threshold: 4, ..RioHybridReader::default()
+    };
     HybridAlone: RioHybrid {
         threads: 1, outstanding: 64, dequeue_max: 16, threshold: 4, ..RioHybrid::default()
     };
@@ -212,6 +226,12 @@ macro_rules! for_every_design {
 for_every_design! {
     polled: Polled;
     event: Event;
+    event_polled: EventPolled;
+    port: Port;
+    port_as_it_was: PortAsItWas;
+    reader: Reader;
+    sharded: Sharded;
+    hybrid_reader: HybridReader;
     hybrid_alone: HybridAlone;
     hybrid_together: HybridTogether;
 }

@@ -17,7 +17,10 @@ use weir::{
         fake::{FakeWinsock, FakeXdp, Wire},
     },
     socket::Endpoint,
-    udp::{Datagram, Job, Replies, RioEvent, RioHybrid, RioPolled, Running, Server},
+    udp::{
+        Datagram, Job, Replies, RioEvent, RioHybrid, RioHybridReader, RioPolled, RioPort,
+        RioReader, Running, Server,
+    },
     wake::Waker,
 };
 
@@ -125,6 +128,16 @@ where
     let with = |wire: &Wire| Panics(provider(wire));
     let wire = Wire::new(1);
     ends_whole(&wire, |job| event.start_on(job, with(&wire)));
+    let reader = RioReader { threads: 2, outstanding: 64, ..RioReader::default() };
+    let wire = Wire::new(4);
+    ends_whole(&wire, |job| reader.start_on(job, with(&wire)));
+    let port = RioPort { threads: 3, outstanding: 64, ..RioPort::default() };
+    let wire = Wire::new(5);
+    ends_whole(&wire, |job| port.start_on(job, with(&wire)));
+    let hybrid_reader =
+        RioHybridReader { threads: 2, outstanding: 64, ..RioHybridReader::default() };
+    let wire = Wire::new(6);
+    ends_whole(&wire, |job| hybrid_reader.start_on(job, with(&wire)));
     let wire = Wire::new(2);
     ends_whole(&wire, |job| polled.start_on(job, with(&wire)));
     for threads in [1, 3] {

@@ -24,7 +24,7 @@ use crate::{
     rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, Endpoint},
 };
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 options! {
     /// Options of the design `rio-sharded`.
@@ -110,7 +110,7 @@ impl RioSharded {
     ///
     /// # Errors
     /// As [`Design::start`].
-    pub fn start_on<H: Handler, P: Provider<OneThread> + Clone>(
+    pub fn start_on<H: Handler, P: Provider<OneThread>>(
         mut self,
         mut job: Job<H>,
         provider: P,
@@ -147,9 +147,10 @@ impl RioSharded {
         job.bound(endpoints.iter().map(|endpoint| endpoint.address).collect());
         let regions: Vec<_> = shards.iter().map(|ready| ready.region.clone()).collect();
         job.state_memory(&regions);
+        let provider = Arc::new(provider);
         for (thread, ready) in shards.into_iter().enumerate() {
-            let (provider, core) = (provider.clone(), pin(thread));
-            job.spawn(move |worker| run(worker, &provider, ready, core))?;
+            let (provider, core) = (Arc::clone(&provider), pin(thread));
+            job.spawn(move |worker| run(worker, &*provider, ready, core))?;
         }
         job.run()
     }
