@@ -9,7 +9,7 @@ use weir_lab::child::Interrupt;
 use weir_lab::experiment::{self, Progress, Settings};
 use weir_lab::machine::Machine;
 use weir_lab::plan::{
-    self, Depth, Load, Rate, Row,
+    self, Depth, Load, Rate, Row, Work,
     rows::{self, Breadth},
 };
 use weir_lab::random::fresh_seed;
@@ -69,9 +69,10 @@ pub struct CompareArgs {
     #[arg(short = 'l', long, default_value = "64", value_parser = parse_size)]
     length: usize,
 
-    /// Work per datagram: this many and one steps of a pseudo-random generator.
-    #[arg(long, default_value_t = 0)]
-    work: u32,
+    /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
+    /// them on state that all threads share under a lock.
+    #[arg(long, default_value_t)]
+    work: Work,
 
     /// Flows of the generator.
     #[arg(short = 'P', long, default_value_t = 1)]

@@ -1,24 +1,38 @@
 //! What the measured server does with a datagram: it audits it, works on it, and echoes it
 //! if that was asked for.
 
-use std::hint::black_box;
+use std::{
+    hint::black_box,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use weir::udp::{Datagram, Handler, Replies};
+use weir_lab::plan::Work;
 use weir_load::{audit::Auditor, clock::now_ns};
 
 /// The handler of one thread.
 pub struct Measured {
     auditor: Auditor,
-    work: u32,
+    steps: u32,
     random: u32,
+    /// The state that all threads work on, if that is what they do.
+    shared: Option<Arc<Mutex<u32>>>,
     echo: bool,
 }
 
-impl Measured {
-    /// With an auditor of its own. `work` and one steps of the generator are made for each
-    /// datagram, as the originals' "workload" did.
-    pub fn new(auditor: Auditor, work: u32, echo: bool) -> Self {
-        Self { auditor, work, random: 1, echo }
+/// Makes the handlers of all threads: each with an auditor of its own.
+pub fn handlers(
+    auditor: impl Fn() -> Auditor + Send + 'static,
+    work: Work,
+    echo: bool,
+) -> impl FnMut(usize) -> Measured + Send + 'static {
+    let shared = work.shared.then(|| Arc::new(Mutex::new(1)));
+    move |_| Measured {
+        auditor: auditor(),
+        steps: work.steps,
+        random: 1,
+        shared: shared.clone(),
+        echo,
     }
 }
 
@@ -26,8 +40,12 @@ impl Handler for Measured {
     #[inline]
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
         self.auditor.record(datagram.bytes, now_ns);
-        for _ in 0..=self.work {
-            self.random = step(self.random);
+        match &self.shared {
+            None => self.random = steps(self.random, self.steps),
+            Some(shared) => {
+                let mut random = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                *random = steps(*random, self.steps);
+            }
         }
         black_box(self.random);
         if self.echo {
@@ -37,8 +55,42 @@ impl Handler for Measured {
     }
 }
 
+/// This many and one steps, as the originals' "workload" did.
+#[inline]
+fn steps(mut random: u32, count: u32) -> u32 {
+    for _ in 0..=count {
+        random = step(random);
+    }
+    black_box(random)
+}
+
 /// One step of a linear congruential generator (the constants of Numerical Recipes).
 #[inline]
 fn step(random: u32) -> u32 {
     random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_work_is_on_one_state() {
+        let audit = weir_load::audit::Audit::new();
+        let work = |shared| Work { steps: 2, shared };
+        let of_all = |work| {
+            let audit = audit.clone();
+            let mut make = handlers(move || audit.auditor(), work, false);
+            (make(0).shared, make(1).shared)
+        };
+        let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(matches!(of_all(work(false)), (None, None)));
+    }
+
+    #[test]
+    fn work_is_that_many_and_one_steps() {
+        assert_eq!(steps(1, 0), step(1));
+        assert_eq!(steps(1, 2), step(step(step(1))));
+    }
 }

@@ -23,14 +23,13 @@ use weir::limits::Limits;
 use weir::memory::{NumaNode, PageKind, RegionOptions};
 use weir::socket::SocketOptions;
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, Server, Spec};
-use weir_lab::wire;
+use weir_lab::{plan::Work, wire};
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings};
 use weir_load::quantity::{parse_count, parse_rate, parse_size, parse_time};
 
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
-use handler::Measured;
 use watch::{Event, Now, Watch};
 
 /// What `weir serve` can serve.
@@ -73,9 +72,10 @@ pub struct ServeUdp {
     #[arg(long, default_value_t = DEFAULT_PAYLOAD_BYTES, value_parser = parse_size)]
     size: usize,
 
-    /// Work per datagram: this many and one steps of a pseudo-random generator.
-    #[arg(long, default_value_t = 0)]
-    work: u32,
+    /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
+    /// them on state that all threads share under a lock.
+    #[arg(long, default_value_t)]
+    work: Work,
 
     /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
@@ -239,8 +239,9 @@ fn start(
     for address in others {
         server = server.and_bind(*address);
     }
-    let (handlers, work, echo) = (Arc::clone(audit), args.work, args.echo);
-    let running = server.start(design, move |_| Measured::new(handlers.auditor(), work, echo))?;
+    let of_handlers = Arc::clone(audit);
+    let handlers = handler::handlers(move || of_handlers.auditor(), args.work, args.echo);
+    let running = server.start(design, handlers)?;
     let watch =
         Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone());
     Ok((Arc::new(watch), name))

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use weir_lab::plan::Work;
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
 use weir_lab::wire::{Batches, ServerReport};
 
@@ -35,10 +36,11 @@ pub fn interval(then: &Now, now: &Now) -> String {
 
 /// The report at the end. `work`, `dequeue_max` and `outstanding` are settings that the
 /// originals printed; unknown ones are left out.
-pub fn report(report: &ServerReport, work: u32) -> String {
+pub fn report(report: &ServerReport, work: Work) -> String {
     let mut text = String::new();
     let setting = |name: &str| report.settings.get(name);
-    let _ = writeln!(text, "work per datagram: {work} + 1 steps");
+    let of_all = if work.shared { ", on state that all threads share under a lock" } else { "" };
+    let _ = writeln!(text, "work per datagram: {} + 1 steps{of_all}", work.steps);
     for (name, words) in [("dequeue-max", "most per dequeue"), ("outstanding", "receives pending")]
     {
         if let Some(value) = setting(name) {
@@ -199,7 +201,7 @@ mod tests {
             system: SystemReport { context_switches: Some(984), ..SystemReport::default() },
             ..ServerReport::default()
         };
-        let text = report(&all, 500);
+        let text = report(&all, Work { steps: 500, shared: false });
         for line in [
             "work per datagram: 500 + 1 steps",
             "most per dequeue: 1000",
@@ -227,7 +229,7 @@ mod tests {
             (900_000, 9, "10000"),                 // / 0 ms
         ] {
             let window = Window { elapsed_ns, datagrams, handled: datagrams, cpu_ns: None };
-            let text = report(&ServerReport { window, ..ServerReport::default() }, 0);
+            let text = report(&ServerReport { window, ..ServerReport::default() }, Work::default());
             let end = format!(" {datagrams} datagrams, {rate} datagrams/s");
             assert!(text.lines().any(|line| line.ends_with(&end)), "{end:?} is missing of\n{text}");
         }

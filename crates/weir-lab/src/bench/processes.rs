@@ -81,7 +81,7 @@ impl Processes {
             .arguments(["--control", "127.0.0.1:0"])
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
-            .option("--work", (load.work > 0).then_some(load.work))
+            .option("--work", (!load.work.is_none()).then_some(load.work))
             .option("--rcvbuf", load.rcvbuf_bytes);
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);

@@ -138,14 +138,15 @@ fn calibration_takes_the_rate_that_was_sent() {
 fn the_commands_can_be_repeated_by_hand() {
     let bench = bench(Path::new("/bin/weir"));
     let row = Row::parse("rio-hybrid --provider uring --threads 1").unwrap();
-    let load = Load { work: 500, ports: 2, ..Load::saturation(64) }.at(Rate::PerSecond(50_000));
+    let load = Load { work: "shared:500".parse().unwrap(), ports: 2, ..Load::saturation(64) }
+        .at(Rate::PerSecond(50_000));
     let extent = Extent::Timed { warmup_ms: 150, run_ms: 600 };
     let run = Run { row: &row, load: &load, per_second: Some(50_000), extent };
     assert_eq!(
         bench.server(&run).to_string(),
         "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' \
          --bind 127.0.0.1:0 --bind 127.0.0.1:0 --control 127.0.0.1:0 --cpu 0 \
-         --work 500 --once --end-with-input --json"
+         --work shared:500 --once --end-with-input --json"
     );
     assert_eq!(
         bench

@@ -1,5 +1,6 @@
 //! What the generator does to a server: the load.
 
+use super::Work;
 use std::fmt;
 
 /// How many datagrams are offered.
@@ -20,8 +21,8 @@ pub struct Load {
     pub rate: Rate,
     /// Payload of a datagram in bytes.
     pub size_bytes: u32,
-    /// The handler makes this many and one steps of a pseudo-random generator for each.
-    pub work: u32,
+    /// What the handler does with each.
+    pub work: Work,
     /// How many ports the server listens on.
     pub ports: u16,
     /// How many flows (source ports) the generator sends from.
@@ -41,7 +42,7 @@ impl Load {
         Self {
             rate: Rate::Saturation,
             size_bytes,
-            work: 0,
+            work: Work::default(),
             ports: 1,
             flows: 1,
             receive_offload: false,
@@ -89,7 +90,7 @@ impl fmt::Display for Load {
             }
         }
         write!(f, ", {} B", self.size_bytes)?;
-        if self.work > 0 {
+        if !self.work.is_none() {
             write!(f, ", work {}", self.work)?;
         }
         if self.receive_offload {
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn a_load_says_what_it_is() {
         assert_eq!(Load::saturation(64).to_string(), "saturation, 64 B");
-        let load = Load { work: 500, receive_offload: true, ..Load::saturation(1024) };
+        let work = Work { steps: 500, shared: false };
+        let load = Load { work, receive_offload: true, ..Load::saturation(1024) };
         assert_eq!(
             load.at(Rate::OfMaximum(0.75)).to_string(),
             "paced at 75 % of each row's maximum, 1024 B, work 500, receive offload"

@@ -8,10 +8,12 @@ pub mod budget;
 pub mod load;
 pub mod row;
 pub mod rows;
+pub mod work;
 
 pub use budget::{Depth, Schedule};
 pub use load::{Load, Rate};
 pub use row::{Role, Row, RowError};
+pub use work::Work;
 
 use crate::random::Random;
 
