@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
+    memory::{Posted, Slice},
     ring::{Attention, Completions, Slots, Submissions, Token},
     rio::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
@@ -33,12 +34,16 @@ use std::{
 /// reason to end the receive (IORING_RECVSEND_POLL_FIRST of the kernel's headers).
 const POLL_FIRST: u16 = 1 << 0;
 
+/// Sweeps that are submitted under one guard where other threads submit, too: they copy up to 264
+/// datagrams meanwhile.
+const SWEEPS_PER_GUARD: u32 = 8;
+
 /// A receive under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receive {
-    socket: u32,
+    pub(super) socket: u32,
     /// It stays until a datagram comes; otherwise it is a sweep, which never waits.
-    waits: bool,
+    pub(super) waits: bool,
 }
 
 /// The completion queue of all sockets of one ring.
@@ -54,6 +59,10 @@ pub struct UringCompletions<T: Sharing> {
     pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
+    /// Those of them that nothing was received into.
+    unused: Vec<Posted>,
+    /// Requests to be cancelled: kept for its room.
+    pub(super) tokens: Vec<Token>,
     /// There were completions that found no room when last looked.
     overflowing: bool,
     /// Cancels of ours that are not over.
@@ -65,6 +74,10 @@ pub struct UringCompletions<T: Sharing> {
 pub(super) struct Found {
     completions: usize,
     received: usize,
+    /// A sweep ended because nothing was left in its socket.
+    emptied: bool,
+    /// A sweep ended because no buffer was left.
+    starved: bool,
     failed: Option<io::Error>,
 }
 
@@ -88,6 +101,8 @@ impl<T: Sharing> UringCompletions<T> {
             sweeping,
             alarm_armed: false,
             ids: Vec::with_capacity(window as usize),
+            unused: Vec::with_capacity((sockets * most) as usize),
+            tokens: Vec::with_capacity(sockets as usize),
             overflowing: false,
             cancels: 0,
         };
@@ -177,13 +192,20 @@ impl<T: Sharing> UringCompletions<T> {
     }
 
     fn dequeue_sweeping(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<Found> {
+        let room = out.room();
         let mut found = self.look(out, counters); // what had no room in the last batch
-        if found.completions > 0 || !self.sweep(counters)? {
+        // What is under way here was armed: sweeps are over when they have been submitted.
+        if out.room() == room && self.receives.len() > 0 && self.cancels == 0 {
+            self.cancel_all(counters);
+            found = self.look(out, counters);
+        }
+        if out.room() < room || found.failed.is_some() || !self.sweep(counters)? {
             return Ok(found);
         }
         found = self.look(out, counters);
+        let sockets = self.disarmed.len() as u32;
         if let Some(sweeping) = &mut self.sweeping {
-            sweeping.swept(found.received as u32);
+            sweeping.swept(found.received as u32, sockets, found.emptied);
         }
         Ok(found)
     }
@@ -191,10 +213,6 @@ impl<T: Sharing> UringCompletions<T> {
     /// Takes what lies in the sockets with receives that do not wait. Returns whether that may
     /// have brought something.
     fn sweep(&mut self, counters: &Counters) -> io::Result<bool> {
-        // What is left here was armed: sweeps are over when they have been submitted.
-        if self.receives.len() > 0 && self.cancels == 0 {
-            self.cancel_all(counters);
-        }
         if self.disarmed.is_empty() || !self.common.buffers.with(|buffers| buffers.ready()) {
             return self.enter_if_useful(counters);
         }
@@ -203,26 +221,32 @@ impl<T: Sharing> UringCompletions<T> {
             return Ok(false);
         };
         sweeping.gather();
-        common.submissions.with(|submissions| {
-            for _ in 0..sweeping.sweeps() {
-                for &socket in &*disarmed {
-                    let receive = Receive { socket, waits: false };
-                    let Ok(token) = receives.insert(receive) else { break };
-                    let flags = libc::MSG_DONTWAIT as u32;
-                    let entry = receive_entry(common, socket, token, 0, flags);
-                    // SAFETY: see `receive_entry`.
-                    match unsafe { push(submissions, &[entry], counters) } {
-                        Ok(true) => {}
-                        refused => {
-                            receives.remove(token);
-                            refused?;
-                            break;
+        let per_guard = if T::HANDS_OVER { SWEEPS_PER_GUARD } else { u32::MAX };
+        let mut left = sweeping.sweeps();
+        while left > 0 {
+            let now = left.min(per_guard);
+            left -= now;
+            common.submissions.with(|submissions| {
+                for _ in 0..now {
+                    for &socket in &*disarmed {
+                        let receive = Receive { socket, waits: false };
+                        let Ok(token) = receives.insert(receive) else { break };
+                        let flags = libc::MSG_DONTWAIT as u32;
+                        let entry = receive_entry(common, socket, token, 0, flags);
+                        // SAFETY: see `receive_entry`.
+                        match unsafe { push(submissions, &[entry], counters) } {
+                            Ok(true) => {}
+                            refused => {
+                                receives.remove(token);
+                                refused?;
+                                break;
+                            }
                         }
                     }
                 }
-            }
-            submissions.submit(counters)
-        })?;
+                submissions.submit(counters)
+            })?;
+        }
         Ok(true)
     }
 
@@ -230,7 +254,7 @@ impl<T: Sharing> UringCompletions<T> {
     #[inline]
     pub(super) fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
-        let Self { common, completions, receives, disarmed, ids, .. } = self;
+        let Self { common, completions, receives, disarmed, ids, unused, .. } = self;
         let mut queue = completions.take();
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
@@ -257,11 +281,23 @@ impl<T: Sharing> UringCompletions<T> {
                 }
                 slice
             });
-            let socket = receives.get(token).map(|receive| receive.socket);
+            let receive = receives.get(token).copied();
+            let socket = receive.map(|receive| receive.socket);
             if !cqueue::more(flags)
                 && let Some(Receive { socket, waits: true }) = receives.remove(token)
             {
                 disarmed.push(socket);
+            }
+            if let Some(Receive { waits: false, .. }) = receive
+                && (result == -libc::EAGAIN || result == -libc::ENOBUFS)
+            {
+                found.emptied |= result == -libc::EAGAIN;
+                if result == -libc::ENOBUFS && !std::mem::replace(&mut found.starved, true) {
+                    counters.no_buffer.one();
+                }
+                // Before Linux 6.18 a receive that found nothing had taken a buffer for it.
+                unused.extend(slice.map(Slice::post));
+                continue;
             }
             let Some(slice) = slice else {
                 if result < 0 {
@@ -281,8 +317,13 @@ impl<T: Sharing> UringCompletions<T> {
         }
         drop(queue);
         if !ids.is_empty() {
-            common.receives_out.take_off(ids.len() as u32);
-            common.buffers.with(|buffers| buffers.came_back(ids, &common.table));
+            common.receives_out.take_off((ids.len() - unused.len()) as u32);
+            common.buffers.with(|buffers| {
+                buffers.came_back(ids, &common.table);
+                if !unused.is_empty() {
+                    buffers.post(unused, &common.table);
+                }
+            });
         }
         found
     }

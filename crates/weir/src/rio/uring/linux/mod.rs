@@ -59,10 +59,12 @@ impl Uring {
             (Polling::KernelThread, false) => Use::KernelThread,
             (Polling::KernelThread, true) => Use::SharedKernelThread,
         };
-        // A completion for every buffer and send, and a few for arming, alarm and cancels:
-        // then it overflows only where nobody dequeues while more is posted.
+        // A completion for every buffer and send, for the end of every sweep, and a few for
+        // arming, alarm and cancels: then it overflows only where nobody dequeues while more is
+        // posted.
         let submissions = needs.sends.clamp(SUBMISSIONS.0, SUBMISSIONS.1).next_power_of_two();
-        let others = 4 * sockets as u32 + 16;
+        let sweeps = sweeping::most_sweeps(needs.per_dequeue);
+        let others = (4 + sweeps) * sockets as u32 + 16;
         let completions = (self.window.saturating_add(needs.sends))
             .saturating_add(others)
             .max(needs.per_dequeue)
@@ -74,10 +76,11 @@ impl Uring {
     /// here.
     fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
         let unavailable = |reason: String| Unavailable::new(self.what(), reason);
-        let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1 };
-        let region = Region::new(frame::layout(&needs), 1, RegionOptions::default())
+        // Two slices: the second is there for the sweep that finds nothing more.
+        let needs = Needs { payload: 1, receives: 2, sends: 0, per_dequeue: 2 };
+        let region = Region::new(frame::layout(&needs), 2, RegionOptions::default())
             .map_err(|e| unavailable(e.to_string()))?;
-        let small = Self { window: 1, ..*self };
+        let small = Self { window: 2, ..*self };
         let loopback: [SocketAddr; 2] =
             [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
         let opened = loopback
@@ -127,12 +130,13 @@ fn receive_one<T: Sharing>(
     at: SocketAddr,
 ) -> std::io::Result<()> {
     let counters = Counters::default();
-    let slice = region.take().expect("the region has one slice");
-    requests.receive(slice).expect("one receive may be posted");
+    while let Some(slice) = region.take() {
+        requests.receive(slice).expect("all may be posted");
+    }
     requests.commit(&counters)?;
     let sender = UdpSocket::bind(SocketAddr::new(at.ip(), 0))?;
     sender.send_to(&[1], at)?;
-    let (mut batch, by) = (Batch::new(1), Instant::now() + PROOF_TIMEOUT);
+    let (mut batch, by) = (Batch::new(2), Instant::now() + PROOF_TIMEOUT);
     while batch.is_empty() {
         let left = by.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -65,10 +65,12 @@ impl<T: Sharing> UringCompletions<T> {
 
     /// Asks for the end of every receive.
     pub(super) fn cancel_all(&mut self, counters: &Counters) {
-        let receives: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
-        for token in receives {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.extend(self.receives.iter().map(|(token, _)| token));
+        for token in tokens.drain(..) {
             self.cancel(token, counters);
         }
+        self.tokens = tokens;
     }
 
     fn cancel(&mut self, token: Token, counters: &Counters) {

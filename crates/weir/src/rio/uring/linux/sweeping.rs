@@ -14,7 +14,7 @@ const RUN: u32 = 32;
 /// So many sweeps in a row that brought nothing, and receives are armed again.
 const DRY_SWEEPS: u32 = 32;
 
-/// After a sweep that emptied the socket, the next one is put off for so long: each look takes
+/// After a sweep that emptied a socket, the next one is put off for so long: each look takes
 /// the socket's lock from the sender. Sooner costs up to 5 % of the rate, later empties the
 /// socket's buffer too late.
 const GATHERING: Duration = Duration::from_micros(5);
@@ -28,14 +28,19 @@ pub(super) struct Sweeping {
     most: u32,
     /// Sweeps in a row that brought nothing.
     dry: u32,
-    /// When the last one emptied the socket.
+    /// When the last one emptied a socket.
     emptied: Option<Instant>,
+}
+
+/// The most sweeps of a socket in one dequeue of so many completions.
+pub(super) fn most_sweeps(per_dequeue: u32) -> u32 {
+    per_dequeue.div_ceil(RUN)
 }
 
 impl Sweeping {
     /// For dequeues of at most so many completions.
     pub fn new(per_dequeue: u32) -> Self {
-        Self { on: false, sweeps: 1, most: per_dequeue.div_ceil(RUN), dry: 0, emptied: None }
+        Self { on: false, sweeps: 1, most: most_sweeps(per_dequeue), dry: 0, emptied: None }
     }
 
     /// Takes note of what a dequeue brought that did not sweep.
@@ -51,24 +56,22 @@ impl Sweeping {
         (self.on, self.sweeps, self.dry, self.emptied) = (true, 1, 0, None);
     }
 
-    /// Takes note of what a dequeue brought that swept.
+    /// Takes note of what a dequeue brought that swept so many sockets, and whether one of them
+    /// was emptied.
     #[inline]
-    pub fn swept(&mut self, received: u32) {
-        let full = self.sweeps * RUN;
-        self.emptied = None;
+    pub fn swept(&mut self, received: u32, sockets: u32, emptied: bool) {
+        let full = self.sweeps * RUN * sockets.max(1);
+        self.emptied = emptied.then(Instant::now);
         if received >= full {
             self.sweeps = (2 * self.sweeps).min(self.most);
-        } else {
-            self.emptied = Some(Instant::now());
-            if received < full / 2 {
-                self.sweeps = (self.sweeps / 2).max(1);
-            }
+        } else if received < full / 2 {
+            self.sweeps = (self.sweeps / 2).max(1);
         }
         self.dry = if received == 0 { self.dry + 1 } else { 0 };
         self.on = self.dry < DRY_SWEEPS;
     }
 
-    /// Lets a few datagrams gather if the socket was just emptied.
+    /// Lets a few datagrams gather if a socket was just emptied.
     #[inline]
     pub fn gather(&self) {
         if let Some(emptied) = self.emptied {
@@ -113,14 +116,14 @@ mod tests {
         sweeping.not_swept(RUN);
         assert!(sweeping.on());
         for _ in 1..DRY_SWEEPS {
-            sweeping.swept(0);
+            sweeping.swept(0, 1, true);
         }
-        sweeping.swept(1);
+        sweeping.swept(1, 1, true);
         for _ in 1..DRY_SWEEPS {
-            sweeping.swept(0);
+            sweeping.swept(0, 1, true);
             assert!(sweeping.on());
         }
-        sweeping.swept(0);
+        sweeping.swept(0, 1, true);
         assert!(!sweeping.on());
         sweeping.not_swept(RUN);
         sweeping.stop();
@@ -133,7 +136,7 @@ mod tests {
         sweeping.not_swept(RUN);
         let mut took = vec![sweeping.sweeps()];
         for received in [RUN, 2 * RUN, 4 * RUN, 2 * RUN, 2 * RUN - 1, 2 * RUN - 1, 0, 0] {
-            sweeping.swept(received);
+            sweeping.swept(received, 1, received < RUN);
             took.push(sweeping.sweeps());
         }
         assert_eq!(took, [1, 2, 4, 4, 4, 2, 2, 1, 1]);
@@ -141,15 +144,27 @@ mod tests {
     }
 
     #[test]
+    fn each_socket_has_its_part() {
+        let mut sweeping = Sweeping::new(1000);
+        sweeping.begin();
+        sweeping.swept(RUN, 8, true);
+        assert_eq!(sweeping.sweeps(), 1, "eight sockets hold eight times as much");
+        sweeping.swept(8 * RUN, 8, false);
+        assert_eq!(sweeping.sweeps(), 2);
+    }
+
+    #[test]
     fn nothing_gathers_after_a_full_sweep() {
         let mut sweeping = Sweeping::new(1000);
         sweeping.not_swept(RUN);
         assert_eq!(sweeping.emptied, None);
-        sweeping.swept(RUN - 1);
+        sweeping.swept(RUN - 1, 1, false);
+        assert_eq!(sweeping.emptied, None, "it ended for want of a buffer, say");
+        sweeping.swept(RUN - 1, 1, true);
         let emptied = sweeping.emptied.expect("that emptied the socket");
         sweeping.gather();
         assert!(emptied.elapsed() >= GATHERING);
-        sweeping.swept(RUN * sweeping.sweeps());
+        sweeping.swept(RUN * sweeping.sweeps(), 1, false);
         assert_eq!(sweeping.emptied, None);
     }
 }

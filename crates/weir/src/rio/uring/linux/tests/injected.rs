@@ -7,6 +7,7 @@ use io_uring::{IoUring, opcode, types};
 
 under_every_form!(
     a_failed_receive_gives_its_buffer_back,
+    a_sweep_that_took_a_buffer_for_nothing_puts_it_back,
     a_late_completion_hits_no_other_request,
     a_buffer_named_twice_stops_the_queue,
 );
@@ -42,6 +43,29 @@ fn a_failed_receive_gives_its_buffer_back<T: Sharing>(polling: Polling) {
     assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
     assert_eq!(rig.requests[0].outstanding(), (3, 0));
     drop(completions);
+    rig.stop();
+}
+
+/// Before Linux 6.18 a receive that found nothing had taken a buffer all the same.
+fn a_sweep_that_took_a_buffer_for_nothing_puts_it_back<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
+    rig.post(4);
+    let sweep = completions::Receive { socket: 0, waits: false };
+    let token = match rig.queue.receives.insert(sweep) {
+        Ok(token) => token,
+        Err(_) => return rig.stop(), // this form never sweeps
+    };
+    inject(&rig, token, -libc::EAGAIN, WITH_BUFFER);
+    let by = Instant::now() + PATIENCE;
+    while rig.queue.receives.get(token).is_some() {
+        assert!(Instant::now() < by, "the sweep is not over");
+        rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+    }
+    assert!(rig.batch.is_empty(), "nothing was received");
+    assert_eq!(rig.requests[0].outstanding(), (4, 0));
+    assert_eq!(rig.counters.receive_errors.get(), 0);
+    // The kernel picks buffer 0 first, of which the injection said that it was given back.
+    assert_eq!(rig.queue.common.buffers.with(|buffers| buffers.held()), 4);
     rig.stop();
 }
 

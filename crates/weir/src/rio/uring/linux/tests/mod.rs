@@ -122,6 +122,12 @@ impl<T: Sharing> Rig<T> {
         }
     }
 
+    /// Takes the completions that are there.
+    fn look(&mut self) -> Vec<Completion> {
+        self.queue.dequeue(&mut self.batch, &self.counters).unwrap();
+        self.batch.drain().collect()
+    }
+
     /// Receives `count` datagrams, each told to `check` and its slice posted again.
     fn receive(&mut self, count: usize, mut check: impl FnMut(u32, &[u8], &Arrival)) {
         let mut got = 0;

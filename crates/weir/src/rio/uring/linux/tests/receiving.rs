@@ -5,7 +5,13 @@ use crate::{
     rio::{Woken, uring::WINDOW},
     socket::SocketOptions,
 };
-use std::{sync::mpsc, thread};
+use std::{
+    sync::{
+        atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+};
 
 under_every_form!(
     every_datagram_once_in_every_size,
@@ -129,6 +135,10 @@ fn a_flood_is_swept_in_order<T: Sharing>(polling: Polling) {
         let (mut next, by) = ([0, 1], Instant::now() + PATIENCE);
         while next != [BURST, BURST + 1] {
             assert!(Instant::now() < by, "round {round}: {next:?}");
+            // In some rounds a wait comes in between: what was swept is armed, and swept again.
+            if round % 3 == 2 && rig.queue.sweeps() {
+                rig.queue.wait(1, Some(Duration::from_millis(1)), &rig.counters).unwrap();
+            }
             rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
             for Completion { slice, socket, outcome } in rig.batch.drain() {
                 let Outcome::Received(arrival) = outcome else { panic!("{outcome:?}") };
@@ -302,14 +312,23 @@ fn a_poster_wakes_a_starved_holder() {
     }
 }
 
-/// The queues change hands while another thread posts, and nothing is lost.
+/// The queues change hands while another thread posts, and nothing is lost; armed all the time,
+/// and swept by whoever holds them.
 #[test]
 fn queues_change_hands_while_another_thread_posts() {
     if cannot_run_here::<HandOver>(Polling::Interrupt) {
         return;
     }
+    for polling in [Polling::Interrupt, Polling::Deferred] {
+        queues_change_hands(polling);
+    }
+}
+
+fn queues_change_hands(polling: Polling) {
+    let needs = Needs { receives: 200, ..NEEDS };
     let Rig { region, queue, requests, at, .. } =
-        Rig::<HandOver>::new(Polling::Interrupt, NEEDS, &[loopback()]);
+        Rig::<HandOver>::new(polling, needs, &[loopback()]);
+    let swept = Arc::new(AtomicU32::new(0));
     let (sender, counters) = (peer(at[0]), Counters::default());
     let mut requests = requests;
     while let Some(slice) = region.take() {
@@ -332,11 +351,17 @@ fn queues_change_hands_while_another_thread_posts() {
             sender.send_to(&payload(round * 50 + number, 60), at[0]).unwrap();
         }
         let (mut held, to_post) = (queue.take().unwrap(), to_post.clone());
+        let swept = Arc::clone(&swept);
         let holder = thread::spawn(move || {
-            let (counters, mut batch) = (Counters::default(), Batch::new(16));
-            let mut number = 0;
+            let (counters, mut batch) = (Counters::default(), Batch::new(32));
+            let (mut number, by) = (0, Instant::now() + PATIENCE);
             while number < 50 {
-                held.wait(1, Some(PATIENCE), &counters).unwrap();
+                assert!(Instant::now() < by, "round {round}: {number} of 50");
+                // A wait arms, and a long batch sweeps: from one to the other and back.
+                if number == 0 || !held.sweeps() {
+                    held.wait(1, Some(PATIENCE), &counters).unwrap();
+                }
+                swept.fetch_add(u32::from(held.sweeps()), Relaxed);
                 held.dequeue(&mut batch, &counters).unwrap();
                 for completion in batch.drain() {
                     let expected = payload(round * 50 + number, 60);
@@ -352,5 +377,6 @@ fn queues_change_hands_while_another_thread_posts() {
     drop(to_post);
     let requests = poster.join().unwrap();
     let stopped = queue.unwrap().stop(requests, Instant::now() + PATIENCE);
-    assert_eq!((stopped.missing, region.in_pool()), (0, NEEDS.receives));
+    assert_eq!((stopped.missing, region.in_pool()), (0, needs.receives));
+    assert_eq!(swept.load(Relaxed) > 0, polling == Polling::Deferred);
 }
