@@ -1,8 +1,8 @@
 //! What the registered-I/O designs with several threads at one queue share: who starts the queue,
 //! how the others learn of it, and who stops it when all have left.
 //!
-//! The first thread starts the queues and lives until the end: it armed the receives, and on
-//! io_uring the kernel copies in the context of the thread that did.
+//! The first thread starts the queues and stops them; all threads live until the end, since on
+//! io_uring a receive that is armed ends with the thread that armed it.
 
 use super::{
     Handler, Job, Worker,

@@ -11,10 +11,8 @@
 //! thread does all the work, however overwhelmed. With one thread there is nobody to give the
 //! queue to, and the queue may use what only works on one thread.
 //!
-//! With several threads posting is behind a lock, in plain sight below: a request queue takes one
-//! poster at a time. The lock is taken once for a batch, and for a
-//! datagram that is answered with a copy. The thread that started the queue armed
-//! its receives; it lives until the end, since on io_uring the kernel copies in its context.
+//! With several threads posting is behind a lock: a request queue takes one poster at a time. The
+//! lock is taken once for a batch, and for a datagram that is answered with a copy.
 //!
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 

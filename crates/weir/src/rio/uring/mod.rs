@@ -40,8 +40,9 @@ pub struct Uring {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Polling {
     /// When the thread asks: an empty dequeue enters the kernel if something arrived
-    /// (DEFER_TASKRUN). Needs queues that stay on one thread; handed over, it is `Interrupt`.
-    /// Under load it sweeps: no receive stays armed, each dequeue asks for what is there.
+    /// (DEFER_TASKRUN). Needs queues that stay on one thread; handed over, the ring is that of
+    /// `Interrupt`. Under load it sweeps, handed over or not: no receive stays armed, each dequeue
+    /// asks for what is there, and the thread that dequeues copies.
     Deferred,
     /// The same, but the receive stays armed under load, too.
     Armed,

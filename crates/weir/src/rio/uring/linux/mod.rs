@@ -255,7 +255,11 @@ fn polled(ring: &Ring, asked: Polling) -> String {
         (_, true, _) => "deferred: the thread that dequeues copies when it enters the kernel",
         (_, _, true) => "kernel thread: it copies",
         (Polling::Interrupt, ..) => "interrupt: the thread that armed the receives copies at once",
-        (Polling::Deferred | Polling::Armed | Polling::KernelThread, ..) => {
+        (Polling::Deferred, ..) => {
+            "interrupt, since deferral needs one thread and a newer kernel: the thread that armed \
+             the receives copies at once; under load the one that dequeues does"
+        }
+        (Polling::Armed | Polling::KernelThread, ..) => {
             "interrupt, since deferral needs one thread and a newer kernel: the thread that armed \
              the receives copies at once"
         }
