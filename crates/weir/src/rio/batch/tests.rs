@@ -8,7 +8,8 @@ use crate::{
 };
 use std::{collections::BTreeMap, net::UdpSocket, thread};
 
-const NEEDS: Needs = Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50 };
+const NEEDS: Needs =
+    Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50, offload: false };
 const LONG: Option<Duration> = Some(Duration::from_secs(30));
 
 struct Bench<T: Sharing> {
@@ -202,7 +203,14 @@ fn sends_complete_and_one_that_fails_holds_nobody_up() {
     b.requests[0].commit(&b.counters).unwrap();
     let outcomes: Vec<_> = b.collect(3).into_iter().map(|c| c.outcome).collect();
     assert!(
-        matches!(outcomes[..], [Outcome::Sent(5), Outcome::NotSent(_), Outcome::Sent(4)]),
+        matches!(
+            outcomes[..],
+            [
+                Outcome::Sent(Span { len: 5, .. }),
+                Outcome::NotSent(_),
+                Outcome::Sent(Span { len: 4, .. })
+            ]
+        ),
         "{outcomes:?}"
     );
     let mut buffer = [0; 8];
@@ -271,7 +279,10 @@ fn a_poster_rouses_a_thread_that_waits_when_sends_complete() {
         requests.commit(&Counters::default()).unwrap();
         assert_eq!(waiting.join().unwrap(), Woken::Ready);
     });
-    assert!(matches!(b.dequeue()[..], [Completion { outcome: Outcome::Sent(9), .. }]));
+    assert!(matches!(
+        b.dequeue()[..],
+        [Completion { outcome: Outcome::Sent(Span { len: 9, .. }), .. }]
+    ));
     b.stop();
 }
 

@@ -1,7 +1,7 @@
 //! Datagrams: every one once, whole, with its source.
 
 use super::*;
-use crate::rio::Peer;
+use crate::rio::{Peer, Span};
 use std::{
     collections::HashSet,
     sync::{
@@ -84,7 +84,7 @@ fn local_address_and_receive_time_where_asked_and_replies_from_there() {
     let to = Peer { address: arrival.from, local: arrival.local };
     worker.send(bench.socket, slice, arrival.len, &to).unwrap();
     let (_, slice, outcome) = take_operation(&mut worker);
-    assert!(matches!(outcome, Outcome::Sent(11)), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Sent(Span { len: 11, segment: None })), "{outcome:?}");
     let mut buffer = [0; 32];
     let from = SocketAddr::from((local, bench.address.port()));
     assert_eq!(peer.recv_from(&mut buffer).unwrap(), (11, from));
@@ -111,7 +111,10 @@ fn an_echo_moves_the_slice_that_it_received() {
             let to = Peer { address: arrival.from, local: None };
             worker.send(bench.socket, slice, arrival.len, &to).unwrap();
             let (_, slice, outcome) = take_operation(&mut worker);
-            assert!(matches!(outcome, Outcome::Sent(len) if len == n as usize), "{outcome:?}");
+            assert!(
+                matches!(outcome, Outcome::Sent(Span { len, .. }) if len == n as usize),
+                "{outcome:?}"
+            );
             assert_eq!(slice.index(), index);
             let mut buffer = [0; 32];
             assert_eq!(peer.recv_from(&mut buffer).unwrap(), (n as usize, bench.address));

@@ -1,7 +1,7 @@
 //! Sending: an echo moves the slice it received into a send.
 
 use super::*;
-use crate::socket::SocketOptions;
+use crate::{rio::Span, socket::SocketOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 under_every_form!(
@@ -90,7 +90,10 @@ fn more_sends_than_were_asked_for_are_given_back<T: Sharing>(polling: Polling) {
         let (mut sent, mut buffer) = (0, [0; 4]);
         while sent < most {
             for completion in rig.completions() {
-                assert!(matches!(completion.outcome, Outcome::Sent(2)), "{completion:?}");
+                assert!(
+                    matches!(completion.outcome, Outcome::Sent(Span { len: 2, .. })),
+                    "{completion:?}"
+                );
                 sent += 1;
             }
             rig.commit();
@@ -114,8 +117,8 @@ fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
     rig.commit();
     let completions = rig.completions();
     assert_eq!((completions.len(), completions[0].slice.index()), (1, index));
-    let Outcome::NotSent(error) = &completions[0].outcome else { panic!("{completions:?}") };
-    assert_eq!(error.raw_os_error(), Some(libc::EAFNOSUPPORT));
+    let Outcome::NotSent(unsent) = &completions[0].outcome else { panic!("{completions:?}") };
+    assert_eq!(unsent.error.raw_os_error(), Some(libc::EAFNOSUPPORT));
     drop(completions);
     rig.stop();
 }
