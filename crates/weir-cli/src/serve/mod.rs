@@ -82,7 +82,8 @@ pub struct ServeUdp {
     rcvbuf: Option<usize>,
 
     /// Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of 64 KB, of
-    /// which 256 are outstanding where a design has its default.
+    /// which 256 are outstanding where a design has its default. The system counts a drop of
+    /// several as one.
     #[arg(long)]
     receive_offload: bool,
 

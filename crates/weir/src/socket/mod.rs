@@ -315,6 +315,10 @@ impl DatagramSocket {
     }
 }
 
+/// More than any system cuts at once: each goes by itself.
+#[cfg(test)]
+pub(crate) const TOO_MANY_SEGMENTS: usize = 200;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -527,5 +531,44 @@ mod tests {
         let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         assert!(now.abs_diff(got.at.unwrap()) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn segments_go_at_once_or_each_by_itself() {
+        let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = Peer::from(peer.local_addr().unwrap());
+        for count in [5, TOO_MANY_SEGMENTS] {
+            let bytes: Vec<_> = (0..count).flat_map(|i| [i as u8; 3]).collect();
+            let segment = NonZeroU16::new(3).unwrap();
+            socket.send_segments(&bytes, segment, &to, &counters).unwrap();
+            for i in 0..count {
+                let mut buffer = [0; 16];
+                assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+                assert_eq!(buffer[..3], [i as u8; 3]);
+            }
+        }
+    }
+
+    #[test]
+    fn several_datagrams_come_as_one_where_that_was_asked_for() {
+        if let Err(why) = receives_can_be_offloaded() {
+            return assert!(!cfg!(target_os = "linux"), "{why}");
+        }
+        let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+        let (socket, sender, counters) =
+            (bind(options), bind(SocketOptions::default()), Counters::default());
+        let (to, segment) = (Peer::from(socket.local_address()), NonZeroU16::new(10).unwrap());
+        let mut buffer = vec![0; OFFLOADED_BYTES];
+        for (len, several, datagrams) in [(95, Some(segment), 10), (10, None, 1), (0, None, 1)] {
+            let bytes: Vec<_> = (0..len as u8).collect();
+            match several {
+                Some(segment) => sender.send_segments(&bytes, segment, &to, &counters).unwrap(),
+                None => sender.send(&bytes, &to, &counters).unwrap(),
+            }
+            let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+            assert_eq!((got.len, got.segment, got.datagrams()), (len, several, datagrams));
+            assert_eq!(buffer[..len], bytes);
+        }
     }
 }
