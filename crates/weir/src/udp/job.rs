@@ -242,7 +242,6 @@ impl<H: Handler> Job<H> {
             Arc::clone(&counters),
             (self.make_handler)(index),
             Desk::new(self.limits, rate, self.payload_bytes),
-            self.payload_bytes,
             self.expected_bytes,
             Arc::clone(&self.shared),
             self.ready.0.clone(),

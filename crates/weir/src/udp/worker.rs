@@ -29,8 +29,6 @@ pub struct Worker<H> {
     desk: Desk,
     /// The handler panicked, and is not called again: its state may be broken.
     panicked: bool,
-    /// Longest datagram received whole.
-    longest_bytes: usize,
     expected_bytes: usize,
     shared: Arc<Shared>,
     ready: Option<mpsc::Sender<Readiness>>,
@@ -42,7 +40,6 @@ impl<H: Handler> Worker<H> {
         counters: Arc<Counters>,
         handler: H,
         desk: Desk,
-        longest_bytes: usize,
         expected_bytes: Option<usize>,
         shared: Arc<Shared>,
         ready: mpsc::Sender<Readiness>,
@@ -53,7 +50,6 @@ impl<H: Handler> Worker<H> {
             handler,
             desk,
             panicked: false,
-            longest_bytes,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),
             shared,
             ready: Some(ready),
@@ -106,7 +102,7 @@ impl<H: Handler> Worker<H> {
         socket: u32,
         between: impl FnMut(&mut Self),
     ) -> Option<Span> {
-        if arrival.segment.is_none() && arrival.len <= self.longest_bytes {
+        if arrival.segment.is_none() && arrival.len <= self.desk.longest {
             return self.deliver_one(payload, arrival, socket).then_some(arrival.len.into());
         }
         self.deliver_each(payload, arrival, socket, between)
@@ -128,7 +124,7 @@ impl<H: Handler> Worker<H> {
         let (mut echoes, mut echo_end) = (0, 0);
         for start in (0..end).step_by(segment) {
             let whole = segment.min(end - start);
-            let len = whole.min(self.longest_bytes);
+            let len = whole.min(self.desk.longest);
             let cut = len < whole || (arrival.truncated && start + whole == end);
             let datagram = Arrival { len, truncated: cut, segment: None, ..*arrival };
             if self.deliver_one(&mut payload[start..start + len], &datagram, socket) {
@@ -142,7 +138,7 @@ impl<H: Handler> Worker<H> {
                 between(self);
             }
         }
-        let several = (echoes > 1).then_some(segment.min(self.longest_bytes) as u16);
+        let several = (echoes > 1).then_some(segment.min(self.desk.longest) as u16);
         (echoes > 0).then(|| Span { len: echo_end, segment: several.and_then(NonZeroU16::new) })
     }
 

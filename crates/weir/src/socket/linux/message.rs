@@ -174,7 +174,7 @@ unsafe fn write_control<T>(
     // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the caller vouches for the room, in which this
     // header begins behind the last one.
     unsafe {
-        let behind = header.msg_controllen as usize;
+        let behind: usize = header.msg_controllen as _;
         let space = behind + libc::CMSG_SPACE(bytes) as usize;
         debug_assert!(space <= SEND_CONTROL_BYTES);
         header.msg_control = control;
