@@ -91,6 +91,11 @@ pub struct CompareArgs {
     #[arg(long)]
     no_send_offload: bool,
 
+    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
+    /// one. Such figures are compared among themselves only.
+    #[arg(long)]
+    receive_offload: bool,
+
     /// A load may end early once every verdict is given and half of every 95 % interval is at most
     /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
@@ -233,6 +238,7 @@ fn loads(args: &CompareArgs, depth: Depth) -> Result<Vec<Load>, Failure> {
     let base = Load {
         work: args.work,
         flows: args.parallel.max(1),
+        receive_offload: args.receive_offload,
         send_offload: !args.no_send_offload,
         rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
         ..Load::saturation(args.length as u32)

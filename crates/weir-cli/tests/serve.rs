@@ -40,6 +40,23 @@ fn a_flood_is_served_and_accounted_for() {
     assert!(report["window"]["datagrams"].as_u64().is_some_and(|n| n > 0), "{report}");
 }
 
+/// The whole flood finds room in the socket, since 64 datagrams take as much as a few.
+#[cfg(target_os = "linux")]
+#[test]
+fn with_receive_offload_many_datagrams_come_as_one() {
+    let server = Server::start(&["--design", "blocking", "--receive-offload", "--once"]);
+    let control = ["--control", &server.control, "--json"];
+    let flood = [&["flood", "127.0.0.1", "-k", "640", "-i", "0"][..], &control].concat();
+    let flood = output(&flood);
+    assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
+    let (code, report) = server.end();
+    assert_eq!((code, &report["audit"]["received"]), (Some(0), &640.into()), "{report}");
+    assert_eq!(report["settings"]["receive-offload"], "true");
+    assert_eq!(report["counters"]["datagrams"], 640);
+    let dequeues = report["counters"]["dequeues"].as_u64();
+    assert!(dequeues.is_some_and(|dequeues| dequeues <= 64), "{report}");
+}
+
 /// Every design that can run here, on every provider that can.
 fn what_runs_here() -> Vec<String> {
     let list = document(&output(&["designs", "--json"]));

@@ -293,6 +293,11 @@ impl Results {
         Some(self.cells[load][row].estimate(&RECEIVED, self.seed)?.median)
     }
 
+    /// Whether ratios can be put beside the published ones: those were made without offload.
+    pub fn is_like_published(&self) -> bool {
+        !self.loads.iter().any(|load| load.receive_offload)
+    }
+
     /// What the generator can do at most against a receiver of that kind.
     pub fn calibration(&self, receive_offload: bool) -> Option<&Calibration> {
         self.calibrations.iter().find(|c| c.receive_offload == receive_offload)

@@ -129,6 +129,8 @@ impl Sample {
             dropped_socket: server.system.dropped_socket,
             strangers: server.audit.strangers,
         };
+        let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
+        let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
         let pace_kept = flood
             .windows
             .zip(flood.windows_within)

@@ -81,6 +81,12 @@ pub struct ServeUdp {
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
 
+    /// Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of 64 KB, of
+    /// which 256 are outstanding where a design has its default. The system counts a drop of
+    /// several as one.
+    #[arg(long)]
+    receive_offload: bool,
+
     /// Pages of the memory: auto, normal, or huge where there are any.
     #[arg(long, value_parser = parse_pages)]
     pages: Option<PageKind>,
@@ -233,6 +239,7 @@ fn start(
             receive_buffer_bytes: args.rcvbuf,
             // With one address there is nothing to choose, and nothing to pay for it.
             local_address: args.echo && args.bind.iter().any(|at| at.ip().is_unspecified()),
+            receive_offload: args.receive_offload,
             ..SocketOptions::default()
         })
         .limits(if args.echo { Limits::echo(args.replies_per_s) } else { Limits::SINK });

@@ -4,7 +4,7 @@
 //! server says where it listens, the generator asks it for consent over the control channel
 //! and floods it, both report. Each answer has a deadline; a child that misses it is ended.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use super::exchange::{self, Exchange};
 use super::{Bench, Checked, Extent, Made, Run, RunError};
 use serde_json::Value;
 use weir::machine::LoadMeter;
+use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::exit::DATA_ERRORS;
@@ -82,7 +83,8 @@ impl Processes {
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--work", (!load.work.is_none()).then_some(load.work))
-            .option("--rcvbuf", load.rcvbuf_bytes);
+            .option("--rcvbuf", load.rcvbuf_bytes)
+            .arguments(receive_offload(load));
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
         }
@@ -138,6 +140,7 @@ impl Processes {
         command
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
+            .arguments(receive_offload(load))
             .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
     }
 
@@ -243,12 +246,17 @@ impl Bench for Processes {
     }
 
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
-        let failed = |error: std::io::Error| {
+        let failed = |error: weir::Error| {
             RunError::Failed(format!("cannot open a socket that nobody reads: {error}"))
         };
-        // Nobody reads it, so its buffer fills at once and everything after is dropped.
-        let sink = UdpSocket::bind((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).map_err(failed)?;
-        let port = sink.local_addr().map_err(failed)?.port();
+        // Nobody reads it, so its buffer fills at once and everything after is dropped. Without
+        // receive offload the kernel cuts what is sent on the core of the sender: so the sink asks
+        // for it where the server does.
+        let options =
+            SocketOptions { receive_offload: load.receive_offload, ..SocketOptions::default() };
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let sink = DatagramSocket::bind(&Endpoint { address, options }).map_err(failed)?;
+        let port = sink.local_address().port();
         let extent = Extent::Timed { warmup_ms: 0, run_ms: CALIBRATION_MS };
         let flood = self.try_flood(&self.generator(load, None, extent, &[port], None), extent)?;
         if flood.elapsed_ns == 0 || flood.sent == 0 {
@@ -268,6 +276,11 @@ impl Bench for Processes {
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
         Ok(self.try_run(run)?)
     }
+}
+
+/// The server's flag for receive offload.
+fn receive_offload(load: &Load) -> Option<&'static str> {
+    load.receive_offload.then_some("--receive-offload")
 }
 
 /// Why a check was not passed.

@@ -165,6 +165,11 @@ fn the_commands_can_be_repeated_by_hand() {
              127.0.0.1:0{ipv6} --cpu 0 --size 2000 --echo --interval 0 --end-with-input --json"
         )
     );
+    let offloaded = Load { receive_offload: true, ..load };
+    let words = bench.server(&Run { load: &offloaded, ..run }).to_string();
+    assert!(words.contains("--work 500 --receive-offload --once"), "{words}");
+    let words = bench.echo_server(&row, &offloaded).to_string();
+    assert!(words.contains("--receive-offload --echo"), "{words}");
     assert_eq!(
         bench.generator(&load, None, check.extent, &[7], None).to_string(),
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \

@@ -242,6 +242,9 @@ fn difference(difference: Difference) -> Value {
 }
 
 fn published(results: &Results, ranking: &Ranking) -> Value {
+    if !results.is_like_published() {
+        return Value::Array(vec![]);
+    }
     let figures = PUBLISHED.iter().map(|figure| {
         let measured = figure.measured(results, ranking);
         json!({

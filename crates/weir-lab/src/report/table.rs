@@ -317,7 +317,7 @@ fn left_out(results: &Results, load: usize) -> Vec<String> {
 }
 
 fn published(results: &Results, ranking: &Ranking, width: usize) -> String {
-    if results.traditional().is_none() {
+    if results.traditional().is_none() || !results.is_like_published() {
         return String::new();
     }
     let mut table = table_of_width(width);

@@ -8,7 +8,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Slice},
-    rio::Peer,
+    rio::{Peer, Span},
     socket::DatagramSocket,
     wake::Waker,
 };
@@ -99,7 +99,7 @@ impl Worker for Never {
         &mut self,
         _: SocketId,
         _: Slice,
-        _: usize,
+        _: impl Into<Span>,
         _: &Peer,
     ) -> Result<Token, (Slice, Refused)> {
         match *self {}

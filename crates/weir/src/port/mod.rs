@@ -70,13 +70,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use crate::rio::{Outcome, Peer, Stopped};
+pub use crate::rio::{Outcome, Peer, Span, Stopped};
 pub use shape::Shape;
 
 /// What is asked of a port: its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
-    /// Longest datagram to be received whole, in bytes.
+    /// Longest datagram to be received whole, in bytes; with receive offload at least
+    /// [`OFFLOADED_BYTES`](crate::socket::OFFLOADED_BYTES).
     pub payload: usize,
     /// Most sockets associated.
     pub sockets: u32,
@@ -186,17 +187,18 @@ pub trait Worker {
     /// As [`receive`](Worker::receive); those that were not started stay in `slices`.
     fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused>;
 
-    /// Starts a send of the first `len` bytes of a slice. It comes back as [`Outcome::Sent`],
+    /// Starts a send of the span at the beginning of a slice: so many bytes as one datagram, or
+    /// several datagrams behind each other. It comes back as [`Outcome::Sent`],
     /// [`Outcome::NotSent`] or [`Outcome::Returned`].
     ///
     /// # Errors
-    /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or `len` is
-    /// more than the slice's payload.
+    /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or the span
+    /// is longer than the slice's payload.
     fn send(
         &mut self,
         socket: SocketId,
         slice: Slice,
-        len: usize,
+        span: impl Into<Span>,
         to: &Peer,
     ) -> Result<Token, (Slice, Refused)>;
 

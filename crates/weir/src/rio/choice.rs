@@ -99,7 +99,7 @@ impl Choice {
     /// Why it cannot.
     pub fn availability(self) -> Result<(), Unavailable> {
         // Small needs: what is asked is whether it runs at all.
-        let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1 };
+        let needs = Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1, offload: false };
         with_provider!(self, |provider| {
             Provider::<OneThread>::layout(&provider, &needs)
                 .and_then(|_| Provider::<HandOver>::layout(&provider, &needs))

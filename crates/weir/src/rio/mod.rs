@@ -29,7 +29,7 @@ mod sharing;
 pub mod turn;
 pub mod uring;
 
-pub use crate::socket::Peer;
+pub use crate::socket::{Peer, Span, Unsent};
 pub(crate) use choice::with_provider;
 pub use choice::{AboutProvider, Choice};
 
@@ -58,6 +58,9 @@ pub struct Needs {
     pub sends: u32,
     /// Most completions taken by one dequeue.
     pub per_dequeue: u32,
+    /// Whether a socket asks for receive offload. Then `payload` is at least
+    /// [`OFFLOADED_BYTES`](crate::socket::OFFLOADED_BYTES).
+    pub offload: bool,
 }
 
 /// Whether queues stay on the thread that started them or move between threads.
@@ -152,15 +155,17 @@ pub trait RequestQueue {
         let _ = receives;
     }
 
-    /// Posts the first `len` bytes of a slice to be sent. It comes back as
-    /// [`Outcome::Sent`] or [`Outcome::NotSent`].
+    /// Posts the span at the beginning of a slice to be sent: so many bytes as one datagram, or
+    /// several datagrams behind each other. It comes back as [`Outcome::Sent`] or
+    /// [`Outcome::NotSent`].
     ///
     /// # Errors
     /// Gives the slice back when more than [`Needs::sends`] would be outstanding.
     ///
     /// # Panics
-    /// If `len` is above the length of the slice's payload, whatever the provider.
-    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)>;
+    /// If the span is longer than the slice's payload, whatever the provider.
+    fn send(&mut self, slice: Slice, span: impl Into<Span>, to: &Peer)
+    -> Result<(), (Slice, Full)>;
 
     /// Makes posted requests known to the kernel, if there are any that it does not know.
     /// Receives may need no call at all.
@@ -224,15 +229,15 @@ pub struct Completion {
 /// How a request ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A datagram lies in the slice's payload.
+    /// A datagram lies in the slice's payload, or several with receive offload.
     Received(Arrival),
-    /// So many bytes were handed to the network.
-    Sent(usize),
+    /// These were handed to the network.
+    Sent(Span),
     /// The receive failed; the slice is unharmed.
     Failed(io::Error),
-    /// The send failed; the slice is unharmed. It concerns one datagram: its address or its
+    /// The send failed; the slice is unharmed. It concerns these datagrams: their address or their
     /// length, say.
-    NotSent(io::Error),
+    NotSent(Unsent),
     /// The request was taken back before anything happened.
     Returned,
 }

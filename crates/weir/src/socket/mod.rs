@@ -14,16 +14,19 @@ pub(crate) mod native;
 #[cfg(windows)]
 #[path = "windows/mod.rs"]
 pub(crate) mod native;
+mod span;
 
 use crate::{Error, Unavailable, counters::Counters};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroU16,
     sync::Arc,
     time::Duration,
 };
 
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
+pub use span::{Span, Unsent};
 
 /// The name of plain sockets, where a provider is named.
 pub const PROVIDER: &str = "sockets";
@@ -47,6 +50,28 @@ pub struct SocketOptions {
     pub local_address: bool,
     /// Ask for the time at which the kernel received each datagram (SO_TIMESTAMPNS).
     pub receive_time: bool,
+    /// Let the system put several datagrams of one sender and of one size into one buffer (UDP_GRO,
+    /// Linux 5.0): see [`Arrival::segment`]. A buffer must have room for
+    /// [`OFFLOADED_BYTES`]; what finds no room is lost.
+    pub receive_offload: bool,
+}
+
+/// The most bytes that one receive brings: the longest payload of UDP over IPv6, whether it is one
+/// datagram's or that of several.
+pub const OFFLOADED_BYTES: usize = 65_527;
+
+/// Whether sockets here can receive many datagrams at once, by trying.
+///
+/// # Errors
+/// Why they cannot.
+pub fn receives_can_be_offloaded() -> Result<(), Unavailable> {
+    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    match DatagramSocket::bind(&Endpoint { address: any, options }) {
+        Ok(_) => Ok(()),
+        Err(Error::Unavailable(why)) => Err(why),
+        Err(error) => Err(Unavailable::new("receive offload", error.to_string())),
+    }
 }
 
 /// Whether several sockets can share an address here, each with its own datagrams, by trying.
@@ -83,7 +108,7 @@ impl From<SocketAddr> for Endpoint {
     }
 }
 
-/// One datagram that arrived: all but its bytes.
+/// A datagram that arrived, or several with receive offload: all but the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
     /// Bytes in the buffer.
@@ -96,9 +121,18 @@ pub struct Arrival {
     pub truncated: bool,
     /// When the kernel received it, since the Unix epoch, where asked for.
     pub at: Option<Duration>,
+    /// Where it is several datagrams, bytes of each: they lie behind each other, and the last may
+    /// be shorter. Only with [`SocketOptions::receive_offload`].
+    pub segment: Option<NonZeroU16>,
 }
 
 impl Arrival {
+    /// How many datagrams it is.
+    #[inline]
+    pub fn datagrams(&self) -> usize {
+        Span { len: self.len, segment: self.segment }.datagrams()
+    }
+
     /// Where a reply goes, and from where.
     #[inline]
     pub fn peer(&self) -> Peer {
@@ -223,8 +257,43 @@ impl DatagramSocket {
         self.native.send(bytes, to, counters)
     }
 
-    /// Sends `count` datagrams in order, but at most as many as `headers` holds, and returns
-    /// how many were taken. `datagram(i)` gives the bytes of each, and where it goes.
+    /// Sends datagrams of this size that lie behind each other, with one call where the system
+    /// cuts them (UDP_SEGMENT), else with one for each.
+    ///
+    /// # Errors
+    /// [`Unsent`] if not all were taken.
+    pub fn send_segments(
+        &self,
+        bytes: &[u8],
+        segment: NonZeroU16,
+        to: &Peer,
+        counters: &Counters,
+    ) -> Result<(), Unsent> {
+        match self.native.send_segments(bytes, segment, to, counters) {
+            Ok(()) => Ok(()),
+            Err(_) => self.send_each(bytes, segment, to, counters),
+        }
+    }
+
+    /// The same with a call for each. What refuses to cut a span may well take its datagrams: some
+    /// devices cannot cut, and a path may have room for less than a segment.
+    ///
+    /// # Errors
+    /// As [`send_segments`](Self::send_segments).
+    #[cold]
+    pub fn send_each(
+        &self,
+        bytes: &[u8],
+        segment: NonZeroU16,
+        to: &Peer,
+        counters: &Counters,
+    ) -> Result<(), Unsent> {
+        span::each(bytes, segment, |datagram| self.send(datagram, to, counters))
+    }
+
+    /// Sends `count` spans of datagrams in order, but at most as many as `headers` holds, and
+    /// returns how many were taken. `span(i)` gives the bytes of each, of what size its datagrams
+    /// are where there are several, and where it goes.
     ///
     /// # Errors
     /// What the operating system answered, if not even one was taken.
@@ -233,10 +302,10 @@ impl DatagramSocket {
         &self,
         headers: &mut Headers,
         count: usize,
-        datagram: impl FnMut(usize) -> (&'a [u8], Peer),
+        span: impl FnMut(usize) -> (&'a [u8], Option<NonZeroU16>, Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
-        headers.send(&self.native, count, datagram, counters)
+        headers.send(&self.native, count, span, counters)
     }
 
     /// Ends receiving for good: whoever waits returns with nothing, and so does every later
@@ -245,6 +314,10 @@ impl DatagramSocket {
         self.native.end_receiving(self.local_address);
     }
 }
+
+/// More than any system cuts at once: each goes by itself.
+#[cfg(test)]
+pub(crate) const TOO_MANY_SEGMENTS: usize = 200;
 
 #[cfg(test)]
 mod tests {
@@ -311,7 +384,7 @@ mod tests {
         let mut headers = Headers::new(4);
         let mut sent = 0;
         while sent < batch.len() {
-            let next = |i: usize| (&batch[sent + i].0[..], batch[sent + i].1);
+            let next = |i: usize| (&batch[sent + i].0[..], None, batch[sent + i].1);
             sent += socket.send_many(&mut headers, batch.len() - sent, next, &counters).unwrap();
         }
         let mut buffer = [0; 16];
@@ -436,7 +509,7 @@ mod tests {
             }
             let (to, counters) = (Peer { address, local: Some(local) }, Counters::default());
             socket.send(b"one", &to, &counters).unwrap();
-            let batch = |_| (&b"batch"[..], to);
+            let batch = |_| (&b"batch"[..], None, to);
             assert_eq!(socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap(), 2);
             for length in [3, 5, 5] {
                 let from = SocketAddr::from((source, socket.local_address().port()));
@@ -458,5 +531,45 @@ mod tests {
         let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         assert!(now.abs_diff(got.at.unwrap()) < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn segments_go_at_once_or_each_by_itself() {
+        let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = Peer::from(peer.local_addr().unwrap());
+        for count in [5, TOO_MANY_SEGMENTS] {
+            let bytes: Vec<_> = (0..count).flat_map(|i| [i as u8; 3]).collect();
+            let segment = NonZeroU16::new(3).unwrap();
+            socket.send_segments(&bytes, segment, &to, &counters).unwrap();
+            for i in 0..count {
+                let mut buffer = [0; 16];
+                assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+                assert_eq!(buffer[..3], [i as u8; 3]);
+            }
+        }
+    }
+
+    #[test]
+    fn several_datagrams_come_as_one_where_that_was_asked_for() {
+        let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+            Ok(socket) => socket,
+            Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+        };
+        let (sender, counters) = (bind(SocketOptions::default()), Counters::default());
+        let (to, segment) = (Peer::from(socket.local_address()), NonZeroU16::new(10).unwrap());
+        let mut buffer = vec![0; OFFLOADED_BYTES];
+        for (len, several, datagrams) in [(95, Some(segment), 10), (10, None, 1), (0, None, 1)] {
+            let bytes: Vec<_> = (0..len as u8).collect();
+            match several {
+                Some(segment) => sender.send_segments(&bytes, segment, &to, &counters).unwrap(),
+                None => sender.send(&bytes, &to, &counters).unwrap(),
+            }
+            let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+            assert_eq!((got.len, got.segment, got.datagrams()), (len, several, datagrams));
+            assert_eq!(buffer[..len], bytes);
+        }
     }
 }

@@ -4,7 +4,7 @@
 use super::{Handler, Worker};
 use crate::{
     memory::{Region, Slice},
-    socket::{DatagramSocket, Headers, Mode, Peer},
+    socket::{DatagramSocket, Headers, Mode, Peer, Span},
 };
 use std::{io, sync::Arc};
 
@@ -13,8 +13,8 @@ pub(super) struct Buffers {
     headers: Headers,
     /// One buffer for each datagram of a batch.
     payloads: Vec<Slice>,
-    /// Which of them go back to their source, and how much of each.
-    echoes: Vec<(usize, usize, Peer)>,
+    /// Which of them go back to their source, and what of each.
+    echoes: Vec<(usize, Span, Peer)>,
 }
 
 impl Buffers {
@@ -27,12 +27,12 @@ impl Buffers {
         }
     }
 
-    /// The most datagrams of one batch.
+    /// How many buffers a batch has.
     pub(super) fn len(&self) -> usize {
         self.payloads.len()
     }
 
-    /// Receives a batch with one call; says how many datagrams came.
+    /// Receives a batch with one call; says how many buffers were filled.
     #[inline]
     pub(super) fn receive<H: Handler>(
         &mut self,
@@ -44,29 +44,35 @@ impl Buffers {
     }
 }
 
-/// Gives the first `received` datagrams to the handler, and sends what it answers.
+/// Gives what came in the first `filled` buffers to the handler, and sends what it answers. Counts
+/// it as one dequeue, and says how many datagrams it brought.
 #[inline]
 pub(super) fn handle<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
     buffers: &mut Buffers,
-    received: usize,
-) {
+    filled: usize,
+) -> usize {
     let Buffers { headers, payloads, echoes } = buffers;
-    for (i, payload) in payloads.iter_mut().enumerate().take(received) {
+    let mut datagrams = 0;
+    for (i, payload) in payloads.iter_mut().enumerate().take(filled) {
         let arrival = headers.arrival(i);
-        if worker.deliver(payload.payload_mut(), &arrival, number) {
-            echoes.push((i, arrival.len, arrival.peer()));
+        datagrams += arrival.datagrams();
+        let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
+        if let Some(echo) = worker.deliver(payload.payload_mut(), &arrival, number, flush) {
+            echoes.push((i, echo, arrival.peer()));
         }
         if worker.has_replies() {
-            worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
+            worker.flush_to(socket);
         }
     }
+    worker.counters.dequeued(datagrams);
     worker.batch_end();
     if !echoes.is_empty() {
         reply(worker, socket, buffers);
     }
+    datagrams
 }
 
 /// Sends the echoes of a batch, with as few calls as the system takes.
@@ -74,18 +80,20 @@ fn reply<H: Handler>(worker: &mut Worker<H>, socket: &DatagramSocket, buffers: &
     let Buffers { headers, payloads, echoes } = buffers;
     let mut next = 0;
     while next < echoes.len() {
-        let datagram = |i: usize| {
-            let (payload, len, to) = echoes[next + i];
-            (&payloads[payload].payload()[..len], to)
+        let span = |i: usize| {
+            let (payload, span, to) = echoes[next + i];
+            (&payloads[payload].payload()[..span.len], span.segment, to)
         };
-        match socket.send_many(headers, echoes.len() - next, datagram, &worker.counters) {
-            Ok(sent) => {
-                worker.counters.replies.add(sent as u64);
-                next += sent;
+        match socket.send_many(headers, echoes.len() - next, span, &worker.counters) {
+            Ok(taken) => {
+                let sent = echoes[next..next + taken].iter().map(|(_, span, _)| span.datagrams());
+                worker.counters.replies.add(sent.sum::<usize>() as u64);
+                next += taken;
             }
             Err(e) => {
                 // The first one was not taken: count it, and go on with those behind it.
-                worker.sent(Err(e));
+                let (payload, span, to) = echoes[next];
+                worker.echo_refused(socket, payloads[payload].payload(), span, &to, e);
                 next += 1;
             }
         }

@@ -74,7 +74,7 @@ fn run<H: Handler>(
                 continue;
             }
         };
-        worker.counters.dequeued(1);
+        worker.counters.dequeued(arrival.datagrams());
         handle(worker, socket, number, buffer.payload_mut(), &arrival);
     }
     Ok(())
@@ -88,11 +88,12 @@ fn handle<H: Handler>(
     buffer: &mut [u8],
     arrival: &Arrival,
 ) {
-    if worker.deliver(buffer, arrival, number) {
-        worker.sent(socket.send(&buffer[..arrival.len], &arrival.peer(), &worker.counters));
+    let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
+    if let Some(echo) = worker.deliver(buffer, arrival, number, flush) {
+        worker.echo(socket, buffer, echo, &arrival.peer());
     }
     worker.batch_end();
     if worker.has_replies() {
-        worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
+        worker.flush_to(socket);
     }
 }

@@ -74,9 +74,8 @@ fn run<H: Handler>(
         worker.counters.waits.one();
         match buffers.receive(worker, socket, Mode::Wait) {
             Ok(0) => {}
-            Ok(received) => {
-                worker.counters.dequeued(received);
-                batch_frame::handle(worker, socket, number, &mut buffers, received);
+            Ok(filled) => {
+                batch_frame::handle(worker, socket, number, &mut buffers, filled);
             }
             Err(e) => worker.receive_failed(e)?,
         }

@@ -99,12 +99,13 @@ fn handle<H: Handler>(
                 continue;
             }
         };
-        received += 1;
-        if worker.deliver(buffer, &arrival, number) {
-            worker.sent(socket.send(&buffer[..arrival.len], &arrival.peer(), &worker.counters));
+        received += arrival.datagrams();
+        let flush = |worker: &mut Worker<H>| worker.flush_to(socket);
+        if let Some(echo) = worker.deliver(buffer, &arrival, number, flush) {
+            worker.echo(socket, buffer, echo, &arrival.peer());
         }
         if worker.has_replies() {
-            worker.flush(|bytes, to, counters| socket.send(bytes, to, counters));
+            worker.flush_to(socket);
         }
     }
     worker.counters.dequeued(received);

@@ -94,18 +94,20 @@ fn handle<H: Handler>(
 ) -> Result<(), Error> {
     let mut taken = 0;
     while taken < drain {
-        let received = match buffers.receive(worker, socket, Mode::Try) {
-            Ok(received) => received,
+        let filled = match buffers.receive(worker, socket, Mode::Try) {
+            Ok(0) => {
+                worker.counters.dequeued(0);
+                break;
+            }
+            Ok(filled) => filled,
             Err(e) => {
                 worker.receive_failed(e)?;
                 taken += 1; // an error that was pending was one call, as a datagram is
                 continue;
             }
         };
-        worker.counters.dequeued(received);
-        batch_frame::handle(worker, socket, number, buffers, received);
-        taken += received;
-        if received < buffers.len() {
+        taken += batch_frame::handle(worker, socket, number, buffers, filled);
+        if filled < buffers.len() {
             break;
         }
     }

@@ -157,7 +157,8 @@ impl<'a> Replies<'a> {
 /// Where the replies to one datagram wait until it has been handled.
 pub(super) struct Desk {
     limits: Limits,
-    longest: usize,
+    /// Longest datagram received whole, and so the longest reply.
+    pub(super) longest: usize,
     rate: Arc<Rate>,
     bytes: Vec<u8>,
     pending: Vec<Pending>,

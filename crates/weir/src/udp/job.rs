@@ -14,7 +14,7 @@ use crate::{
     },
     limits::Limits,
     memory::{Layout, Region, RegionOptions},
-    socket::{DatagramSocket, Endpoint},
+    socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
     wake::Waker,
 };
 use std::{
@@ -151,13 +151,23 @@ impl<H: Handler> Job<H> {
         }
     }
 
-    /// Memory for plain sockets: so many buffers of a datagram's length, and what was obtained
+    /// Whether a socket is asked to receive several datagrams at once.
+    pub fn receive_offload(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| endpoint.options.receive_offload)
+    }
+
+    /// Bytes of a slice: those of a datagram, or of as many as receive offload puts into it.
+    pub fn slice_bytes(&self) -> usize {
+        if self.receive_offload() { OFFLOADED_BYTES } else { self.payload_bytes }
+    }
+
+    /// Memory for plain sockets: so many buffers of a slice's length, and what was obtained
     /// stated.
     ///
     /// # Errors
     /// [`Error::Memory`].
     pub fn buffers(&self, count: usize) -> Result<Arc<Region>, Error> {
-        let layout = Layout::packed(0, self.payload_bytes, 64);
+        let layout = Layout::packed(0, self.slice_bytes(), 64);
         let region = Region::new(layout, count as u32, self.region)?;
         self.state_memory(std::slice::from_ref(&region));
         Ok(region)

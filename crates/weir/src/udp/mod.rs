@@ -43,7 +43,7 @@ mod worker;
 pub use handler::{Datagram, Handler, Refused, Replies};
 pub use job::Job;
 pub use running::{Final, Running, Slices, ThreadFinal};
-pub use server::{DEFAULT_PAYLOAD_BYTES, Server};
+pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, Server};
 pub use spec::Spec;
 pub use worker::Worker;
 

@@ -104,7 +104,7 @@ fn handle<H: Handler, P: port::Port>(
     {
         worker.counters.posts.one();
     }
-    worker.counters.dequeued(usize::from(settled.received));
+    worker.counters.dequeued(settled.received);
     worker.batch_end();
     Ok(())
 }

@@ -94,7 +94,7 @@ fn handle<H: Handler, P: Port>(
     let mut received = 0;
     for completion in taken.drain() {
         let settled = port_frame::settle(worker, shared, taker, completion)?;
-        received += usize::from(settled.received);
+        received += settled.received;
         if let Some((socket, slice)) = settled.again {
             again.add(worker, taker, socket, slice);
         }

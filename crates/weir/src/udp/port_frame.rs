@@ -53,7 +53,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     let Numbers { threads, outstanding, concurrency } = numbers;
     let sends = job.limits.replies_outstanding;
     let needs = Needs {
-        payload: job.payload_bytes,
+        payload: job.slice_bytes(),
         sockets: job.endpoints.len() as u32,
         receives: outstanding,
         sends,
@@ -148,13 +148,13 @@ fn post_all<H: Handler, P: Port>(
 
 /// What is left of a completion once it is dealt with.
 pub(super) struct Settled {
-    /// Whether it was a datagram.
-    pub(super) received: bool,
+    /// How many datagrams it was.
+    pub(super) received: usize,
     /// The slice to be posted again, and for which socket.
     pub(super) again: Option<(SocketId, Slice)>,
 }
 
-/// Gives a datagram to the handler, or counts what else completed.
+/// Gives what came to the handler, or counts what else completed.
 #[inline]
 pub(super) fn settle<H: Handler, P: Port>(
     worker: &mut Worker<H>,
@@ -163,31 +163,34 @@ pub(super) fn settle<H: Handler, P: Port>(
     completion: Completion,
 ) -> Result<Settled, Error> {
     let Completion::Operation { mut slice, socket, key, outcome, .. } = completion else {
-        return Ok(Settled { received: false, again: None }); // this server posts no packets
+        return Ok(Settled { received: 0, again: None }); // this server posts no packets
     };
-    let mut received = false;
+    let mut received = 0;
     match outcome {
         Outcome::Received(arrival) => {
-            received = true;
-            let echo = worker.deliver(slice.payload_mut(), &arrival, key.0 as u32);
-            if worker.has_replies() {
+            received = arrival.datagrams();
+            let mut flush = |worker: &mut Worker<H>| {
                 worker.post_replies(&shared.region, |_, slice, len, to| {
                     taker.send(socket, slice, len, to).is_ok()
                 });
+            };
+            let payload = slice.payload_mut();
+            let echo = worker.deliver(payload, &arrival, key.0 as u32, &mut flush);
+            if worker.has_replies() {
+                flush(worker);
             }
-            if echo {
-                let to = arrival.peer();
-                match taker.send(socket, slice, arrival.len, &to) {
+            if let Some(span) = echo {
+                match taker.send(socket, slice, span, &arrival.peer()) {
                     Ok(_) => return Ok(Settled { received, again: None }),
                     Err((back, _)) => {
-                        worker.counters.replies_refused.one();
+                        worker.counters.replies_refused.add(span.datagrams() as u64);
                         slice = back;
                     }
                 }
             }
         }
-        Outcome::Sent(_) => worker.counters.replies.one(),
-        Outcome::NotSent(_) => worker.counters.send_errors.one(),
+        Outcome::Sent(span) => worker.counters.replies.add(span.datagrams() as u64),
+        Outcome::NotSent(unsent) => worker.not_sent(&unsent),
         Outcome::Failed(e) => worker.receive_failed(e)?,
         Outcome::Returned => {}
     }

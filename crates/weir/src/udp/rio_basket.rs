@@ -138,15 +138,22 @@ pub(super) fn handle<H: Handler>(
     basket: &Basket,
 ) -> Result<(), Error> {
     for completion in batch.drain() {
-        done.add(rio_frame::settle(worker, completion)?);
+        let next = rio_frame::settle(worker, completion, |worker| answer(worker, region, done))?;
+        done.add(next);
         if worker.has_replies() {
-            worker.post_replies(region, |socket, slice, len, to| {
-                done.add(Next::Send { slice, socket, len, to: *to });
-                true // refused, if at all, by the reader
-            });
+            answer(worker, region, done);
         }
     }
     worker.batch_end();
     basket.put(done);
     Ok(())
+}
+
+/// Adds the replies that the handler left to what is to be posted.
+#[cold]
+fn answer<H: Handler>(worker: &mut Worker<H>, region: &Arc<Region>, done: &mut Done) {
+    worker.post_replies(region, |socket, slice, len, to| {
+        done.add(Next::Send { slice, socket, span: len.into(), to: *to });
+        true // refused, if at all, by the reader
+    });
 }

@@ -177,9 +177,12 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     posts_per_lock: usize,
 ) -> Result<(), Error> {
     for completion in batch.drain() {
-        done.add(rio_frame::settle(worker, completion)?);
-        if worker.has_replies() {
+        let flush = |worker: &mut Worker<H>| {
             rio_frame::flush(worker, &crew.region, &mut crew.requests());
+        };
+        done.add(rio_frame::settle(worker, completion, flush)?);
+        if worker.has_replies() {
+            flush(worker);
         }
         if done.len() >= posts_per_lock {
             done.post(worker, &mut crew.requests())?;

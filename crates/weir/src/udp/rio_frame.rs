@@ -10,7 +10,7 @@ use crate::{
     memory::{Region, Slice},
     rio::{
         Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
-        Started, Threading,
+        Span, Started, Threading,
     },
     socket::Endpoint,
     wake::Waker,
@@ -32,7 +32,8 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     per_dequeue: u32,
 ) -> Result<Ready<P::Opened>, Error> {
     let sends = job.limits.replies_outstanding;
-    let needs = Needs { payload: job.payload_bytes, receives: outstanding, sends, per_dequeue };
+    let (payload, offload) = (job.slice_bytes(), job.receive_offload());
+    let needs = Needs { payload, receives: outstanding, sends, per_dequeue, offload };
     let ready = open_at(job, provider, &job.endpoints, needs)?;
     job.bound(ready.opened.local_addresses());
     job.state_memory(std::slice::from_ref(&ready.region));
@@ -100,27 +101,28 @@ pub(super) fn commit<H: Handler, Q: RequestQueue>(
 /// What to do with a slice next.
 pub(super) enum Next {
     Receive { slice: Slice, socket: u32 },
-    Send { slice: Slice, socket: u32, len: usize, to: Peer },
+    Send { slice: Slice, socket: u32, span: Span, to: Peer },
 }
 
-/// Gives a datagram to the handler, or counts what else completed, and says what to do with
-/// the slice.
+/// Gives what came to the handler, or counts what else completed, and says what to do with
+/// the slice. `flush` sends the replies to one of several datagrams.
 #[inline]
 pub(super) fn settle<H: Handler>(
     worker: &mut Worker<H>,
     completion: Completion,
+    flush: impl FnMut(&mut Worker<H>),
 ) -> Result<Next, Error> {
     let Completion { mut slice, socket, outcome } = completion;
     match outcome {
         Outcome::Received(arrival) => {
-            if worker.deliver(slice.payload_mut(), &arrival, socket) {
-                let to = arrival.peer();
-                return Ok(Next::Send { slice, socket, len: arrival.len, to });
+            let echo = worker.deliver(slice.payload_mut(), &arrival, socket, flush);
+            if let Some(span) = echo {
+                return Ok(Next::Send { slice, socket, span, to: arrival.peer() });
             }
         }
-        Outcome::Sent(_) => worker.counters.replies.one(),
+        Outcome::Sent(span) => worker.counters.replies.add(span.datagrams() as u64),
         Outcome::Failed(e) => worker.receive_failed(e)?,
-        Outcome::NotSent(_) => worker.counters.send_errors.one(),
+        Outcome::NotSent(unsent) => worker.not_sent(&unsent),
         Outcome::Returned => {}
     }
     Ok(Next::Receive { slice, socket })
@@ -135,11 +137,11 @@ pub(super) fn post<H: Handler, Q: RequestQueue>(
 ) {
     let (slice, socket) = match next {
         Next::Receive { slice, socket } => (slice, socket),
-        Next::Send { slice, socket, len, to } => {
-            match requests[socket as usize].send(slice, len, &to) {
+        Next::Send { slice, socket, span, to } => {
+            match requests[socket as usize].send(slice, span, &to) {
                 Ok(()) => return,
                 Err((slice, _)) => {
-                    worker.counters.replies_refused.one();
+                    worker.counters.replies_refused.add(span.datagrams() as u64);
                     (slice, socket)
                 }
             }
@@ -173,7 +175,7 @@ pub(super) fn handle<H: Handler, Q: RequestQueue>(
     requests: &mut [Q],
 ) -> Result<(), Error> {
     for completion in batch.drain() {
-        let next = settle(worker, completion)?;
+        let next = settle(worker, completion, |worker| flush(worker, region, requests))?;
         post(worker, requests, next);
         if worker.has_replies() {
             flush(worker, region, requests);

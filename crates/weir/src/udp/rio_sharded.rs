@@ -130,10 +130,11 @@ impl RioSharded {
         }
         let share = |of: u32| (of / self.threads).max(1);
         let needs = Needs {
-            payload: job.payload_bytes,
+            payload: job.slice_bytes(),
             receives: share(self.outstanding),
             sends: share(job.limits.replies_outstanding),
             per_dequeue: self.dequeue_max,
+            offload: job.receive_offload(),
         };
         let mut shards = Vec::new();
         for _ in 0..self.threads {

@@ -5,7 +5,7 @@ use crate::{
     Error,
     limits::Limits,
     memory::RegionOptions,
-    socket::{Endpoint, SocketOptions, replies_from_local_address},
+    socket::{Endpoint, OFFLOADED_BYTES, SocketOptions, replies_from_local_address},
 };
 use std::net::SocketAddr;
 
@@ -28,8 +28,12 @@ pub const DEFAULT_PAYLOAD_BYTES: usize = 1024;
 /// Replies that may be outstanding, at most: each has a slice of its own.
 pub const MOST_REPLIES: u32 = 1_000_000;
 
+/// Receives outstanding with receive offload, unless a design is told otherwise: 16 MB of slices,
+/// which hold up to 64 datagrams each.
+pub const OFFLOADED_OUTSTANDING: u32 = 256;
+
 /// The longest payload of a UDP datagram over IPv6; over IPv4 it is 20 bytes shorter.
-pub const MAX_PAYLOAD_BYTES: usize = 65_527;
+pub const MAX_PAYLOAD_BYTES: usize = OFFLOADED_BYTES;
 
 impl Server {
     /// A server on this address; port 0 for one of the system's choice.
@@ -53,6 +57,15 @@ impl Server {
     /// What is asked of each socket.
     pub fn socket_options(mut self, options: SocketOptions) -> Self {
         self.socket = options;
+        self
+    }
+
+    /// Lets the system put several datagrams into one slice ([`SocketOptions::receive_offload`]).
+    /// Slices are [`OFFLOADED_BYTES`](crate::socket::OFFLOADED_BYTES) long then, whatever
+    /// [`payload_bytes`](Self::payload_bytes) says of a datagram, and where a design leaves the
+    /// number of its receives outstanding at its default, it is [`OFFLOADED_OUTSTANDING`].
+    pub fn receive_offload(mut self, on: bool) -> Self {
+        self.socket.receive_offload = on;
         self
     }
 
@@ -92,6 +105,9 @@ impl Server {
     ) -> Result<Running<H>, Error> {
         let mut design = design.into();
         design.resolve();
+        if self.socket.receive_offload {
+            default_outstanding(&mut design)?;
+        }
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
         job.state("provider", design.provider());
@@ -141,8 +157,21 @@ impl Server {
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
         job.state("size", self.payload_bytes);
+        job.state("receive-offload", options.receive_offload);
+        job.state("slice-bytes", job.slice_bytes());
         job.state("local-address", options.local_address);
         job.state("pages", self.region.pages);
         Ok(job)
     }
+}
+
+/// Sets how many receives are outstanding to what is meant for large slices, where it stands at
+/// the design's own default.
+fn default_outstanding(design: &mut AnyDesign) -> Result<(), Error> {
+    const NAME: &str = "outstanding";
+    let Some(known) = design.known_options().into_iter().find(|option| option.name == NAME) else {
+        return Ok(());
+    };
+    let untouched = design.values().contains(&(NAME.into(), known.default));
+    if untouched { design.set(NAME, &OFFLOADED_OUTSTANDING.to_string()) } else { Ok(()) }
 }

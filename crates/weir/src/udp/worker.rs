@@ -9,12 +9,13 @@ use crate::{
     Error,
     counters::Counters,
     memory::{Region, Slice},
-    socket::{Arrival, Peer},
+    socket::{Arrival, DatagramSocket, Peer, Span, Unsent},
     wake::Waker,
 };
 use std::{
     any::Any,
     io,
+    num::NonZeroU16,
     sync::{Arc, mpsc},
 };
 
@@ -85,14 +86,65 @@ impl<H: Handler> Worker<H> {
         self.shared.stopping()
     }
 
-    /// Gives a datagram to the handler. `payload` is the whole buffer it was received into.
-    /// True: its bytes shall go back to their source.
+    /// Gives what arrived to the handler: a datagram, or one after the other where it is several.
+    /// `payload` is the whole buffer it was received into. Answers what shall go back to its
+    /// source: the span at the beginning of the buffer. `between` sends the replies of a datagram
+    /// that another follows; those of the last are left.
     ///
     /// A panic of the handler is caught here, where no slice is in anyone else's hands; it
     /// stops the server.
     #[inline]
     #[must_use]
-    pub fn deliver(&mut self, payload: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
+    pub fn deliver(
+        &mut self,
+        payload: &mut [u8],
+        arrival: &Arrival,
+        socket: u32,
+        between: impl FnMut(&mut Self),
+    ) -> Option<Span> {
+        if arrival.segment.is_none() && arrival.len <= self.desk.longest {
+            return self.deliver_one(payload, arrival, socket).then_some(arrival.len.into());
+        }
+        self.deliver_each(payload, arrival, socket, between)
+    }
+
+    /// Gives each datagram of what arrived to the handler, no more of it than a buffer without
+    /// receive offload would hold. Those that shall go back are moved together: all but the last
+    /// are of one size, so that they can leave as they came.
+    #[inline(never)]
+    fn deliver_each(
+        &mut self,
+        payload: &mut [u8],
+        arrival: &Arrival,
+        socket: u32,
+        mut between: impl FnMut(&mut Self),
+    ) -> Option<Span> {
+        let end = arrival.len.min(payload.len());
+        let segment = arrival.segment.map_or(end, |segment| segment.get().into());
+        let (mut echoes, mut echo_end) = (0, 0);
+        for start in (0..end).step_by(segment) {
+            let whole = segment.min(end - start);
+            let len = whole.min(self.desk.longest);
+            let cut = len < whole || (arrival.truncated && start + whole == end);
+            let datagram = Arrival { len, truncated: cut, segment: None, ..*arrival };
+            if self.deliver_one(&mut payload[start..start + len], &datagram, socket) {
+                if echo_end < start {
+                    payload.copy_within(start..start + len, echo_end);
+                }
+                echo_end += len;
+                echoes += 1;
+            }
+            if start + whole < end && self.has_replies() {
+                between(self);
+            }
+        }
+        let several = (echoes > 1).then_some(segment.min(self.desk.longest) as u16);
+        (echoes > 0).then(|| Span { len: echo_end, segment: several.and_then(NonZeroU16::new) })
+    }
+
+    /// Gives a datagram to the handler. True: its bytes shall go back to their source.
+    #[inline]
+    fn deliver_one(&mut self, payload: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
         let len = arrival.len.min(payload.len());
         if self.panicked {
             return false;
@@ -147,10 +199,10 @@ impl<H: Handler> Worker<H> {
         !self.desk.is_empty()
     }
 
-    /// Gives each reply that the handler left to `send`, and counts what became of it.
-    pub fn flush(&mut self, mut send: impl FnMut(&[u8], &Peer, &Counters) -> io::Result<()>) {
+    /// Sends each reply that the handler left, and counts what became of it.
+    pub fn flush_to(&mut self, socket: &DatagramSocket) {
         let counters = &self.counters;
-        self.desk.flush(|_, bytes, to| count_sent(send(bytes, to, counters), counters));
+        self.desk.flush(|_, bytes, to| count_sent(socket.send(bytes, to, counters), counters));
     }
 
     /// Copies each reply that the handler left into a slice of the pool, and gives it to `send`
@@ -178,6 +230,46 @@ impl<H: Handler> Worker<H> {
     /// Counts a reply that was sent, or was not.
     pub fn sent(&self, result: io::Result<()>) {
         count_sent(result, &self.counters);
+    }
+
+    /// Sends what shall go back to its source, and counts what became of it.
+    #[inline]
+    pub fn echo(&self, socket: &DatagramSocket, payload: &[u8], span: Span, to: &Peer) {
+        let bytes = &payload[..span.len];
+        match span.segment {
+            None => self.sent(socket.send(bytes, to, &self.counters)),
+            Some(segment) => match socket.send_segments(bytes, segment, to, &self.counters) {
+                Ok(()) => self.counters.replies.add(span.datagrams() as u64),
+                Err(unsent) => self.not_sent(&unsent),
+            },
+        }
+    }
+
+    /// The same where the system did not take the span as a whole.
+    #[cold]
+    pub fn echo_refused(
+        &self,
+        socket: &DatagramSocket,
+        payload: &[u8],
+        span: Span,
+        to: &Peer,
+        e: io::Error,
+    ) {
+        let counters = &self.counters;
+        match span.segment {
+            None => self.sent(Err(e)),
+            Some(segment) => match socket.send_each(&payload[..span.len], segment, to, counters) {
+                Ok(()) => counters.replies.add(span.datagrams() as u64),
+                Err(unsent) => self.not_sent(&unsent),
+            },
+        }
+    }
+
+    /// Counts replies that were not sent.
+    #[cold]
+    pub fn not_sent(&self, unsent: &Unsent) {
+        self.counters.send_errors.add(unsent.datagrams as u64);
+        self.counters.replies.add(unsent.sent as u64);
     }
 
     /// Counts a receive that failed.

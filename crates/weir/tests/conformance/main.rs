@@ -1,16 +1,17 @@
-//! One suite over every UDP design, on every provider, with one thread and with several: what
-//! a design must do before it may be timed.
+//! One suite over every UDP design, on every provider, with one thread and with several, without
+//! and with receive offload: what a design must do before it may be timed.
 //!
 //! The rows come from the library's own tables, so a new design or provider is covered without
 //! a change here. A row that cannot run on this machine is reported as ignored, with the
 //! reason. Set WEIR_REQUIRE to a list of designs and providers, separated by commas, or to
 //! `all`, to make that a failure.
 //!
-//! A test's name is `check::design/provider/threads`, and a part of it as an argument runs
+//! A test's name is `check::design/provider/threads`, with `/offload` behind it where that is on, and a part of it as an argument runs
 //! those that contain it: `cargo test --test conformance -- rio-hybrid/batch`.
 
 mod behaviour;
 mod foreign;
+mod offload;
 mod once;
 mod originals;
 mod replies;
@@ -40,7 +41,10 @@ fn main() {
         let subject = Arc::new(subject);
         match subject.unavailable() {
             Some(reason) => trials.push(missing(&subject, reason, &required)),
-            None => trials.extend(checks.iter().map(|check| trial(check, &subject))),
+            None => {
+                let more = if subject.offloads() { offload::CHECKS } else { &[] };
+                trials.extend(checks.iter().chain(more).map(|check| trial(check, &subject)));
+            }
         }
     }
     libtest_mimic::run(&arguments, trials).exit();

@@ -84,7 +84,7 @@ fn changed_in_place(subject: &Subject) -> Result<(), Skipped> {
             replies.echo().unwrap();
         }
     };
-    let server = server.start(subject.design(), handler).unwrap();
+    let server = subject.start(&server, handler).unwrap();
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     for len in [0, 1, 5, 64, 1024] {
@@ -120,7 +120,7 @@ fn no_more_than_received(subject: &Subject) -> Result<(), Skipped> {
             replies.send(&datagram.bytes[half..]).unwrap();
         }
     };
-    let server = server.start(subject.design(), handler).unwrap();
+    let server = subject.start(&server, handler).unwrap();
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     for number in 0..20 {
@@ -151,7 +151,7 @@ fn most_copies(subject: &Subject) -> Result<(), Skipped> {
             }
         }
     };
-    let server = server.start(subject.design(), handler).unwrap();
+    let server = subject.start(&server, handler).unwrap();
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     for _ in 0..3 {

@@ -18,7 +18,8 @@ pub const CHECKS: &[Check] = &[
 /// With as many receives outstanding as the design has by default.
 fn defaults(subject: &Subject) -> Result<(), Skipped> {
     let sink = |_| |_: Datagram<'_>, _: &mut Replies<'_>| ();
-    let server = Server::bind(any_port()).start(subject.at_defaults(), sink).unwrap();
+    let server =
+        subject.start_design(subject.untouched(), &Server::bind(any_port()), sink).unwrap();
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     for number in 0..20 {

@@ -107,7 +107,7 @@ fn flooded(subject: &Subject, server: &Server, echo: bool) -> Snapshot {
     let total = Arc::new(AtomicU64::new(0));
     let of_handlers = Arc::clone(&total);
     let make = move |_| Count { datagrams: 0, wrong: 0, echo, total: Arc::clone(&of_handlers) };
-    let server = server.start(subject.design(), make).unwrap();
+    let server = subject.start(server, make).unwrap();
     let flood = Flood::start(server.local_addresses()[0]);
     until("the arrival of 3000 datagrams", || total.load(Relaxed) >= 3000);
     let since = Instant::now();
@@ -196,7 +196,7 @@ fn panicking(subject: &Subject, between_batches: bool) {
         panicked: false,
         called_again: Arc::clone(&called_again),
     };
-    let server = Server::bind(any_port()).start(subject.design(), make).unwrap();
+    let server = subject.start(&Server::bind(any_port()), make).unwrap();
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     for number in 0..30 {
@@ -222,7 +222,7 @@ fn start_fails_half_way(subject: &Subject) -> Result<(), Skipped> {
         assert!(index < fails_at, "not made {ON_PURPOSE}");
         |_: Datagram<'_>, _: &mut Replies<'_>| {}
     };
-    let start = || Server::bind(at).start(subject.design(), make).map(drop);
+    let start = || subject.start(&Server::bind(at), make).map(drop);
     let started = catch_unwind(AssertUnwindSafe(start));
     assert!(!matches!(started, Ok(Ok(()))), "it started without its last handler");
     assert_left(at);

@@ -12,7 +12,11 @@ use weir::{
     counters::Snapshot,
     limits::Limits,
     rio::Choice,
-    udp::{AnyDesign, Datagram, Final, Handler, Replies, Running, Server, designs},
+    socket::receives_can_be_offloaded,
+    udp::{
+        AnyDesign, Datagram, Final, Handler, OFFLOADED_OUTSTANDING, Replies, Running, Server,
+        designs,
+    },
 };
 
 /// A check, with its name.
@@ -34,12 +38,14 @@ pub const ON_PURPOSE: &str = "on purpose";
 /// Threads of the rows with several.
 const SEVERAL: u32 = 4;
 
-/// A design, on a provider if it has any, with a number of threads: a row.
+/// A design, on a provider if it has any, with a number of threads, without receive offload or
+/// with it: a row.
 #[derive(Clone)]
 pub struct Subject {
     design: AnyDesign,
     provider: Option<Choice>,
     threads: u32,
+    offload: bool,
 }
 
 /// Every row.
@@ -54,7 +60,9 @@ pub fn subjects() -> Vec<Subject> {
         let threads = if has("threads") { vec![1, SEVERAL] } else { vec![1] };
         for &provider in &providers {
             for &threads in &threads {
-                subjects.push(Subject { design: design.clone(), provider, threads });
+                for offload in [false, true] {
+                    subjects.push(Subject { design: design.clone(), provider, threads, offload });
+                }
             }
         }
     }
@@ -62,13 +70,17 @@ pub fn subjects() -> Vec<Subject> {
 }
 
 impl Subject {
-    /// Design, provider, threads.
+    /// Design, provider, threads, receive offload.
     pub fn name(&self) -> String {
         let design = self.design.about().name;
-        match self.provider {
-            Some(provider) => format!("{design}/{provider}/{}", self.threads),
-            None => format!("{design}/{}", self.threads),
-        }
+        let provider = self.provider.map_or(String::new(), |provider| format!("/{provider}"));
+        let offload = if self.offload { "/offload" } else { "" };
+        format!("{design}{provider}/{}{offload}", self.threads)
+    }
+
+    /// Whether it receives with offload.
+    pub fn offloads(&self) -> bool {
+        self.offload
     }
 
     /// Whether `name` names its design, its provider, or both (`rio-event/batch`), or is `all`.
@@ -82,7 +94,9 @@ impl Subject {
 
     /// Why it cannot run here, if it cannot.
     pub fn unavailable(&self) -> Option<String> {
-        self.at_defaults().availability().err().map(|reason| reason.to_string())
+        let offload = if self.offload { receives_can_be_offloaded() } else { Ok(()) };
+        let available = self.at_defaults().availability().and(offload);
+        available.err().map(|reason| reason.to_string())
     }
 
     /// How many threads it runs.
@@ -90,8 +104,17 @@ impl Subject {
         self.threads
     }
 
-    /// The design with its own defaults, but for provider and threads.
+    /// The design with the defaults that hold for it, but for provider and threads.
     pub fn at_defaults(&self) -> AnyDesign {
+        let mut design = self.untouched();
+        if self.offload && self.has("outstanding") {
+            design.set("outstanding", &OFFLOADED_OUTSTANDING.to_string()).expect("a default");
+        }
+        design
+    }
+
+    /// The design with its own defaults, but for provider and threads.
+    pub fn untouched(&self) -> AnyDesign {
         let mut design = self.design.clone();
         if let Some(provider) = self.provider {
             design.set("provider", &provider.to_string()).expect("a name from the table");
@@ -134,10 +157,39 @@ impl Subject {
         server: &Server,
         answer: Answer,
     ) -> Result<(Running<Logger>, Arc<Log>), Error> {
+        self.try_log_design(self.design(), server, answer)
+    }
+
+    /// The same with options of one's own.
+    pub fn try_log_design(
+        &self,
+        design: AnyDesign,
+        server: &Server,
+        answer: Answer,
+    ) -> Result<(Running<Logger>, Arc<Log>), Error> {
         let log = Arc::new(Log::default());
         let logs = Arc::clone(&log);
         let make = move |thread| Logger { thread, log: Arc::clone(&logs), answer };
-        Ok((server.start(self.design(), make)?, log))
+        Ok((self.start_design(design, server, make)?, log))
+    }
+
+    /// Starts a server with handlers of one's own.
+    pub fn start<H: Handler>(
+        &self,
+        server: &Server,
+        make: impl FnMut(usize) -> H + Send + 'static,
+    ) -> Result<Running<H>, Error> {
+        self.start_design(self.design(), server, make)
+    }
+
+    /// The same with options of one's own.
+    pub fn start_design<H: Handler>(
+        &self,
+        design: AnyDesign,
+        server: &Server,
+        make: impl FnMut(usize) -> H + Send + 'static,
+    ) -> Result<Running<H>, Error> {
+        server.clone().receive_offload(self.offload).start(design, make)
     }
 }
 

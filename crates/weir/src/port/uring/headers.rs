@@ -3,8 +3,8 @@
 use crate::{
     memory::Slice,
     socket::{
-        Arrival, Peer,
-        native::{CONTROL_BYTES, Name, decode, encode, name_source, read_control},
+        Arrival, Peer, Span,
+        native::{CONTROL_BYTES, Name, decode, encode, name_segment, name_source, read_control},
     },
 };
 use std::{
@@ -109,6 +109,7 @@ impl Headers {
             local: None,
             truncated: message.msg_flags & libc::MSG_TRUNC != 0,
             at: None,
+            segment: None,
         };
         if message.msg_controllen > 0 {
             // SAFETY: the kernel wrote msg_controllen bytes of control data.
@@ -117,26 +118,26 @@ impl Headers {
         Some(arrival)
     }
 
-    /// Makes the header of a slot ready for a send of the first `len` bytes of the slice's
+    /// Makes the header of a slot ready for a send of the span at the beginning of the slice's
     /// payload.
     #[inline]
     pub(super) fn send(
         &mut self,
         slot: usize,
         slice: &Slice,
-        len: usize,
+        span: Span,
         to: &Peer,
     ) -> *const libc::msghdr {
         let (header, control) = self.header(slot);
         let layout = slice.region().layout();
-        debug_assert!(len <= layout.payload);
+        debug_assert!(span.len <= layout.payload);
         let (name, name_length) = encode(&to.address);
         // SAFETY: as in `receive`.
         unsafe {
             (*header).name = name;
             (*header).vector = libc::iovec {
                 iov_base: slice.base().add(layout.headroom).as_ptr().cast(),
-                iov_len: len,
+                iov_len: span.len,
             };
             let message = &mut (*header).message;
             message.msg_name = (&raw mut (*header).name).cast();
@@ -145,6 +146,7 @@ impl Headers {
             message.msg_iovlen = 1;
             message.msg_flags = 0;
             name_source(message, control.cast(), to);
+            name_segment(message, control.cast(), span.segment);
             &raw const (*header).message
         }
     }
@@ -179,7 +181,8 @@ mod tests {
         let received = headers.receive(0, &slices[0], true);
         let to: SocketAddr = "[::1]:7".parse().unwrap();
         let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer { address: to, local });
-        let sent = [1, 2].map(|slot| headers.send(slot, &slices[1], slot * 10, &peers[slot - 1]));
+        let sent =
+            [1, 2].map(|slot| headers.send(slot, &slices[1], (slot * 10).into(), &peers[slot - 1]));
         for (header, peer) in sent.into_iter().zip(peers) {
             // SAFETY: the headers were made ready above, and point at what they say.
             unsafe {

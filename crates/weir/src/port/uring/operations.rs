@@ -3,14 +3,15 @@
 
 use super::headers::Headers;
 use crate::{
+    counters::Counters,
     memory::Slice,
     port::{Completion, Key, Needs, SocketId, Taken, Token},
     ring::{self, Slots},
-    rio::{Outcome, Peer},
+    rio::{Outcome, Peer, Span},
     socket::{Arrival, DatagramSocket},
 };
 use io_uring::{opcode, squeue, types};
-use std::io;
+use std::{io, num::NonZeroU16};
 
 /// Classes of tokens.
 const RECEIVE: u8 = 1;
@@ -48,7 +49,7 @@ struct Receive {
 struct Send {
     slice: Slice,
     socket: u32,
-    len: usize,
+    span: Span,
     to: Peer,
     stage: Stage,
 }
@@ -67,6 +68,16 @@ pub(super) enum Stage {
 impl Associated {
     pub(super) fn has_file(&self) -> bool {
         self.file.is_some()
+    }
+
+    /// Sends the datagrams one by one of a slice that the kernel did not take as one.
+    #[cold]
+    fn send_each(&self, slice: &Slice, span: Span, segment: NonZeroU16, to: &Peer) -> Outcome {
+        let counters = Counters::default(); // whoever takes cannot be told of these entries
+        match self.socket.send_each(&slice.payload()[..span.len], segment, to, &counters) {
+            Ok(()) => Outcome::Sent(span),
+            Err(unsent) => Outcome::NotSent(unsent),
+        }
     }
 }
 
@@ -107,10 +118,10 @@ impl Operations {
         &mut self,
         socket: SocketId,
         slice: Slice,
-        len: usize,
+        span: Span,
         to: &Peer,
     ) -> Result<ring::Token, Slice> {
-        let send = Send { slice, socket: socket.0, len, to: *to, stage: Stage::Waiting };
+        let send = Send { slice, socket: socket.0, span, to: *to, stage: Stage::Waiting };
         self.sends.insert(send).map_err(|send| send.slice)
     }
 
@@ -147,7 +158,7 @@ impl Operations {
     ) -> Result<(), E> {
         let send = self.sends.get_mut(token).expect("what waits is not over");
         let associated = &self.sockets[send.socket as usize];
-        let header = self.send_headers.send(token.slot(), &send.slice, send.len, &send.to);
+        let header = self.send_headers.send(token.slot(), &send.slice, send.span, &send.to);
         let entry = match associated.file {
             Some(file) => opcode::SendMsg::new(types::Fixed(file), header).build(),
             None => {
@@ -188,19 +199,24 @@ impl Operations {
     }
 
     fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
-        let Some(Send { slice, socket, stage, .. }) = self.sends.remove(token) else { return };
+        let Some(Send { slice, socket, stage, span, to }) = self.sends.remove(token) else {
+            return;
+        };
+        let associated = &self.sockets[socket as usize];
         let outcome = match stage {
             Stage::Started => {
                 self.started -= 1;
-                if result < 0 {
-                    failed(result, Outcome::NotSent)
-                } else {
-                    Outcome::Sent(result as usize)
+                match span.segment {
+                    None if result < 0 => failed(result, |e| Outcome::NotSent(e.into())),
+                    Some(segment) if result < 0 => {
+                        failed(result, |_| associated.send_each(&slice, span, segment, &to))
+                    }
+                    _ => Outcome::Sent(span),
                 }
             }
             _ => Outcome::Returned,
         };
-        out.push(operation(token, socket, self.sockets[socket as usize].key, slice, outcome));
+        out.push(operation(token, socket, associated.key, slice, outcome));
     }
 
     /// Where an operation is; `None`: it is over.

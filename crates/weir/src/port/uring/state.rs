@@ -7,7 +7,7 @@ use crate::{
     memory::Slice,
     port::{Completion, Key, Needs, Packet, Refused, SocketId, Taken, Token},
     ring::{self, Alarm, Completions, Crowded, Submissions},
-    rio::Peer,
+    rio::{Peer, Span},
     socket::DatagramSocket,
 };
 use io_uring::{opcode, squeue};
@@ -123,13 +123,13 @@ impl State {
         &mut self,
         socket: SocketId,
         slice: Slice,
-        len: usize,
+        span: Span,
         to: &Peer,
     ) -> Result<Token, (Slice, Refused)> {
         if let Err(refused) = self.admit(socket) {
             return Err((slice, refused));
         }
-        let sent = self.operations.send(socket, slice, len, to);
+        let sent = self.operations.send(socket, slice, span, to);
         let token = sent.map_err(|slice| (slice, Refused::Full))?;
         self.queued.push_back(token);
         Ok(Token(token.user_data()))

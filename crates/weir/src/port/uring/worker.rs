@@ -8,7 +8,7 @@ use crate::{
         Cancelled, Refused, SocketId, Taken, Token, Worker,
         limit::{Lead, Seat},
     },
-    rio::Peer,
+    rio::{Peer, Span},
 };
 use std::{
     io,
@@ -87,13 +87,14 @@ impl Worker for UringWorker<'_> {
         &mut self,
         socket: SocketId,
         slice: Slice,
-        len: usize,
+        span: impl Into<Span>,
         to: &Peer,
     ) -> Result<Token, (Slice, Refused)> {
-        if len > slice.region().layout().payload {
+        let span = span.into();
+        if span.len > slice.region().layout().payload {
             return Err((slice, Refused::TooLong));
         }
-        self.port.with(|state| state.send(socket, slice, len, to))
+        self.port.with(|state| state.send(socket, slice, span, to))
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {

@@ -24,7 +24,7 @@ mod tests;
 
 use super::{
     Batch, Completion, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
-    Started, Stopped, Woken,
+    Span, Started, Stopped, Woken,
     sharing::{Count, Shared, Sharing},
 };
 use crate::{
@@ -210,12 +210,19 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
     }
 
     #[inline]
-    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
-        assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
+    fn send(
+        &mut self,
+        slice: Slice,
+        span: impl Into<Span>,
+        to: &Peer,
+    ) -> Result<(), (Slice, Full)> {
+        let span = span.into();
+        let room = slice.payload().len();
+        assert!(span.len <= room, "{} bytes of {room}", span.len);
         if self.part.sends.add_below(1, self.needs.sends) == 0 {
             return Err((slice, Full));
         }
-        self.staged_sends.push(Outgoing { slice, len, to: *to });
+        self.staged_sends.push(Outgoing { slice, span, to: *to });
         Ok(())
     }
 
@@ -296,7 +303,7 @@ impl<T: Sharing> PlainCompletions<T> {
         }
     }
 
-    /// Receives what one socket has, up to what fits.
+    /// Receives what one socket has, up to what fits; says how many datagrams that was.
     fn dequeue_socket(
         &mut self,
         index: usize,
@@ -306,7 +313,7 @@ impl<T: Sharing> PlainCompletions<T> {
         let Self { inboxes, headers, receives, .. } = self;
         let inbox = &mut inboxes[index];
         inbox.take_posted();
-        let (mut received, mut taken) = (0, 0);
+        let (mut datagrams, mut taken) = (0, 0);
         loop {
             let offered = inbox.offer.min(out.room()).min(inbox.slices.len());
             if offered == 0 {
@@ -329,19 +336,20 @@ impl<T: Sharing> PlainCompletions<T> {
                 }
             };
             for (i, slice) in inbox.slices.drain(from..from + count).enumerate() {
-                let outcome = Outcome::Received(headers.arrival(i));
+                let arrival = headers.arrival(i);
+                datagrams += arrival.datagrams();
+                let outcome = Outcome::Received(arrival);
                 out.push(Completion { slice, socket: index as u32, outcome });
             }
-            received += count;
+            taken += count as u32;
             inbox.offer = (2 * count).clamp(PER_CALL_AT_LEAST, PER_CALL);
             if count < offered {
                 break; // the socket is empty
             }
         }
-        taken += received as u32;
         inbox.part.receives.take_off(taken);
         receives.take_off(taken);
-        Ok(received)
+        Ok(datagrams)
     }
 
     /// Prepares a wait. True: there is something already.

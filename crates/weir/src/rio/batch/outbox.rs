@@ -4,14 +4,14 @@ use crate::{
     counters::Counters,
     memory::Slice,
     rio::Outcome,
-    socket::{DatagramSocket, Headers, Peer},
+    socket::{DatagramSocket, Headers, Peer, Span, Unsent},
 };
 use std::{collections::VecDeque, io};
 
 /// A slice to be sent.
 pub(super) struct Outgoing {
     pub(super) slice: Slice,
-    pub(super) len: usize,
+    pub(super) span: Span,
     pub(super) to: Peer,
 }
 
@@ -57,27 +57,37 @@ impl Outbox {
 
     /// Sends what waits, as far as the socket takes it.
     pub(super) fn flush(&mut self, socket: &DatagramSocket, counters: &Counters) {
-        self.flush_with(|headers, pending| {
-            let datagram = |i: usize| {
-                let Outgoing { slice, len, to } = &pending[i];
-                (&slice.payload()[..*len], *to)
-            };
-            socket.send_many(headers, pending.len(), datagram, counters)
-        });
+        self.flush_with(
+            |headers, pending| {
+                let span = |i: usize| {
+                    let Outgoing { slice, span, to } = &pending[i];
+                    (&slice.payload()[..span.len], span.segment, *to)
+                };
+                socket.send_many(headers, pending.len(), span, counters)
+            },
+            |Outgoing { slice, span, to }, refused| match span.segment {
+                None => Err(refused.into()),
+                Some(segment) => {
+                    socket.send_each(&slice.payload()[..span.len], segment, to, counters)
+                }
+            },
+        );
     }
 
-    /// The same with a call of one's own, which returns how many of those that wait it took.
+    /// The same with calls of one's own: one returns how many of those that wait it took, the
+    /// other is for one that was refused.
     fn flush_with(
         &mut self,
         mut send: impl FnMut(&mut Headers, &VecDeque<Outgoing>) -> io::Result<usize>,
+        mut send_otherwise: impl FnMut(&Outgoing, io::Error) -> Result<(), Unsent>,
     ) {
         let Self { pending, done, blocked, headers } = self;
         *blocked = false;
         while !pending.is_empty() {
             let (over, mut failure) = match send(headers, pending) {
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
-                    // The first one cannot be sent; those behind it perhaps can.
-                    (1, Some(e))
+                    // The first one cannot be sent so; those behind it perhaps can.
+                    (1, send_otherwise(&pending[0], e).err())
                 }
                 Err(_) | Ok(0) => {
                     *blocked = true;
@@ -85,8 +95,8 @@ impl Outbox {
                 }
                 Ok(sent) => (sent, None),
             };
-            done.extend(pending.drain(..over).map(|Outgoing { slice, len, .. }| {
-                let outcome = failure.take().map_or(Outcome::Sent(len), Outcome::NotSent);
+            done.extend(pending.drain(..over).map(|Outgoing { slice, span, .. }| {
+                let outcome = failure.take().map_or(Outcome::Sent(span), Outcome::NotSent);
                 (slice, outcome)
             }));
         }
@@ -109,27 +119,32 @@ mod tests {
         let layout = Layout::packed(0, 64, 64);
         let region = Region::new(layout, sends as u32, RegionOptions::default()).unwrap();
         let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None };
-        let outgoing = |i| Outgoing { slice: region.take().unwrap(), len: i + 1, to };
+        let outgoing =
+            |i: usize| Outgoing { slice: region.take().unwrap(), span: (i + 1).into(), to };
         let mut outbox = Outbox::new(sends, 4);
         outbox.add(&mut (0..sends).map(outgoing).collect());
         outbox
     }
 
     fn done(outbox: &mut Outbox) -> Vec<String> {
-        std::iter::from_fn(|| outbox.take_done()).map(|(_, end)| format!("{end:?}")).collect()
+        let told = |(_, end)| match end {
+            Outcome::Sent(span) => format!("Sent({})", span.len),
+            other => format!("{other:?}"),
+        };
+        std::iter::from_fn(|| outbox.take_done()).map(told).collect()
     }
 
     #[test]
     fn what_the_socket_has_no_room_for_goes_with_a_later_call() {
         let mut outbox = outbox(5);
         let mut answers = vec![Err(io::ErrorKind::WouldBlock.into()), Ok(2), Ok(1)];
-        outbox.flush_with(|_, _| answers.pop().unwrap());
+        outbox.flush_with(|_, _| answers.pop().unwrap(), |_, e| Err(e.into()));
         assert!(outbox.is_blocked() && outbox.has_done());
         assert_eq!(done(&mut outbox), ["Sent(1)", "Sent(2)", "Sent(3)"]);
         // Nothing has changed: it stays so.
-        outbox.flush_with(|_, _| Ok(0));
+        outbox.flush_with(|_, _| Ok(0), |_, e| Err(e.into()));
         assert!(outbox.is_blocked() && !outbox.has_done());
-        outbox.flush_with(|_, pending| Ok(pending.len()));
+        outbox.flush_with(|_, pending| Ok(pending.len()), |_, e| Err(e.into()));
         assert!(!outbox.is_blocked());
         assert_eq!(done(&mut outbox), ["Sent(4)", "Sent(5)"]);
         assert_eq!(outbox.clear(), 0);
@@ -139,7 +154,7 @@ mod tests {
     fn one_that_cannot_be_sent_is_passed_over() {
         let mut outbox = outbox(4);
         let mut answers = vec![Ok(2), Err(io::ErrorKind::InvalidInput.into()), Ok(1)];
-        outbox.flush_with(|_, _| answers.pop().unwrap());
+        outbox.flush_with(|_, _| answers.pop().unwrap(), |_, e| Err(e.into()));
         let done = done(&mut outbox);
         assert!(done[1].starts_with("NotSent"), "{done:?}");
         assert_eq!([&done[0], &done[2], &done[3]], ["Sent(1)", "Sent(3)", "Sent(4)"]);
@@ -149,7 +164,7 @@ mod tests {
     fn a_stop_gives_up_what_waits_and_what_is_over() {
         let mut outbox = outbox(3);
         let mut answers = vec![Ok(0), Ok(1)];
-        outbox.flush_with(|_, _| answers.pop().unwrap());
+        outbox.flush_with(|_, _| answers.pop().unwrap(), |_, e| Err(e.into()));
         assert_eq!(outbox.clear(), 3);
     }
 }

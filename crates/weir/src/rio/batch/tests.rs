@@ -4,11 +4,12 @@ use super::*;
 use crate::{
     memory::RegionOptions,
     rio::{HandOver, OneThread},
-    socket::SocketOptions,
+    socket::{SocketOptions, TOO_MANY_SEGMENTS},
 };
-use std::{collections::BTreeMap, net::UdpSocket, thread};
+use std::{collections::BTreeMap, net::UdpSocket, num::NonZeroU16, thread};
 
-const NEEDS: Needs = Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50 };
+const NEEDS: Needs =
+    Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50, offload: false };
 const LONG: Option<Duration> = Some(Duration::from_secs(30));
 
 struct Bench<T: Sharing> {
@@ -94,6 +95,34 @@ fn room_is_reserved_within_the_bound_and_given_up<T: Sharing>() {
     b.post(0, 10);
     let (slice, Full) = b.requests[1].receive(b.region.take().unwrap()).unwrap_err();
     drop(slice);
+    b.stop();
+}
+
+#[test]
+fn several_datagrams_leave_at_once_or_each_by_itself() {
+    let mut b = bench::<OneThread>(&["127.0.0.1:0"], Needs { payload: 256, ..NEEDS });
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(LONG).unwrap();
+    let nowhere = "[::1]:9".parse().unwrap();
+    for count in [5, TOO_MANY_SEGMENTS] {
+        let span = Span { len: count, segment: NonZeroU16::new(1) };
+        for address in [nowhere, peer.local_addr().unwrap()] {
+            let mut slice = b.region.take().unwrap();
+            slice.payload_mut()[..count].fill(count as u8);
+            b.requests[0].send(slice, span, &Peer { address, local: None }).unwrap();
+        }
+        b.requests[0].commit(&b.counters).unwrap();
+        let outcomes: Vec<_> = b.dequeue().into_iter().map(|done| done.outcome).collect();
+        let [Outcome::NotSent(unsent), Outcome::Sent(sent)] = &outcomes[..] else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!((unsent.datagrams, unsent.sent, *sent), (count, 0, span));
+        let mut buffer = [0; 8];
+        for _ in 0..count {
+            assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 1);
+            assert_eq!(buffer[0], count as u8);
+        }
+    }
     b.stop();
 }
 
@@ -202,7 +231,14 @@ fn sends_complete_and_one_that_fails_holds_nobody_up() {
     b.requests[0].commit(&b.counters).unwrap();
     let outcomes: Vec<_> = b.collect(3).into_iter().map(|c| c.outcome).collect();
     assert!(
-        matches!(outcomes[..], [Outcome::Sent(5), Outcome::NotSent(_), Outcome::Sent(4)]),
+        matches!(
+            outcomes[..],
+            [
+                Outcome::Sent(Span { len: 5, .. }),
+                Outcome::NotSent(_),
+                Outcome::Sent(Span { len: 4, .. })
+            ]
+        ),
         "{outcomes:?}"
     );
     let mut buffer = [0; 8];
@@ -271,7 +307,10 @@ fn a_poster_rouses_a_thread_that_waits_when_sends_complete() {
         requests.commit(&Counters::default()).unwrap();
         assert_eq!(waiting.join().unwrap(), Woken::Ready);
     });
-    assert!(matches!(b.dequeue()[..], [Completion { outcome: Outcome::Sent(9), .. }]));
+    assert!(matches!(
+        b.dequeue()[..],
+        [Completion { outcome: Outcome::Sent(Span { len: 9, .. }), .. }]
+    ));
     b.stop();
 }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Unavailable,
     memory::{Layout, Slice},
-    rio::{Completion, Needs, Outcome, Peer},
+    rio::{Completion, Needs, Outcome, Peer, Span},
     socket::{Arrival, Endpoint},
 };
 use std::{net::SocketAddr, time::Duration};
@@ -83,8 +83,8 @@ pub struct Datagram<'a> {
 pub struct Outgoing {
     /// The slice.
     pub slice: Slice,
-    /// Bytes of it that are sent.
-    pub len: usize,
+    /// What of it is sent.
+    pub span: Span,
     /// Where it goes.
     pub to: Peer,
 }
@@ -145,8 +145,14 @@ impl Net {
         if let Some(local) = send.to.local {
             from.set_ip(local);
         }
-        let bytes = send.slice.payload()[..send.len].to_vec();
-        self.wire.transmit(Sent { from, to: send.to.address, bytes });
+        let bytes = &send.slice.payload()[..send.span.len];
+        let transmit = |bytes: &[u8]| {
+            self.wire.transmit(Sent { from, to: send.to.address, bytes: bytes.into() })
+        };
+        match send.span.segment {
+            None => transmit(bytes),
+            Some(segment) => bytes.chunks(segment.get().into()).for_each(transmit),
+        }
     }
 
     /// Writes a datagram into a slice, as the kernel would: the headroom is overwritten.
@@ -168,6 +174,7 @@ impl Net {
             local: endpoint.options.local_address.then(|| datagram.to.ip()),
             truncated: len < datagram.bytes.len(),
             at: endpoint.options.receive_time.then(|| Duration::from_nanos(self.taken)),
+            segment: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     counters::Counters,
     memory::{Layout, Region, Slice},
     rio::{
-        Batch, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
+        Batch, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue, Span,
         Started, Stopped, Threading, Woken,
     },
     socket::Endpoint,
@@ -73,6 +73,9 @@ impl<K: Kernel, T: Threading> Provider<T> for Fake<K> {
         needs: &Needs,
     ) -> Result<FakeOpened<K>, Error> {
         let layout = K::layout(needs)?;
+        if needs.offload || at.iter().any(|endpoint| endpoint.options.receive_offload) {
+            return Err(Unavailable::new(K::NAME, "it has no receive offload").into());
+        }
         assert_eq!(region.layout(), layout, "the region was not cut as {} asked", K::NAME);
         let mut addresses = Vec::with_capacity(at.len());
         for endpoint in at {
@@ -271,17 +274,24 @@ impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
         Ok(())
     }
 
-    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
+    fn send(
+        &mut self,
+        slice: Slice,
+        span: impl Into<Span>,
+        to: &Peer,
+    ) -> Result<(), (Slice, Full)> {
+        let span = span.into();
         let shared = &self.at.shared;
         let _entered = shared.posting[self.socket].enter();
-        assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
+        let room = slice.payload().len();
+        assert!(span.len <= room, "{} bytes of {room}", span.len);
         let mut state = self.at.state::<T>();
         if state.outstanding().1 >= shared.needs.sends {
             return Err((slice, Full));
         }
         state.hold(&slice, &shared.region);
         state.sends[self.socket] += 1;
-        state.kernel.send(self.socket, Outgoing { slice, len, to: *to });
+        state.kernel.send(self.socket, Outgoing { slice, span, to: *to });
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const NEEDS: Needs = Needs { payload: 64, receives: 8, sends: 4, per_dequeue: 16 };
+const NEEDS: Needs = Needs { payload: 64, receives: 8, sends: 4, per_dequeue: 16, offload: false };
 
 type Queues<K, T> = Started<FakeCompletions<K, T>, FakeRequests<K, T>>;
 

@@ -178,10 +178,10 @@ impl Kernel for Winsock {
         socket.receives.extend(socket.deferred_receives.drain(..));
         for send in socket.deferred_sends.drain(..) {
             let outcome = if net.random.chance(net.faults.send_error) {
-                Outcome::NotSent(io::ErrorKind::NetworkUnreachable.into())
+                Outcome::NotSent(io::Error::from(io::ErrorKind::NetworkUnreachable).into())
             } else {
                 net.transmit(index, &send);
-                Outcome::Sent(send.len)
+                Outcome::Sent(send.span)
             };
             socket.sends.push_back((send.slice, outcome));
         }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Unavailable,
     memory::{Layout, Slice},
-    rio::{Needs, Outcome},
+    rio::{Needs, Outcome, Span},
     socket::Endpoint,
 };
 use std::collections::VecDeque;
@@ -49,8 +49,8 @@ struct Socket {
     transmit: VecDeque<Outgoing>,
     /// A kick was refused: the next call that passes by tries again.
     kick_refused: bool,
-    sending: Vec<(Slice, usize)>,
-    completed: VecDeque<(Slice, usize)>,
+    sending: Vec<(Slice, Span)>,
+    completed: VecDeque<(Slice, Span)>,
     stuck: Vec<Slice>,
 }
 
@@ -69,7 +69,7 @@ impl Socket {
         }
         for send in self.transmit.drain(..) {
             net.transmit(socket, &send);
-            self.sending.push((send.slice, send.len));
+            self.sending.push((send.slice, send.span));
         }
     }
 }
@@ -179,8 +179,8 @@ impl Kernel for Xdp {
         for i in 0..count {
             let index = (self.next + i) % count;
             let socket = &mut self.sockets[index];
-            let done = if let Some((slice, len)) = socket.completed.pop_front() {
-                Done::new(Asked::Send, index, slice, Outcome::Sent(len))
+            let done = if let Some((slice, span)) = socket.completed.pop_front() {
+                Done::new(Asked::Send, index, slice, Outcome::Sent(span))
             } else if let Some((slice, outcome)) = socket.received.pop_front() {
                 Done::new(Asked::Receive, index, slice, outcome)
             } else {
@@ -216,11 +216,11 @@ impl Kernel for Xdp {
             back.extend(socket.received.drain(..).map(|(slice, _)| slice));
             back.extend(socket.transmit.drain(..).map(|send| send.slice));
             socket.kick_refused = false;
-            for (slice, len) in std::mem::take(&mut socket.sending) {
+            for (slice, span) in std::mem::take(&mut socket.sending) {
                 if net.random.chance(net.faults.stuck) {
                     socket.stuck.push(slice);
                 } else {
-                    socket.sending.push((slice, len));
+                    socket.sending.push((slice, span));
                 }
             }
         }

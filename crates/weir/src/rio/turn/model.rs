@@ -4,7 +4,7 @@
 use crate::{
     counters::Counters,
     memory::Slice,
-    rio::{Batch, CompletionQueue, Full, Peer, RequestQueue, Stopped, Woken},
+    rio::{Batch, CompletionQueue, Full, Peer, RequestQueue, Span, Stopped, Woken},
     sync::{Condvar, Mutex, MutexGuard},
     wake::Waker,
 };
@@ -106,7 +106,7 @@ impl RequestQueue for NoRequests {
         Err((slice, Full))
     }
 
-    fn send(&mut self, slice: Slice, _: usize, _: &Peer) -> Result<(), (Slice, Full)> {
+    fn send(&mut self, slice: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Full)> {
         Err((slice, Full))
     }
 

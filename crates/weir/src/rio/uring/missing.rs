@@ -6,7 +6,7 @@ use crate::{
     counters::Counters,
     memory::{Layout, Region, Slice},
     rio::{
-        Batch, CompletionQueue, Full, Needs, Opened, Peer, Provider, RequestQueue, Started,
+        Batch, CompletionQueue, Full, Needs, Opened, Peer, Provider, RequestQueue, Span, Started,
         Stopped, Threading, Woken,
     },
     socket::Endpoint,
@@ -59,7 +59,7 @@ impl RequestQueue for Never {
         match *self {}
     }
 
-    fn send(&mut self, _: Slice, _: usize, _: &Peer) -> Result<(), (Slice, Full)> {
+    fn send(&mut self, _: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Full)> {
         match *self {}
     }
 

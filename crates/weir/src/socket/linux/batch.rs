@@ -2,7 +2,7 @@
 
 use super::{
     Native, entered,
-    message::{Control, Name, arrival, encode, header, name_source},
+    message::{Control, Name, arrival, encode, header, name_segment, name_source},
     unless_empty,
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
 use std::{
     io,
     mem::{self, MaybeUninit},
+    num::NonZeroU16,
 };
 
 /// Message headers for a batch, made once and used again for every call.
@@ -89,13 +90,13 @@ impl Headers {
         &mut self,
         native: &Native,
         count: usize,
-        mut datagram: impl FnMut(usize) -> (&'a [u8], Peer),
+        mut span: impl FnMut(usize) -> (&'a [u8], Option<NonZeroU16>, Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
         self.received = 0;
         let count = count.min(self.headers.len());
         for i in 0..count {
-            let (bytes, to) = datagram(i);
+            let (bytes, segment, to) = span(i);
             self.vectors[i] =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             let mut header = header(&mut self.vectors[i], &mut self.names[i], None);
@@ -104,7 +105,11 @@ impl Headers {
             unsafe { self.names[i].as_mut_ptr().cast::<Name>().write_unaligned(name) };
             header.msg_namelen = length;
             // SAFETY: the control data is this value's, and not moved while the header is used.
-            unsafe { name_source(&mut header, self.control[i].as_mut_ptr().cast(), &to) };
+            unsafe {
+                let control = self.control[i].as_mut_ptr().cast();
+                name_source(&mut header, control, &to);
+                name_segment(&mut header, control, segment);
+            }
             self.headers[i].msg_hdr = header;
         }
         // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.

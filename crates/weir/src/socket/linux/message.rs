@@ -4,11 +4,12 @@ use crate::socket::{Arrival, Peer};
 use std::{
     mem::{self, MaybeUninit},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    num::NonZeroU16,
     time::Duration,
 };
 
-/// Room for the control data of one datagram: packet information (IPv6, the larger) and a
-/// time stamp, each with its header.
+/// Room for the control data of one receive or send: packet information (IPv6, the larger), a
+/// time stamp, and the size of a segment, each with its header.
 pub(crate) const CONTROL_BYTES: usize = 128;
 
 /// Control data, aligned as the kernel's headers want it.
@@ -48,6 +49,7 @@ pub(super) unsafe fn arrival(header: &libc::msghdr, len: usize) -> Arrival {
         local: None,
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
         at: None,
+        segment: None,
     };
     if header.msg_controllen > 0 {
         // SAFETY: the caller vouches for the control data, of msg_controllen bytes.
@@ -56,7 +58,7 @@ pub(super) unsafe fn arrival(header: &libc::msghdr, len: usize) -> Arrival {
     arrival
 }
 
-/// Reads packet information and time stamp from the control data of a header.
+/// Reads packet information, time stamp and size of the segments from the control data of a header.
 ///
 /// # Safety
 /// `msg_control` points at `msg_controllen` bytes that the kernel filled.
@@ -86,6 +88,11 @@ pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) 
                 let at: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
                 arrival.at = Some(Duration::new(at.tv_sec as u64, at.tv_nsec as u32));
             }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                // SAFETY: the kernel puts an int behind this header.
+                let bytes = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                arrival.segment = u16::try_from(bytes).ok().and_then(NonZeroU16::new);
+            }
             _ => {}
         }
         // SAFETY: as for CMSG_FIRSTHDR.
@@ -93,14 +100,14 @@ pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) 
     }
 }
 
-/// Room for the control data that names the source of a datagram, in bytes: packet information
-/// of IPv6, the larger, with its header.
-pub(crate) const SOURCE_BYTES: usize = 40;
+/// Room for the control data of a send, in bytes: packet information of IPv6, the larger, and the
+/// size of the segments, each with its header.
+pub(crate) const SEND_CONTROL_BYTES: usize = 64;
 
 /// Lets a datagram leave from the address that its peer says, or from one of the system's choice.
 ///
 /// # Safety
-/// `control` points at [`SOURCE_BYTES`] writable bytes, aligned to 8, which stay as long as the
+/// `control` points at [`SEND_CONTROL_BYTES`] writable bytes, aligned to 8, which stay as long as the
 /// header is used.
 #[inline]
 pub(crate) unsafe fn name_source(
@@ -134,8 +141,29 @@ pub(crate) unsafe fn name_source(
     }
 }
 
+/// Lets the bytes of a send be cut into datagrams of this size, if any is given. Follows
+/// [`name_source`].
+///
 /// # Safety
-/// There is room for `data` with a header in front of it in `control`.
+/// As for [`name_source`].
+#[inline]
+pub(crate) unsafe fn name_segment(
+    header: &mut libc::msghdr,
+    control: *mut libc::c_void,
+    segment: Option<NonZeroU16>,
+) {
+    if let Some(segment) = segment {
+        // SAFETY: the caller vouches for the room.
+        unsafe {
+            write_control(header, control, (libc::SOL_UDP, libc::UDP_SEGMENT), segment.get());
+        }
+    }
+}
+
+/// Adds control data behind what the header has already.
+///
+/// # Safety
+/// There is room for `data` with a header in front of it in `control`, behind what is there.
 unsafe fn write_control<T>(
     header: &mut libc::msghdr,
     control: *mut libc::c_void,
@@ -143,18 +171,19 @@ unsafe fn write_control<T>(
     data: T,
 ) {
     let bytes = mem::size_of::<T>() as libc::c_uint;
-    // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the caller vouches for the room, in which the
-    // first header begins.
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the caller vouches for the room, in which this
+    // header begins behind the last one.
     unsafe {
-        let space = libc::CMSG_SPACE(bytes);
-        debug_assert!(space as usize <= SOURCE_BYTES);
+        let behind: usize = header.msg_controllen as _;
+        let space = behind + libc::CMSG_SPACE(bytes) as usize;
+        debug_assert!(space <= SEND_CONTROL_BYTES);
         header.msg_control = control;
         header.msg_controllen = space as _;
-        let first = libc::CMSG_FIRSTHDR(header);
-        (*first).cmsg_level = level;
-        (*first).cmsg_type = kind;
-        (*first).cmsg_len = libc::CMSG_LEN(bytes) as _;
-        libc::CMSG_DATA(first).cast::<T>().write_unaligned(data);
+        let next = control.byte_add(behind).cast::<libc::cmsghdr>();
+        (*next).cmsg_level = level;
+        (*next).cmsg_type = kind;
+        (*next).cmsg_len = libc::CMSG_LEN(bytes) as _;
+        libc::CMSG_DATA(next).cast::<T>().write_unaligned(data);
     }
 }
 

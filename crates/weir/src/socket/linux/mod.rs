@@ -6,7 +6,8 @@ mod message;
 
 pub use batch::Headers;
 pub(crate) use message::{
-    CONTROL_BYTES, Name, SOURCE_BYTES, decode, encode, name_source, read_control,
+    CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, encode, name_segment, name_source,
+    read_control,
 };
 
 use super::{Arrival, Endpoint, Mode, Peer};
@@ -17,6 +18,7 @@ use std::{
     io,
     mem::{self, MaybeUninit},
     net::SocketAddr,
+    num::NonZeroU16,
     os::fd::{AsRawFd, RawFd},
 };
 
@@ -68,11 +70,18 @@ impl Native {
             set_flag(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
                 .map_err(refused("SO_TIMESTAMPNS"))?;
         }
+        if options.receive_offload {
+            set_flag(&socket, libc::SOL_UDP, libc::UDP_GRO).map_err(|e| {
+                Unavailable::new("receive offload", format!("the socket option UDP_GRO: {e}"))
+                    .advise("it needs Linux 5.0 or later; leave it off")
+            })?;
+        }
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         if let Some(sockets) = options.steer_by_core {
             steer_by_core(&socket, sockets).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
-        Ok(Self { socket, control: options.local_address || options.receive_time })
+        let control = options.local_address || options.receive_time || options.receive_offload;
+        Ok(Self { socket, control })
     }
 
     /// The descriptor, for providers that hand it to a ring.
@@ -80,7 +89,8 @@ impl Native {
         self.socket.as_raw_fd()
     }
 
-    /// Whether its datagrams carry control data (local address, receive time).
+    /// Whether its datagrams carry control data (local address, receive time, size of
+    /// each datagram where there are several).
     pub fn has_control(&self) -> bool {
         self.control
     }
@@ -127,6 +137,7 @@ impl Native {
             local: None,
             truncated: n > buffer.len(),
             at: None,
+            segment: None,
         }))
     }
 
@@ -153,7 +164,7 @@ impl Native {
     #[inline]
     pub(super) fn send(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
         if to.local.is_some() {
-            return self.send_from(bytes, to, counters);
+            return self.send_with_control(bytes, None, to, counters);
         }
         let (name, length) = encode(&to.address);
         // SAFETY: bytes and name outlive the call, and length is the name's.
@@ -170,8 +181,25 @@ impl Native {
         sent.map(drop)
     }
 
-    /// As `send`, from the address that the peer says.
-    fn send_from(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
+    /// Sends datagrams of this size that lie behind each other (UDP_SEGMENT, Linux 4.18).
+    pub(super) fn send_segments(
+        &self,
+        bytes: &[u8],
+        segment: NonZeroU16,
+        to: &Peer,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        self.send_with_control(bytes, Some(segment), to, counters)
+    }
+
+    /// As `send`, from the address that the peer says, cut into datagrams of the size given.
+    fn send_with_control(
+        &self,
+        bytes: &[u8],
+        segment: Option<NonZeroU16>,
+        to: &Peer,
+        counters: &Counters,
+    ) -> io::Result<()> {
         let (name, length) = encode(&to.address);
         let mut name_memory = MaybeUninit::<libc::sockaddr_storage>::uninit();
         // SAFETY: a Name is smaller than the storage it is written to.
@@ -182,7 +210,10 @@ impl Native {
         let mut header = header(&mut vector, &mut name_memory, None);
         header.msg_namelen = length;
         // SAFETY: the control data outlives the header.
-        unsafe { name_source(&mut header, control.as_mut_ptr().cast(), to) };
+        unsafe {
+            name_source(&mut header, control.as_mut_ptr().cast(), to);
+            name_segment(&mut header, control.as_mut_ptr().cast(), segment);
+        }
         // SAFETY: the header points at a name, a vector, control data and bytes that outlive the
         // call, which only reads them.
         let sent =

@@ -5,7 +5,7 @@ use crate::{
     counters::Counters,
     socket::{Arrival, Mode, Peer},
 };
-use std::io;
+use std::{io, num::NonZeroU16};
 
 /// Room for the arrivals of a batch, made once and used again for every call.
 pub struct Headers {
@@ -59,13 +59,17 @@ impl Headers {
         &mut self,
         native: &Native,
         count: usize,
-        mut datagram: impl FnMut(usize) -> (&'a [u8], Peer),
+        mut span: impl FnMut(usize) -> (&'a [u8], Option<NonZeroU16>, Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
         self.arrivals.clear();
         for i in 0..count.min(self.capacity) {
-            let (bytes, to) = datagram(i);
-            match native.send(bytes, &to, counters) {
+            let (bytes, segment, to) = span(i);
+            let sent = match segment {
+                None => native.send(bytes, &to, counters),
+                Some(segment) => native.send_segments(bytes, segment, &to, counters),
+            };
+            match sent {
                 Ok(()) => {}
                 Err(e) if i == 0 => return Err(e),
                 // The caller sends the rest again, and is told then.

@@ -89,6 +89,11 @@ impl Native {
             )
             .into());
         }
+        if options.receive_offload {
+            return Err(Unavailable::new("receive offload", "it is not written for Windows yet")
+                .advise("leave it off")
+                .into());
+        }
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
@@ -201,7 +206,7 @@ impl Native {
                 address => address,
             });
             let from = from.as_socket().unwrap_or(NOBODY);
-            return Ok(Some(Arrival { len, from, local, truncated, at: None }));
+            return Ok(Some(Arrival { len, from, local, truncated, at: None, segment: None }));
         }
     }
 

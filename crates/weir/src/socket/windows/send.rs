@@ -14,6 +14,7 @@ use socket2::SockAddr;
 use std::{
     io, mem,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    num::NonZeroU16,
     ptr,
     sync::OnceLock,
     time::Duration,
@@ -35,6 +36,17 @@ const SEND_PATIENCE: Duration = Duration::from_millis(10);
 const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Native {
+    /// Not here yet: whoever asks sends each datagram by itself.
+    pub(in crate::socket) fn send_segments(
+        &self,
+        _bytes: &[u8],
+        _segment: NonZeroU16,
+        _to: &Peer,
+        _counters: &Counters,
+    ) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     #[inline]
     pub(in crate::socket) fn send(
         &self,

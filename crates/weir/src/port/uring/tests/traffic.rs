@@ -1,9 +1,13 @@
 //! Datagrams: every one once, whole, with its source.
 
 use super::*;
-use crate::rio::Peer;
+use crate::{
+    rio::{Peer, Span},
+    socket::TOO_MANY_SEGMENTS,
+};
 use std::{
     collections::HashSet,
+    num::NonZeroU16,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -84,11 +88,44 @@ fn local_address_and_receive_time_where_asked_and_replies_from_there() {
     let to = Peer { address: arrival.from, local: arrival.local };
     worker.send(bench.socket, slice, arrival.len, &to).unwrap();
     let (_, slice, outcome) = take_operation(&mut worker);
-    assert!(matches!(outcome, Outcome::Sent(11)), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Sent(Span { len: 11, segment: None })), "{outcome:?}");
     let mut buffer = [0; 32];
     let from = SocketAddr::from((local, bench.address.port()));
     assert_eq!(peer.recv_from(&mut buffer).unwrap(), (11, from));
     drop((slice, worker));
+    bench.stop();
+}
+
+#[test]
+fn several_datagrams_leave_at_once_or_each_by_itself() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(Uring::default(), needs());
+    let peer = UdpSocket::bind(LOCALHOST).unwrap();
+    peer.set_read_timeout(Some(LONG)).unwrap();
+    let mut worker = bench.port.worker().unwrap();
+    for count in [5, TOO_MANY_SEGMENTS] {
+        let span = Span { len: count, segment: NonZeroU16::new(1) };
+        for (address, reached) in
+            [(peer.local_addr().unwrap(), true), ("[::1]:9".parse().unwrap(), false)]
+        {
+            let mut slice = bench.region.take().unwrap();
+            slice.payload_mut()[..count].fill(count as u8);
+            worker.send(bench.socket, slice, span, &Peer { address, local: None }).unwrap();
+            match take_operation(&mut worker).2 {
+                Outcome::Sent(sent) => assert!(reached && sent == span),
+                Outcome::NotSent(unsent) => assert!(!reached && unsent.datagrams == count),
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut buffer = [0; 8];
+        for _ in 0..count {
+            assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 1);
+            assert_eq!(buffer[0], count as u8);
+        }
+    }
+    drop(worker);
     bench.stop();
 }
 
@@ -111,7 +148,10 @@ fn an_echo_moves_the_slice_that_it_received() {
             let to = Peer { address: arrival.from, local: None };
             worker.send(bench.socket, slice, arrival.len, &to).unwrap();
             let (_, slice, outcome) = take_operation(&mut worker);
-            assert!(matches!(outcome, Outcome::Sent(len) if len == n as usize), "{outcome:?}");
+            assert!(
+                matches!(outcome, Outcome::Sent(Span { len, .. }) if len == n as usize),
+                "{outcome:?}"
+            );
             assert_eq!(slice.index(), index);
             let mut buffer = [0; 32];
             assert_eq!(peer.recv_from(&mut buffer).unwrap(), (n as usize, bench.address));

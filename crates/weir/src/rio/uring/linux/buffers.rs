@@ -252,7 +252,7 @@ impl Buffers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{Layout, RegionOptions};
+    use crate::{memory::RegionOptions, rio::Needs};
 
     const SLICES: u32 = 20;
 
@@ -265,8 +265,11 @@ mod tests {
     }
 
     fn rig(window: u32) -> Rig {
-        let layout = Layout::packed(super::super::frame::HEADROOM, 100, 64);
-        let region = Region::new(layout, SLICES, RegionOptions::default()).unwrap();
+        let needs =
+            Needs { payload: 100, receives: SLICES, sends: 0, per_dequeue: 1, offload: false };
+        let region =
+            Region::new(super::super::frame::layout(&needs), SLICES, RegionOptions::default())
+                .unwrap();
         let (buffers, table) = Buffers::new(window, SLICES, Frame::new(&region, true));
         Rig { region, buffers, table, head: 0 }
     }

@@ -11,6 +11,7 @@ use super::{
     arming::forget_then_ask,
     common::{Common, GROUP, class},
     requests::UringRequests,
+    sends::Segments,
     sweeping::Sweeping,
 };
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
     },
+    socket::DatagramSocket,
     wake::Waker,
 };
 use io_uring::{cqueue, opcode, squeue, types};
@@ -73,7 +75,9 @@ pub struct UringCompletions<T: Sharing> {
 #[derive(Default)]
 pub(super) struct Found {
     completions: usize,
+    /// Slices that came with something, and how many datagrams that is.
     received: usize,
+    datagrams: usize,
     /// A sweep ended because nothing was left in its socket.
     emptied: bool,
     /// A sweep ended because no buffer was left.
@@ -262,7 +266,7 @@ impl<T: Sharing> UringCompletions<T> {
             let token = Token::from_user_data(entry.user_data());
             let (result, flags) = (entry.result(), entry.flags());
             if token.class() != class::RECEIVE {
-                let Some(completion) = settle_other(common, token, result) else {
+                let Some(completion) = settle_other(common, token, result, counters) else {
                     self.alarm_armed &= token.class() != class::ALARM;
                     self.cancels -= u32::from(token.class() == class::CANCEL);
                     continue;
@@ -309,8 +313,10 @@ impl<T: Sharing> UringCompletions<T> {
                 None => Outcome::Returned,
                 Some(_) if result < 0 => Outcome::Failed(io::Error::from_raw_os_error(-result)),
                 Some(_) => {
+                    let arrival = common.frame.arrival(&slice, result as u32);
                     found.received += 1;
-                    Outcome::Received(common.frame.arrival(&slice, result as u32))
+                    found.datagrams += arrival.datagrams();
+                    Outcome::Received(arrival)
                 }
             };
             out.push(Completion { slice, socket: socket.unwrap_or(0), outcome });
@@ -416,17 +422,41 @@ unsafe fn push(
 }
 
 /// What a completion means that is not a receive's: a send's slice comes back.
-fn settle_other<T: Sharing>(common: &Common<T>, token: Token, result: i32) -> Option<Completion> {
+fn settle_other<T: Sharing>(
+    common: &Common<T>,
+    token: Token,
+    result: i32,
+    counters: &Counters,
+) -> Option<Completion> {
     // SAFETY: this is the last completion of that send, and its slice is of this region.
-    let (slice, socket) =
-        common.sends.with(|sends| unsafe { sends.over(token, &common.region) })?;
+    let (segments, (slice, socket)) = common.sends.with(|sends| unsafe {
+        Some((sends.segments(token), sends.over(token, &common.region)?))
+    })?;
     common.sends_out.take_off(1);
-    let outcome = if result < 0 {
-        Outcome::NotSent(io::Error::from_raw_os_error(-result))
-    } else {
-        Outcome::Sent(result as usize)
+    let outcome = match segments {
+        None if result < 0 => Outcome::NotSent(io::Error::from_raw_os_error(-result).into()),
+        None => Outcome::Sent((result as usize).into()),
+        Some(segments) if result < 0 => {
+            send_each(&common.sockets[socket as usize], &slice, &segments, counters)
+        }
+        Some(Segments { span, .. }) => Outcome::Sent(span),
     };
     Some(Completion { slice, socket, outcome })
+}
+
+/// Sends the datagrams one by one of a slice that the kernel did not take as one.
+#[cold]
+fn send_each(
+    socket: &DatagramSocket,
+    slice: &Slice,
+    segments: &Segments,
+    counters: &Counters,
+) -> Outcome {
+    let Segments { span, segment, to } = segments;
+    match socket.send_each(&slice.payload()[..span.len], *segment, to, counters) {
+        Ok(()) => Outcome::Sent(*span),
+        Err(unsent) => Outcome::NotSent(unsent),
+    }
 }
 
 /// Counts a receive that ended without a slice; answers the error if it is one that arming
@@ -465,7 +495,7 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
             _ => self.dequeue_armed(out, counters)?,
         };
         match found.failed {
-            None => Ok(found.received),
+            None => Ok(found.datagrams),
             Some(error) => Err(error),
         }
     }

@@ -1,7 +1,7 @@
 //! Where in a slice the kernel writes what.
 //!
 //! ```text
-//! | unused | header 16 | source 28 | control 0 or 80 | payload ... |
+//! | unused | header 16 | source 28 | control 0, 80 or 96 | payload ... |
 //! slice    buffer                                      64-byte aligned
 //! ```
 //!
@@ -26,16 +26,22 @@ const NAME_BYTES: usize = mem::size_of::<libc::sockaddr_in6>();
 /// stamp (32). A multiple of 8, so that it is aligned when the payload is.
 const CONTROL_BYTES: usize = 80;
 
-/// Bytes in front of the payload.
-pub(super) const HEADROOM: usize =
-    (HEADER_BYTES + NAME_BYTES + CONTROL_BYTES).next_multiple_of(ALIGN);
+/// The same with the size of each of several datagrams (24 more). Only slices for receive offload
+/// have room for it, which are large: it would cost the others a cache line.
+const CONTROL_BYTES_OFFLOAD: usize = 96;
+
+/// Bytes in front of the payload, for so much control data.
+const fn headroom(control: usize) -> usize {
+    (HEADER_BYTES + NAME_BYTES + control).next_multiple_of(ALIGN)
+}
 
 /// A cache line.
 pub(super) const ALIGN: usize = 64;
 
 /// How slices must be cut.
 pub(super) fn layout(needs: &Needs) -> crate::memory::Layout {
-    crate::memory::Layout::packed(HEADROOM, needs.payload, ALIGN)
+    let control = if needs.offload { CONTROL_BYTES_OFFLOAD } else { CONTROL_BYTES };
+    crate::memory::Layout::packed(headroom(control), needs.payload, ALIGN)
 }
 
 /// Where in the slices of one region the kernel writes.
@@ -54,7 +60,11 @@ impl Frame {
     /// For a region cut as [`layout`] says; with control data if a socket asks for any.
     pub fn new(region: &Region, control: bool) -> Self {
         let layout = region.layout();
-        let control = if control { CONTROL_BYTES } else { 0 };
+        let control = match control {
+            false => 0,
+            true if layout.headroom == headroom(CONTROL_BYTES) => CONTROL_BYTES,
+            true => CONTROL_BYTES_OFFLOAD,
+        };
         let begin = layout.headroom - HEADER_BYTES - NAME_BYTES - control;
         Self {
             first: region.extent().0.as_ptr() as u64 + begin as u64,
@@ -106,6 +116,7 @@ impl Frame {
             local: None,
             truncated: flags & libc::MSG_TRUNC as u32 != 0,
             at: None,
+            segment: None,
         };
         if control_bytes > 0 && self.control > 0 {
             self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);
@@ -140,7 +151,7 @@ mod tests {
 
     #[test]
     fn payloads_are_aligned_and_buffers_end_with_their_slice() {
-        let needs = Needs { payload: 1000, receives: 3, sends: 0, per_dequeue: 1 };
+        let needs = Needs { payload: 1000, receives: 3, sends: 0, per_dequeue: 1, offload: false };
         let region = Region::new(layout(&needs), 3, RegionOptions::default()).unwrap();
         for control in [false, true] {
             let frame = Frame::new(&region, control);
@@ -176,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_writes_is_read() {
-        let needs = Needs { payload: 100, receives: 1, sends: 0, per_dequeue: 1 };
+        let needs = Needs { payload: 100, receives: 1, sends: 0, per_dequeue: 1, offload: false };
         let region = Region::new(layout(&needs), 1, RegionOptions::default()).unwrap();
         let frame = Frame::new(&region, false);
         for from in ["127.0.0.1:7", "[::1%3]:8"] {

@@ -77,7 +77,7 @@ impl Uring {
     fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
         let unavailable = |reason: String| Unavailable::new(self.what(), reason);
         // Two slices: the second is there for the sweep that finds nothing more.
-        let needs = Needs { payload: 1, receives: 2, sends: 0, per_dequeue: 2 };
+        let needs = Needs { payload: 1, receives: 2, sends: 0, per_dequeue: 2, offload: false };
         let region = Region::new(frame::layout(&needs), 2, RegionOptions::default())
             .map_err(|e| unavailable(e.to_string()))?;
         let small = Self { window: 2, ..*self };
@@ -202,6 +202,11 @@ impl<T: Sharing> Provider<T> for Uring {
         if region.layout() != frame::layout(needs) {
             let problem = "the region was not cut as this provider's layout says".into();
             return Err(Error::Option { name: "region".into(), problem });
+        }
+        if !needs.offload && at.iter().any(|endpoint| endpoint.options.receive_offload) {
+            // The size of the datagrams would find no room, and several be taken for one.
+            let problem = "a socket asks for it, and the needs do not say so".into();
+            return Err(Error::Option { name: "offload".into(), problem });
         }
         let sockets = at.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, Error>>()?;
         let (io, flags) = ring::set_up(&self.what(), &self.wanted::<T>(needs, at.len()))?;

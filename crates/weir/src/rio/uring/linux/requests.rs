@@ -6,7 +6,7 @@ use crate::{
     memory::{Posted, Slice},
     ring::{Crowded, Submissions},
     rio::{
-        Full, Peer, RequestQueue,
+        Full, Peer, RequestQueue, Span,
         sharing::{Count as _, Shared as _, Sharing},
     },
 };
@@ -31,7 +31,7 @@ pub struct UringRequests<T: Sharing> {
 
 struct Outgoing {
     slice: Slice,
-    len: usize,
+    span: Span,
     to: Peer,
 }
 
@@ -71,9 +71,9 @@ fn push_sends<T: Sharing>(
     submissions: &mut Submissions,
 ) {
     let fd = types::Fd(common.sockets[socket as usize].native().fd());
-    while let Some(Outgoing { slice, len, to }) = outgoing.pop_front() {
+    while let Some(Outgoing { slice, span, to }) = outgoing.pop_front() {
         let pushed = common.sends.with(|sends| {
-            let (token, message) = sends.prepare(slice, len, &to, socket)?;
+            let (token, message) = sends.prepare(slice, span, &to, socket)?;
             let entry = opcode::SendMsg::new(fd, message).build().user_data(token.user_data());
             // SAFETY: message and slice stay until the send is over, since only its last
             // completion, or the lines below, end it.
@@ -84,7 +84,7 @@ fn push_sends<T: Sharing>(
             })
         });
         if let Err(slice) = pushed {
-            outgoing.push_front(Outgoing { slice, len, to });
+            outgoing.push_front(Outgoing { slice, span, to });
             return;
         }
     }
@@ -112,13 +112,20 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
     }
 
     #[inline]
-    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
+    fn send(
+        &mut self,
+        slice: Slice,
+        span: impl Into<Span>,
+        to: &Peer,
+    ) -> Result<(), (Slice, Full)> {
+        let span = span.into();
         assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
+        let room = slice.payload().len();
+        assert!(span.len <= room, "{} bytes of {room}", span.len);
         if self.common.sends_out.add_below(1, self.common.needs.sends) == 0 {
             return Err((slice, Full));
         }
-        self.sends.push_back(Outgoing { slice, len, to: *to });
+        self.sends.push_back(Outgoing { slice, span, to: *to });
         Ok(())
     }
 

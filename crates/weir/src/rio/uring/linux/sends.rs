@@ -3,13 +3,13 @@
 use crate::{
     memory::{Posted, Region, Slice},
     ring::{Slots, Token},
-    rio::Peer,
+    rio::{Peer, Span},
     socket::native,
 };
-use std::{mem, sync::Arc};
+use std::{mem, num::NonZeroU16, sync::Arc};
 
-/// Room for the control data that names the source of a datagram, aligned for its header.
-type Control = [u64; native::SOURCE_BYTES / 8];
+/// Room for the control data of a send, aligned for its headers.
+type Control = [u64; native::SEND_CONTROL_BYTES / 8];
 
 /// What sendmsg reads, in one piece that never moves.
 struct Message {
@@ -17,6 +17,17 @@ struct Message {
     vector: libc::iovec,
     name: native::Name,
     control: Control,
+    /// Where it is several datagrams: what size they have, and where they go.
+    segments: Option<Segments>,
+}
+
+/// Several datagrams that are sent at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segments {
+    pub span: Span,
+    /// Bytes of each.
+    pub segment: NonZeroU16,
+    pub to: Peer,
 }
 
 /// A send under way.
@@ -39,8 +50,16 @@ unsafe impl Send for Sends {}
 impl Sends {
     /// Room for `most` sends; all memory is taken here. `class` is that of their tokens.
     pub fn new(class: u8, most: u32) -> Self {
-        // SAFETY: all zeroes is a valid message: its pointers are null and its lengths 0.
-        let message = || unsafe { mem::zeroed::<Message>() };
+        let message = || Message {
+            // SAFETY: all zeroes is a valid header: its pointers are null and its lengths 0.
+            header: unsafe { mem::zeroed() },
+            // SAFETY: all zeroes is a valid vector, of length 0.
+            vector: unsafe { mem::zeroed() },
+            // SAFETY: all zeroes is a valid name.
+            name: unsafe { mem::zeroed() },
+            control: Control::default(),
+            segments: None,
+        };
         Self {
             slots: Slots::new(class, most as usize),
             messages: (0..most).map(|_| message()).collect(),
@@ -52,7 +71,7 @@ impl Sends {
         self.slots.len() as u32
     }
 
-    /// Prepares a send of the first `len` bytes of a slice's payload. The message stays valid
+    /// Prepares a send of the span at the beginning of a slice's payload. The message stays valid
     /// until [`over`](Self::over).
     ///
     /// # Errors
@@ -60,14 +79,14 @@ impl Sends {
     pub fn prepare(
         &mut self,
         slice: Slice,
-        len: usize,
+        span: Span,
         to: &Peer,
         socket: u32,
     ) -> Result<(Token, *const libc::msghdr), Slice> {
         let payload = slice.payload();
         let vector = libc::iovec {
             iov_base: payload.as_ptr().cast_mut().cast(),
-            iov_len: len.min(payload.len()),
+            iov_len: span.len.min(payload.len()),
         };
         let region = Arc::clone(slice.region());
         let sending = Sending { slice: slice.post(), socket };
@@ -85,8 +104,17 @@ impl Sends {
         message.header.msg_iovlen = 1;
         let control = (&raw mut message.control).cast();
         // SAFETY: the control data stays beside its header, in a box.
-        unsafe { native::name_source(&mut message.header, control, to) };
+        unsafe {
+            native::name_source(&mut message.header, control, to);
+            native::name_segment(&mut message.header, control, span.segment);
+        }
+        message.segments = span.segment.map(|segment| Segments { span, segment, to: *to });
         Ok((token, &raw const message.header))
+    }
+
+    /// What a send consists of where it is several datagrams. Only before [`over`](Self::over).
+    pub fn segments(&self, token: Token) -> Option<Segments> {
+        self.messages.get(token.slot())?.segments
     }
 
     /// Ends a send: its last completion came, or the kernel never knew of it. `None` if the
@@ -123,16 +151,16 @@ mod tests {
         let region = Region::new(Layout::packed(0, 64, 64), 2, RegionOptions::default()).unwrap();
         let mut sends = Sends::new(5, 1);
         let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None };
-        let (first, header) = sends.prepare(region.take().unwrap(), 3, &to, 7).unwrap();
+        let (first, header) = sends.prepare(region.take().unwrap(), 3.into(), &to, 7).unwrap();
         // SAFETY: the header was prepared just above, and its send is not over.
         assert_eq!(unsafe { (*(*header).msg_iov).iov_len }, 3);
-        let refused = sends.prepare(region.take().unwrap(), 3, &to, 7).unwrap_err();
+        let refused = sends.prepare(region.take().unwrap(), 3.into(), &to, 7).unwrap_err();
         drop(refused);
         assert_eq!(region.in_pool(), 1);
         // SAFETY: no kernel is involved.
         unsafe {
             assert_eq!(sends.over(first, &region).unwrap().1, 7);
-            let (second, _) = sends.prepare(region.take().unwrap(), 3, &to, 8).unwrap();
+            let (second, _) = sends.prepare(region.take().unwrap(), 3.into(), &to, 8).unwrap();
             assert!(sends.over(first, &region).is_none(), "a late completion hits nothing");
             assert_eq!(sends.len(), 1);
             sends.over(second, &region).unwrap();
@@ -179,7 +207,7 @@ mod tests {
             let to = Peer { address: address.parse().unwrap(), local };
             let mut slice = region.take().unwrap();
             slice.payload_mut()[..4].fill(i as u8);
-            prepared.push((sends.prepare(slice, 4, &to, i as u32).unwrap(), to));
+            prepared.push((sends.prepare(slice, 4.into(), &to, i as u32).unwrap(), to));
         }
         for (i, &((token, header), to)) in prepared.iter().enumerate() {
             let local = to.local.filter(|local| local.is_ipv4() == to.address.is_ipv4());

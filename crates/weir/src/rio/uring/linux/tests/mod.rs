@@ -57,7 +57,8 @@ struct Rig<T: Sharing> {
 }
 
 /// What the tests ask for where they do not care.
-const NEEDS: Needs = Needs { payload: 200, receives: 64, sends: 0, per_dequeue: 32 };
+const NEEDS: Needs =
+    Needs { payload: 200, receives: 64, sends: 0, per_dequeue: 32, offload: false };
 
 fn loopback() -> Endpoint {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()

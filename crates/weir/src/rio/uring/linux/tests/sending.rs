@@ -1,13 +1,20 @@
 //! Sending: an echo moves the slice it received into a send.
 
 use super::*;
-use crate::socket::SocketOptions;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::{
+    rio::Span,
+    socket::{SocketOptions, TOO_MANY_SEGMENTS},
+};
+use std::{
+    num::NonZeroU16,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 under_every_form!(
     an_echo_answers_every_datagram_from_its_address,
     more_sends_than_were_asked_for_are_given_back,
     a_send_that_fails_gives_its_slice_back,
+    several_datagrams_leave_at_once_or_each_by_itself,
     a_send_of_more_than_the_payload_panics,
 );
 
@@ -90,7 +97,10 @@ fn more_sends_than_were_asked_for_are_given_back<T: Sharing>(polling: Polling) {
         let (mut sent, mut buffer) = (0, [0; 4]);
         while sent < most {
             for completion in rig.completions() {
-                assert!(matches!(completion.outcome, Outcome::Sent(2)), "{completion:?}");
+                assert!(
+                    matches!(completion.outcome, Outcome::Sent(Span { len: 2, .. })),
+                    "{completion:?}"
+                );
                 sent += 1;
             }
             rig.commit();
@@ -114,9 +124,38 @@ fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
     rig.commit();
     let completions = rig.completions();
     assert_eq!((completions.len(), completions[0].slice.index()), (1, index));
-    let Outcome::NotSent(error) = &completions[0].outcome else { panic!("{completions:?}") };
-    assert_eq!(error.raw_os_error(), Some(libc::EAFNOSUPPORT));
+    let Outcome::NotSent(unsent) = &completions[0].outcome else { panic!("{completions:?}") };
+    assert_eq!(unsent.error.raw_os_error(), Some(libc::EAFNOSUPPORT));
     drop(completions);
+    rig.stop();
+}
+
+fn several_datagrams_leave_at_once_or_each_by_itself<T: Sharing>(polling: Polling) {
+    let mut rig = Rig::<T>::new(polling, Needs { sends: 4, ..NEEDS }, &[loopback()]);
+    let peer = peer(rig.at[0]);
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
+    let nowhere = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None };
+    for count in [5, TOO_MANY_SEGMENTS] {
+        let span = Span { len: count, segment: NonZeroU16::new(1) };
+        for to in [to, nowhere] {
+            let mut slice = rig.region.take().unwrap();
+            slice.payload_mut()[..count].copy_from_slice(&payload(0, count));
+            rig.requests[0].send(slice, span, &to).unwrap();
+        }
+        rig.commit();
+        let mut completions = rig.completions();
+        if completions.len() == 1 {
+            completions.extend(rig.completions());
+        }
+        let sent = |c: &Completion| matches!(c.outcome, Outcome::Sent(sent) if sent == span);
+        let refused =
+            |c: &Completion| matches!(&c.outcome, Outcome::NotSent(u) if u.datagrams == count);
+        assert!(completions.iter().any(sent) && completions.iter().any(refused));
+        let mut buffer = [0; 8];
+        for byte in payload(0, count) {
+            assert_eq!((answer(&peer, &mut buffer).0, buffer[0]), (1, byte));
+        }
+    }
     rig.stop();
 }
 
