@@ -54,10 +54,14 @@ impl Cell {
         }
     }
 
+    /// The samples that count: what every figure of the cell is made of.
+    fn counted(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter().filter(|sample| sample.counted)
+    }
+
     /// The values of a metric, where known, of the samples that count.
     pub fn values(&self, metric: &Metric) -> Vec<f64> {
-        let counted = self.samples.iter().filter(|sample| sample.counted);
-        counted.filter_map(|sample| (metric.of)(sample)).collect()
+        self.counted().filter_map(|sample| (metric.of)(sample)).collect()
     }
 
     /// The values of a metric with their blocks.
@@ -70,17 +74,17 @@ impl Cell {
         bootstrap::estimate(&self.values(metric), CONFIDENCE, seed)
     }
 
-    /// All runs' counts added up.
+    /// The counts of the samples that count, added up.
     pub fn ledger(&self) -> Option<Ledger> {
-        let (first, rest) = self.samples.split_first()?;
-        let mut sum = first.ledger.clone();
-        rest.iter().for_each(|sample| sum.add(&sample.ledger));
+        let mut counted = self.counted();
+        let mut sum = counted.next()?.ledger.clone();
+        counted.for_each(|sample| sum.add(&sample.ledger));
         Some(sum)
     }
 
-    /// What limited most of the runs.
+    /// What limited most of the samples that count.
     pub fn verdict(&self) -> Option<Verdict> {
-        let verdicts: Vec<Verdict> = self.samples.iter().map(|s| s.verdict.clone()).collect();
+        let verdicts: Vec<Verdict> = self.counted().map(|s| s.verdict.clone()).collect();
         of_runs(&verdicts)
     }
 }
@@ -258,7 +262,8 @@ impl Results {
     }
 
     /// What makes a cell's figures wrong, if anything; figures that are right and cannot be
-    /// compared are not ranked all the same.
+    /// compared are not ranked all the same. All samples are looked at, counted or not: a ledger
+    /// that does not balance is an error on any machine.
     pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
         self.cells[load][row].samples.iter().find_map(Sample::invalid)
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::sample::tests::{flood, server};
 use crate::sample::{Circumstances, THREADS_USED};
+use crate::verdict::Limit;
 
 fn results(designs: &[&str]) -> Results {
     let rows = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
@@ -98,6 +99,39 @@ fn a_time_when_the_machine_was_another_does_not_count() {
     assert!(results.unranked(0, 1).unwrap().contains("the machine was another"));
     assert_eq!(results.invalid(0, 1), None);
     assert_eq!(results.cells[0][0].values(&RECEIVED).len(), 3);
+}
+
+#[test]
+fn a_sample_that_does_not_count_is_in_no_figure_and_still_must_be_whole() {
+    let mut results = results(&["epoll"]);
+    results.loads[0].rate = Rate::PerSecond(50_000);
+    let mut samples: Vec<Sample> = (0..4).map(sample).collect();
+    for sample in &mut samples {
+        sample.ledger.received += sample.ledger.dropped();
+        sample.ledger.dropped_socket = Some(0);
+        sample.pace_kept = Some(1.0);
+    }
+    let verdict = |limited_by| Verdict { limited_by, lower_bound: false, reason: "r".into() };
+    samples.iter_mut().for_each(|s| s.verdict = verdict(Limit::Server));
+    // What another machine lost, and what limited it there.
+    for sample in &mut samples[..3] {
+        sample.counted = false;
+        sample.ledger.received -= 10_000;
+        sample.ledger.dropped_socket = Some(10_000);
+        sample.pace_kept = Some(0.5);
+        sample.verdict = verdict(Limit::Memory);
+    }
+    results.cells[0][0].samples = samples;
+    let cell = &results.cells[0][0];
+    assert_eq!(cell.ledger().unwrap().sent, 600_000);
+    assert_eq!(cell.verdict().unwrap().limited_by, Limit::Server);
+    assert_eq!(results.unranked(0, 0), None);
+    results.cells[0][0].samples[3].counted = false;
+    assert_eq!((results.cells[0][0].ledger(), results.cells[0][0].verdict()), (None, None));
+    results.cells[0][0].samples[3].counted = true;
+
+    results.cells[0][0].samples[0].ledger.received -= 50_000;
+    assert!(results.unranked(0, 0).unwrap().contains("ledger"));
 }
 
 #[test]

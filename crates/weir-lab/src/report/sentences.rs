@@ -47,8 +47,11 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
     if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound) {
         let what = match verdict.limited_by {
             Limit::Generator => "the generator was the limit",
+            Limit::Both => "the generator could send no more, and the server took nearly all",
             Limit::Memory => "memory or a queue of the system was the limit",
-            _ => "nothing that can be seen was the limit",
+            Limit::Server => "the server was busy, and lost nothing",
+            Limit::Load => "the load was the limit",
+            Limit::Unknown => "nothing that can be seen was the limit",
         };
         said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
     }

@@ -122,9 +122,16 @@ mod tests {
         let mut random = Random::seeded(20_260_101);
         let experiments = 400;
         // Of 400 experiments with a chance of 95 %, fewer than 92.5 % succeed once in 100 times.
-        for (count, at_least, at_most) in
-            [(6, 0.94, 1.0), (7, 0.95, 1.0), (8, 0.95, 1.0), (15, 0.90, 0.99), (41, 0.91, 0.99)]
-        {
+        for (count, at_least, at_most) in [
+            (6, 0.94, 1.0),
+            (7, 0.95, 1.0),
+            (8, 0.95, 1.0),
+            (15, 0.90, 0.99),
+            (41, 0.91, 0.99),
+            // The fewest that are drawn again: mostly the second to the eighth, 95.0 % in all, and
+            // three deviations of what 400 experiments show.
+            (9, 0.917, 0.983),
+        ] {
             let covered = (0..experiments)
                 .filter(|n| {
                     let samples: Vec<f64> =

@@ -200,6 +200,8 @@ designs! {
     rio_sharded::RioSharded,
 }
 
+pub use rio_sharded::Steering;
+
 impl AnyDesign {
     /// A design from its name and options, as in `rio-hybrid --threads 2`.
     ///

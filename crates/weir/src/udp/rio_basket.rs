@@ -1,12 +1,12 @@
 //! The hand-over from the threads that handle datagrams to the one that posts their slices.
 //!
 //! What a thread has finished, a whole batch at a time, goes into the basket under a lock that
-//! is held for an append; the reader swaps it for an empty one. Both vectors keep their room, so
-//! nothing is allocated once the server runs. There are never more slices in it than there are,
-//! so it needs no limit of its own.
+//! is held for an append; the reader swaps it for an empty one. Both have room for every slice of
+//! the region, and what a thread collects has room for a batch and the copies that answer a
+//! datagram, so nothing is allocated once the server runs.
 
 use super::{
-    Handler, Worker,
+    Handler, Replies, Worker,
     rio_crew::{Crew, Done},
     rio_frame::{self, Next},
 };
@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub(super) struct Basket {
     state: Mutex<State>,
     filled: Condvar,
+    /// How many slices there are.
+    slices: usize,
     sockets: usize,
 }
 
@@ -37,20 +39,23 @@ struct State {
 }
 
 impl Basket {
-    /// For the slices of so many sockets.
-    pub(super) fn new(per_dequeue: usize, sockets: usize) -> Arc<Self> {
-        let state = State {
-            done: Done::new(per_dequeue, sockets),
-            waiting: false,
-            closed: false,
-            left: false,
-        };
-        Arc::new(Self { state: Mutex::new(state), filled: Condvar::new(), sockets })
+    /// For all slices of a region, which belong to so many sockets.
+    pub(super) fn new(region: &Region, sockets: usize) -> Arc<Self> {
+        let slices = region.count() as usize;
+        let state =
+            State { done: Done::new(slices, sockets), waiting: false, closed: false, left: false };
+        Arc::new(Self { state: Mutex::new(state), filled: Condvar::new(), slices, sockets })
     }
 
-    /// How many sockets its slices belong to.
-    pub(super) fn sockets(&self) -> usize {
-        self.sockets
+    /// What a thread collects before it puts it in. A batch is put in when it is more than
+    /// `per_dequeue`, and the last datagram may have been answered with copies.
+    pub(super) fn collection(&self, per_dequeue: usize) -> Done {
+        Done::new(per_dequeue + 1 + Replies::MOST_COPIES, self.sockets)
+    }
+
+    /// What the reader takes: it is swapped for what is in the basket.
+    fn taken(&self) -> Done {
+        Done::new(self.slices, self.sockets)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -122,26 +127,31 @@ pub(super) fn read<H: Handler, Q: CompletionQueue>(
     let _reading = Reading(basket);
     worker.add_waker(basket.closer());
     let mut requests = crew.requests();
-    let mut done = Done::new(crew.per_dequeue, requests.len());
+    let mut done = basket.taken();
     while basket.take(&mut done, &worker.counters) {
         done.post(worker, &mut requests)?;
     }
     Ok(())
 }
 
-/// Handles a batch, and puts its slices into the basket.
-pub(super) fn handle<H: Handler>(
+/// Handles a batch, and puts its slices into the basket: at the end, and before where copies that
+/// answer datagrams make it more than `per_dequeue`.
+pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    region: &Arc<Region>,
+    crew: &Crew<Q>,
     batch: &mut Batch,
     done: &mut Done,
     basket: &Basket,
 ) -> Result<(), Error> {
     for completion in batch.drain() {
-        let next = rio_frame::settle(worker, completion, |worker| answer(worker, region, done))?;
+        let next =
+            rio_frame::settle(worker, completion, |worker| answer(worker, &crew.region, done))?;
         done.add(next);
         if worker.has_replies() {
-            answer(worker, region, done);
+            answer(worker, &crew.region, done);
+        }
+        if done.len() > crew.per_dequeue {
+            basket.put(done);
         }
     }
     worker.batch_end();
@@ -157,3 +167,8 @@ fn answer<H: Handler>(worker: &mut Worker<H>, region: &Arc<Region>, done: &mut D
         true // refused, if at all, by the reader
     });
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -117,11 +117,13 @@ pub(super) struct Done {
 }
 
 impl Done {
-    pub(super) fn new(per_dequeue: usize, sockets: usize) -> Self {
-        Self { next: Vec::with_capacity(per_dequeue), receives: vec![0; sockets] }
+    /// With room for so many slices. More are never in it, so that nothing is allocated later.
+    pub(super) fn new(room: usize, sockets: usize) -> Self {
+        Self { next: Vec::with_capacity(room), receives: vec![0; sockets] }
     }
 
     pub(super) fn add(&mut self, next: Next) {
+        debug_assert!(self.next.len() < self.next.capacity(), "no room for another slice");
         if let Next::Receive { socket, .. } = next {
             self.receives[socket as usize] += 1;
         }
@@ -132,12 +134,20 @@ impl Done {
         self.next.len()
     }
 
+    /// How many slices it can hold without another allocation.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn room(&self) -> usize {
+        self.next.capacity()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.next.is_empty()
     }
 
     /// Moves what is in another one here.
     pub(super) fn append(&mut self, other: &mut Self) {
+        let together = self.next.len() + other.next.len();
+        debug_assert!(together <= self.next.capacity(), "no room for {together} slices");
         self.next.append(&mut other.next);
         for (mine, its) in self.receives.iter_mut().zip(&mut other.receives) {
             *mine += std::mem::take(its);

@@ -10,7 +10,7 @@
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
     rio_basket::{self, Basket},
-    rio_crew::{self, Crew, Done},
+    rio_crew::{self, Crew},
     rio_frame,
     rio_winning::{self, Tuning},
 };
@@ -83,7 +83,7 @@ impl RioHybridReader {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        let basket = Basket::new(self.dequeue_max as usize, job.endpoints.len());
+        let basket = Basket::new(&ready.region, job.endpoints.len());
         let filled = Arc::clone(&basket);
         rio_crew::spawn(
             &mut job,
@@ -103,8 +103,8 @@ fn run<H: Handler, Q: CompletionQueue>(
     tuning: &Tuning,
     basket: &Basket,
 ) -> Result<(), Error> {
-    let mut done = Done::new(crew.per_dequeue, basket.sockets());
+    let mut done = basket.collection(crew.per_dequeue);
     rio_winning::run(worker, crew, tuning, |worker, batch| {
-        rio_basket::handle(worker, &crew.region, batch, &mut done, basket)
+        rio_basket::handle(worker, crew, batch, &mut done, basket)
     })
 }

@@ -10,7 +10,7 @@
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
     rio_basket::{self, Basket},
-    rio_crew::{self, Crew, Done, dequeue_failed, wait_failed},
+    rio_crew::{self, Crew, dequeue_failed, wait_failed},
     rio_frame,
 };
 use crate::{
@@ -73,7 +73,7 @@ impl RioReader {
     {
         self.check()?;
         let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        let basket = Basket::new(self.dequeue_max as usize, job.endpoints.len());
+        let basket = Basket::new(&ready.region, job.endpoints.len());
         let filled = Arc::clone(&basket);
         rio_crew::spawn(
             &mut job,
@@ -94,12 +94,12 @@ fn run<H: Handler, Q: CompletionQueue>(
 ) -> Result<(), Error> {
     let counters = Arc::clone(&worker.counters);
     let mut batch = Batch::new(crew.per_dequeue);
-    let mut done = Done::new(crew.per_dequeue, basket.sockets());
+    let mut done = basket.collection(crew.per_dequeue);
     while let Some(mut turn) = crew.turns.take(worker.index, &counters).map_err(wait_failed)? {
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
-        rio_basket::handle(worker, &crew.region, &mut batch, &mut done, basket)?;
+        rio_basket::handle(worker, crew, &mut batch, &mut done, basket)?;
     }
     Ok(())
 }

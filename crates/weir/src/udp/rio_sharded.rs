@@ -22,24 +22,37 @@ use crate::{
     affinity::{allowed_cores, pin_current_thread},
     options::{Named, Options as _, options},
     rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
-    socket::{self, Endpoint},
+    socket::{self, DatagramSocket, Endpoint},
 };
 use std::{fmt, str::FromStr, sync::Arc};
 
 options! {
     /// Options of the design `rio-sharded`.
-    pub struct RioSharded {
+    pub struct RioSharded with a_receive_for_each_thread {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads, each with a socket and a queue; 0 for one on each core that may be used.
         threads: u32 = 0, 0..=256;
-        /// What decides which of them gets a datagram: hash or core.
+        /// What decides which of them gets a datagram: hash, or core, for which the cores that may be
+        /// used, modulo the threads, must lead to every thread.
         steering: Steering = Steering::Hash, Steering::NAMES;
         /// Receives posted at a time, shared among the threads.
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
     }
+}
+
+fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {
+    let RioSharded { threads, outstanding, .. } = *options;
+    if outstanding >= threads {
+        return Ok(());
+    }
+    let problem = format!(
+        "{outstanding} receives are too few for {threads} threads, which share them; ask for \
+         {threads} at least, or for fewer --threads"
+    );
+    Err(Error::Option { name: "outstanding".into(), problem })
 }
 
 /// What decides which socket of an address gets a datagram.
@@ -85,6 +98,7 @@ impl Design for RioSharded {
     };
 
     fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        refuse_taken(&job.endpoints)?;
         with_provider!(self.provider, |provider| self.start_on(job, provider))
     }
 
@@ -106,7 +120,8 @@ impl Design for RioSharded {
 }
 
 impl RioSharded {
-    /// Starts it on a provider of one's own.
+    /// Starts it on a provider of one's own. Its sockets share their address with whoever else
+    /// lets it be shared.
     ///
     /// # Errors
     /// As [`Design::start`].
@@ -117,10 +132,10 @@ impl RioSharded {
     ) -> Result<Running<H>, Error> {
         self.check()?;
         Design::resolve(&mut self);
-        let cores = allowed_cores();
-        let pin = |thread: usize| match self.steering {
-            Steering::Hash => None,
-            Steering::Core => Some(cores[thread % cores.len()]),
+        a_receive_for_each_thread(&self)?; // now that their number is known
+        let pins = match self.steering {
+            Steering::Hash => vec![None; self.threads as usize],
+            Steering::Core => cores_of_shards(self.threads as usize, &allowed_cores())?,
         };
         let mut endpoints = job.endpoints.clone();
         for Endpoint { options, .. } in &mut endpoints {
@@ -128,11 +143,13 @@ impl RioSharded {
             options.steer_by_core =
                 (self.steering == Steering::Core).then_some(self.threads as u16);
         }
-        let share = |of: u32| (of / self.threads).max(1);
+        // Fewer replies than threads are one for each: whichever a datagram comes to may answer.
+        let sends = job.limits.replies_outstanding.div_ceil(self.threads);
+        job.state("replies-outstanding", u64::from(sends) * u64::from(self.threads));
         let needs = Needs {
             payload: job.slice_bytes(),
-            receives: share(self.outstanding),
-            sends: share(job.limits.replies_outstanding),
+            receives: self.outstanding / self.threads,
+            sends,
             per_dequeue: self.dequeue_max,
             offload: job.receive_offload(),
         };
@@ -149,12 +166,34 @@ impl RioSharded {
         let regions: Vec<_> = shards.iter().map(|ready| ready.region.clone()).collect();
         job.state_memory(&regions);
         let provider = Arc::new(provider);
-        for (thread, ready) in shards.into_iter().enumerate() {
-            let (provider, core) = (Arc::clone(&provider), pin(thread));
+        for (ready, core) in shards.into_iter().zip(pins) {
+            let provider = Arc::clone(&provider);
             job.spawn(move |worker| run(worker, &*provider, ready, core))?;
         }
         job.run()
     }
+}
+
+/// An address that may be shared is not refused by the system where another server has it. So
+/// each is taken for a moment without sharing; all at once, so that one named twice is found too.
+fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
+    let alone = |at: &&Endpoint| at.address.port() != 0 && !at.options.reuse_port;
+    let taken = endpoints.iter().filter(alone).map(|at| DatagramSocket::bind(&at.address.into()));
+    taken.collect::<Result<Vec<_>, _>>().map(drop)
+}
+
+/// The core of each shard: one that may be used and whose number, modulo the number of shards, is
+/// the shard's, as the sockets are steered.
+fn cores_of_shards(shards: usize, allowed: &[usize]) -> Result<Vec<Option<usize>>, Error> {
+    let core_of = |shard| allowed.iter().copied().find(|core| core % shards == shard);
+    let cores: Vec<_> = (0..shards).map(core_of).collect();
+    let Some(shard) = cores.iter().position(Option::is_none) else { return Ok(cores) };
+    let problem = format!(
+        "with {shards} threads a datagram goes to thread (core modulo {shards}), and of the cores \
+         that may be used, {allowed:?}, none leads to thread {shard}; choose --threads so that \
+         each has one, let the process use more cores, or take --steering hash"
+    );
+    Err(Error::Option { name: "steering".into(), problem })
 }
 
 fn run<H: Handler, P: Provider<OneThread>>(
@@ -188,4 +227,32 @@ fn run<H: Handler, P: Provider<OneThread>>(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shard_has_a_core_that_leads_to_it() {
+        let cores = |shards, allowed: &[usize]| cores_of_shards(shards, allowed);
+        assert_eq!(cores(2, &[0, 1]).unwrap(), [Some(0), Some(1)]);
+        assert_eq!(cores(2, &[3, 4]).unwrap(), [Some(4), Some(3)]);
+        assert_eq!(cores(3, &[2, 4, 6, 7]).unwrap(), [Some(6), Some(4), Some(2)]);
+        assert_eq!(cores(1, &[5, 6]).unwrap(), [Some(5)]);
+        for (shards, allowed, missing) in [(2, &[0, 2][..], "thread 1;"), (4, &[0, 1], "thread 2;")]
+        {
+            let error = cores(shards, allowed).unwrap_err().to_string();
+            assert!(error.contains(missing) && error.contains(&format!("{allowed:?}")), "{error}");
+            assert!(error.contains("--steering hash"), "{error}");
+        }
+    }
+
+    #[test]
+    fn fewer_receives_than_threads_are_refused() {
+        let few = RioSharded { threads: 4, outstanding: 3, ..RioSharded::default() };
+        let error = few.check().unwrap_err().to_string();
+        assert!(error.contains("outstanding") && error.contains("4 at least"), "{error}");
+        RioSharded { outstanding: 4, ..few }.check().unwrap();
+    }
 }

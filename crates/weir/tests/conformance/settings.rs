@@ -11,6 +11,7 @@ pub const CHECKS: &[Check] = &[
     ("defaults", defaults),
     ("values_out_of_range", values_out_of_range),
     ("address_in_use", address_in_use),
+    ("started_twice", started_twice),
     ("address_not_local", address_not_local),
     ("datagrams_too_long", datagrams_too_long),
 ];
@@ -96,6 +97,23 @@ fn address_in_use(subject: &Subject) -> Result<(), Skipped> {
     let result = subject.try_log(&Server::bind(free).and_bind(address), Answer::Nothing);
     refused(result, &[&text]);
     assert_left(free);
+    Ok(())
+}
+
+/// Two servers of a kind on one address: where it can be shared each would get a part of what comes.
+fn started_twice(subject: &Subject) -> Result<(), Skipped> {
+    let (first, log) = subject.log(&Server::bind(any_port()));
+    let address = first.local_addresses()[0];
+    let again = subject.try_log(&Server::bind(address), Answer::Nothing);
+    refused(again, &[&address.to_string(), "choose another port"]);
+    // The first has all of the address, and serves on.
+    let sent = send_all(&senders(4, address), address, (0..100).map(|n| n % 40), WINDOW, &log);
+    stop(first, &log);
+    assert_same(&log.seen(), &sent);
+    // Nor can one server take an address twice.
+    let free = senders(1, address)[0].local_addr().unwrap();
+    let twice = subject.try_log(&Server::bind(free).and_bind(free), Answer::Nothing);
+    refused(twice, &[&free.to_string()]);
     Ok(())
 }
 

@@ -1,0 +1,81 @@
+//! Every interleaving of those who put slices in and the reader, by loom. A wake-up that is lost
+//! shows as a deadlock, a slice that is lost is missing from the pool.
+
+use super::{Basket, Reading};
+use crate::{
+    counters::Counters,
+    memory::{Layout, Region, RegionOptions},
+    udp::rio_frame::Next,
+};
+use loom::thread;
+use std::sync::Arc;
+
+fn basket(slices: u32) -> (Arc<Region>, Arc<Basket>) {
+    let layout = Layout::packed(0, 64, 64);
+    let region = Region::new(layout, slices, RegionOptions::default()).unwrap();
+    let basket = Basket::new(&region, 1);
+    (region, basket)
+}
+
+/// Puts in one slice, from a thread of its own.
+fn put_one(region: &Arc<Region>, basket: &Arc<Basket>) -> thread::JoinHandle<()> {
+    let (slice, basket) = (region.take().unwrap(), Arc::clone(basket));
+    thread::spawn(move || {
+        let mut done = basket.collection(1);
+        done.add(Next::Receive { slice, socket: 0 });
+        basket.put(&mut done);
+        assert!(done.is_empty(), "all of it is put in");
+    })
+}
+
+#[test]
+fn all_that_is_put_in_is_taken() {
+    loom::model(|| {
+        let (region, basket) = basket(2);
+        let threads = [put_one(&region, &basket), put_one(&region, &basket)];
+        let (mut done, counters) = (basket.taken(), Counters::default());
+        let mut came = 0;
+        while came < 2 {
+            assert!(basket.take(&mut done, &counters), "not closed");
+            came += done.len();
+            done.clear();
+        }
+        threads.map(|thread| thread.join().unwrap());
+        assert_eq!((came, region.in_pool()), (2, 2));
+    });
+}
+
+#[test]
+fn closing_ends_the_wait_after_what_was_put_in() {
+    loom::model(|| {
+        let (region, basket) = basket(1);
+        let thread = {
+            let (slice, basket) = (region.take().unwrap(), Arc::clone(&basket));
+            thread::spawn(move || {
+                let mut done = basket.collection(1);
+                done.add(Next::Receive { slice, socket: 0 });
+                basket.put(&mut done);
+                basket.close();
+            })
+        };
+        let (mut done, counters) = (basket.taken(), Counters::default());
+        let mut came = 0;
+        while basket.take(&mut done, &counters) {
+            came += done.len();
+            done.clear();
+        }
+        thread.join().unwrap();
+        assert_eq!((came, region.in_pool()), (1, 1));
+    });
+}
+
+#[test]
+fn no_slice_stays_behind_when_the_reader_leaves() {
+    loom::model(|| {
+        let (region, basket) = basket(2);
+        let threads = [put_one(&region, &basket), put_one(&region, &basket)];
+        drop(Reading(&basket));
+        threads.map(|thread| thread.join().unwrap());
+        assert_eq!(region.in_pool(), 2);
+    });
+}
