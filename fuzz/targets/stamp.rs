@@ -18,7 +18,7 @@ fuzz_target!(|datagram: &[u8]| {
         run: number(0) as u32,
         flow: u16::from_le_bytes([numbers[20], numbers[21]]),
         sequence: number(4),
-        sent_ns: number(12),
+        due_ns: number(12),
     };
     if body.len() >= STAMP_BYTES {
         let mut body = body.to_vec();
