@@ -28,6 +28,7 @@ pub mod fake;
 mod sharing;
 pub mod turn;
 pub mod uring;
+pub mod xdp;
 
 pub use crate::socket::{Peer, Span, Unsent};
 pub(crate) use choice::with_provider;

@@ -281,7 +281,7 @@ impl Handler for Logger {
             Answer::Echo => replies.echo(),
             Answer::Copy => replies.send(datagram.bytes),
         };
-        let Datagram { bytes, source, local, socket, received_at, truncated } = datagram;
+        let Datagram { bytes, source, local, socket, received_at, truncated, .. } = datagram;
         let (thread, bytes) = (self.thread, bytes.to_vec());
         self.log.lock().push(Seen { thread, bytes, source, local, socket, received_at, truncated });
         self.log.grown.notify_all();

@@ -62,7 +62,7 @@ impl<T: Sharing> Bench<T> {
     fn send(&mut self, to: SocketAddr, bytes: &[u8]) {
         let mut slice = self.region.take().unwrap();
         slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
-        let to = Peer { address: to, local: None };
+        let to = Peer { address: to, local: None, link: None };
         self.requests[0].send(slice, bytes.len(), &to).unwrap();
     }
 
@@ -213,7 +213,7 @@ fn no_more_than_needed_is_taken() {
     for _ in 0..20 {
         b.send(nobody, b"x");
     }
-    let to = Peer { address: nobody, local: None };
+    let to = Peer { address: nobody, local: None, link: None };
     assert!(b.requests[0].send(b.region.take().unwrap(), 1, &to).is_err());
     assert_eq!((b.requests[0].outstanding(), b.requests[1].outstanding()), ((60, 20), (40, 0)));
     b.stop();

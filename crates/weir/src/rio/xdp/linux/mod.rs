@@ -1,0 +1,4 @@
+//! The provider itself.
+
+mod packet;
+mod ring;
