@@ -25,7 +25,10 @@
 pub mod batch;
 mod choice;
 pub mod fake;
+#[cfg(not(target_os = "linux"))]
+mod never;
 mod sharing;
+mod signals;
 pub mod turn;
 pub mod uring;
 pub mod xdp;
