@@ -98,6 +98,12 @@ impl Choice {
         }
     }
 
+    /// Whether it receives on loopback. Those that see the frames of a device do not: there are
+    /// none.
+    pub fn reaches_loopback(self) -> bool {
+        !matches!(self.resolve(), Choice::Xdp | Choice::XdpAnyPort)
+    }
+
     /// Whether it can run here, on one thread and handed over, by trying both: which of them a
     /// design uses depends on its number of threads, and they may set up different rings.
     ///

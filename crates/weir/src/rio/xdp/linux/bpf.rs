@@ -17,6 +17,7 @@ const MAP_CREATE: libc::c_long = 0;
 const MAP_UPDATE: libc::c_long = 2;
 const MAP_DELETE: libc::c_long = 3;
 const PROGRAM_LOAD: libc::c_long = 5;
+#[cfg(test)]
 const PROGRAM_TEST_RUN: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 
@@ -140,6 +141,7 @@ impl Program {
 
     /// Runs it over a frame as if that had arrived on queue 0 of no device, and returns its answer
     /// (XDP_PASS is 2, XDP_REDIRECT is 4).
+    #[cfg(test)]
     pub fn run(&self, frame: &[u8]) -> io::Result<u32> {
         // prog_fd, retval; data_size_in, data_size_out; data_in; data_out; repeat, duration.
         let mut attributes = [

@@ -135,11 +135,6 @@ impl Filling {
         }
         count > 0 && self.ring.needs_wakeup()
     }
-
-    /// Whether the kernel has nothing to receive into.
-    pub fn is_empty(&mut self) -> bool {
-        self.ring.waiting() == 0
-    }
 }
 
 /// A reply to be sent.

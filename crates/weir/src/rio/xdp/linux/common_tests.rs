@@ -23,10 +23,9 @@ fn the_kernel_never_holds_more_than_the_window_and_the_rest_follows() {
     let (ring, mut kernel) =
         unsafe { (Producer::new(memory.shape()), Consumer::new(memory.shape())) };
     let mut filling = Filling::new(ring, 3, 10);
-    assert!(filling.is_empty());
     let mut slices = posted(&region, 10);
     assert!(!filling.post(&mut slices, &table), "nobody asked to be told");
-    assert!(slices.is_empty() && !filling.is_empty());
+    assert!(slices.is_empty());
     let mut came = 0;
     while came < 10 {
         let taken: Vec<u64> = std::iter::from_fn(|| kernel.take()).collect();

@@ -219,3 +219,7 @@ pub fn assemble(mac: [u8; 6], filters: &[Filter], map: i32) -> Vec<Instruction> 
     program.push(code::EXIT, 0, 0, 0, 0);
     program.finish()
 }
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;

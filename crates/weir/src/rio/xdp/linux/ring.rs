@@ -27,7 +27,8 @@ pub struct Shape<E> {
     pub entries: NonNull<E>,
     /// A power of two.
     pub size: u32,
-    /// Whoever keeps that memory.
+    /// Whoever keeps that memory: it is dropped with the ring.
+    #[expect(dead_code, reason = "it is kept, and dropped in the end")]
     pub memory: Box<dyn Send>,
 }
 
