@@ -4,11 +4,13 @@ use super::{
     bpf::{Link, Place, Program, SocketMap},
     device::Device,
     program::{Filter, assemble},
+    socket::{LOOK_AGAIN, RELEASE},
 };
 use std::{
     fs, io,
     os::{fd::RawFd, unix::fs::MetadataExt as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Instant,
 };
 
 /// A network namespace: numbers of devices mean something within one only.
@@ -83,14 +85,8 @@ fn attach(network: Network, device: &Device, filters: &[Filter]) -> Result<Attac
         SocketMap::new(device.queues).map_err(|e| Refused::Failed("making a map of sockets", e))?;
     let program = Program::load(&assemble(device.mac, filters, map.fd()))
         .map_err(|e| Refused::Failed("loading the program", e))?;
-    let native = program.attach(device.index, Place::Native).map(|link| (link, Place::Native));
-    let (link, place) = match native {
-        // Another program is there: it would be in the way of the other place, too.
-        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Err(e),
-        Err(_) => program.attach(device.index, Place::Generic).map(|link| (link, Place::Generic)),
-        attached => attached,
-    }
-    .map_err(|e| Refused::Failed("attaching the program to the device", e))?;
+    let (link, place) = attach_somewhere(&program, device.index)
+        .map_err(|e| Refused::Failed("attaching the program to the device", e))?;
     Ok(Attached {
         network,
         device: device.index,
@@ -100,6 +96,29 @@ fn attach(network: Network, device: &Device, filters: &[Filter]) -> Result<Attac
         taken: Mutex::new(vec![false; device.queues as usize]),
         _link: link,
     })
+}
+
+/// Attaches a program in the driver, or else where every device can have one. Waits a moment for an
+/// earlier owner's end: a process that was started just then holds his link until it runs.
+fn attach_somewhere(program: &Program, device: u32) -> io::Result<(Link, Place)> {
+    let by = Instant::now() + RELEASE;
+    loop {
+        let native = program.attach(device, Place::Native).map(|link| (link, Place::Native));
+        match native {
+            // Another program is there: it would be in the way of the other place, too.
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                if Instant::now() >= by {
+                    return Err(e);
+                }
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            Err(_) => {
+                let generic = program.attach(device, Place::Generic);
+                return generic.map(|link| (link, Place::Generic));
+            }
+            attached => return attached,
+        }
+    }
 }
 
 fn network() -> io::Result<Network> {

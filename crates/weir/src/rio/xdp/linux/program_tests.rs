@@ -62,7 +62,7 @@ fn datagrams_to_our_addresses_are_ours_and_nothing_else() {
         filter("10.0.0.2", None),
         filter("fd00::2", None),
     ];
-    let Some(Loaded { program, .. }) = load(&filters) else { return };
+    let Some(Loaded { program, _kept }) = load(&filters) else { return };
     for (to, expected) in [
         ("10.0.0.1:1000", REDIRECT),
         ("10.0.0.1:1001", REDIRECT),
@@ -83,7 +83,7 @@ fn datagrams_to_our_addresses_are_ours_and_nothing_else() {
 #[test]
 fn all_but_whole_plain_datagrams_is_the_kernels() {
     let filters = [filter("10.0.0.1", None), filter("fd00::1", None)];
-    let Some(Loaded { program, .. }) = load(&filters) else { return };
+    let Some(Loaded { program, _kept }) = load(&filters) else { return };
     let (v4, v6) = (frame("10.0.0.1:1"), frame("[fd00::1]:1"));
     assert_eq!([&v4, &v6].map(|frame| program.run(frame).unwrap()), [REDIRECT; 2]);
     for (name, frame, at, value) in [

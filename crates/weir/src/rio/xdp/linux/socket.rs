@@ -51,12 +51,12 @@ pub struct Statistics {
     pub too_long: u64,
 }
 
-/// How long the kernel may take to give a queue of a device up that its last owner has closed: it
+/// How long the kernel may take to give a device or its queue up that the last owner has closed: it
 /// does so behind his back.
-const RELEASE: Duration = Duration::from_secs(2);
+pub const RELEASE: Duration = Duration::from_secs(2);
 
 /// Time between two looks whether it has; there is no event to wait for.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What failed: the call, for a message.
 pub type Failed = (&'static str, io::Error);
