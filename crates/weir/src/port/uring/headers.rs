@@ -181,7 +181,11 @@ mod tests {
         let slices = [region.take().unwrap(), region.take().unwrap()];
         let received = headers.receive(0, &slices[0], true);
         let to: SocketAddr = "[::1]:7".parse().unwrap();
-        let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer { address: to, local, link: None });
+        let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer {
+            address: to,
+            local,
+            link: None,
+        });
         let sent =
             [1, 2].map(|slot| headers.send(slot, &slices[1], (slot * 10).into(), &peers[slot - 1]));
         for (header, peer) in sent.into_iter().zip(peers) {

@@ -109,7 +109,7 @@ fn several_datagrams_leave_at_once_or_each_by_itself() {
         for address in [nowhere, peer.local_addr().unwrap()] {
             let mut slice = b.region.take().unwrap();
             slice.payload_mut()[..count].fill(count as u8);
-            b.requests[0].send(slice, span, &Peer { address, local: None }).unwrap();
+            b.requests[0].send(slice, span, &Peer { address, local: None, link: None }).unwrap();
         }
         b.requests[0].commit(&b.counters).unwrap();
         let outcomes: Vec<_> = b.dequeue().into_iter().map(|done| done.outcome).collect();

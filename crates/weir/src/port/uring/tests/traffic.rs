@@ -112,7 +112,9 @@ fn several_datagrams_leave_at_once_or_each_by_itself() {
         {
             let mut slice = bench.region.take().unwrap();
             slice.payload_mut()[..count].fill(count as u8);
-            worker.send(bench.socket, slice, span, &Peer { address, local: None }).unwrap();
+            worker
+                .send(bench.socket, slice, span, &Peer { address, local: None, link: None })
+                .unwrap();
             match take_operation(&mut worker).2 {
                 Outcome::Sent(sent) => assert!(reached && sent == span),
                 Outcome::NotSent(unsent) => assert!(!reached && unsent.datagrams == count),

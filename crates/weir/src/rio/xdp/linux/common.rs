@@ -10,7 +10,7 @@ use super::{
 use crate::{
     memory::{Posted, Region, Slice},
     rio::{
-        Needs, Peer,
+        Needs, Peer, Span,
         sharing::{Shared as _, Sharing},
         signals::Signals,
     },
@@ -140,7 +140,7 @@ impl Filling {
 /// A reply to be sent.
 pub(super) struct Outgoing {
     pub slice: Slice,
-    pub len: usize,
+    pub span: Span,
     pub to: Peer,
 }
 
@@ -177,8 +177,8 @@ impl Transmit {
         device: &Device,
         table: &Table,
     ) {
-        for Outgoing { mut slice, len, to } in outgoing.drain(..) {
-            let frame = frame_of(&mut slice, len, &to, from, device).and_then(|frame| {
+        for Outgoing { mut slice, span, to } in outgoing.drain(..) {
+            let frame = frame_of(&mut slice, span, &to, from, device).and_then(|frame| {
                 let room = self.ring.room(1) > 0;
                 room.then_some(frame).ok_or_else(|| io::ErrorKind::WouldBlock.into())
             });
@@ -190,7 +190,7 @@ impl Transmit {
                 }
             };
             let slice = slice.post();
-            self.sending[slice.index() as usize] = (endpoint, len as u32);
+            self.sending[slice.index() as usize] = (endpoint, span.len as u32);
             table.give(slice.index(), owner::TRANSMIT);
             let addr = table.address(slice.index()) + frame.start as u64;
             self.ring.push(Frame { addr, len: frame.len() as u32, options: 0 });
@@ -257,12 +257,15 @@ impl Transmit {
 /// Writes the headers of a reply before its payload.
 fn frame_of(
     slice: &mut Slice,
-    len: usize,
+    span: Span,
     to: &Peer,
     from: &Bound,
     device: &Device,
 ) -> io::Result<std::ops::Range<usize>> {
     let refuse = |kind, why: &str| Err(io::Error::new(kind, why.to_owned()));
+    if span.segment.is_some() {
+        return refuse(io::ErrorKind::Unsupported, "a frame holds one datagram");
+    }
     let Some(link) = to.link else {
         let why = "over AF_XDP a datagram goes to those alone who have written";
         return refuse(io::ErrorKind::HostUnreachable, why);
@@ -279,7 +282,7 @@ fn frame_of(
         to_mac: link.mac,
     };
     let headroom = slice.region().layout().headroom;
-    let payload = headroom..headroom + len;
+    let payload = headroom..headroom + span.len;
     let Some(frame) = write_headers(slice.whole_mut(), payload, &ends) else {
         return refuse(io::ErrorKind::InvalidInput, "the addresses are of two families");
     };

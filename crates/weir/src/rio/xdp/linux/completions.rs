@@ -132,8 +132,8 @@ impl<T: Sharing> XdpCompletions<T> {
                 {
                     common.sends_out.take_off(1);
                     let outcome = match result {
-                        Ok(len) => Outcome::Sent(len),
-                        Err(error) => Outcome::NotSent(error),
+                        Ok(len) => Outcome::Sent(len.into()),
+                        Err(error) => Outcome::NotSent(error.into()),
                     };
                     out.push(Completion { slice, socket, outcome });
                 }
@@ -259,6 +259,7 @@ fn understand<T: Sharing>(
         local: common.bounds[socket].tells_local.then(|| packet.to.ip()),
         truncated: kept < length,
         at: None,
+        segment: None,
         link: Some(packet.link()),
     };
     Some((socket as u32, arrival))

@@ -93,6 +93,11 @@ impl Xdp {
     }
 
     fn layout_of(&self, needs: &Needs) -> Result<Layout, Unavailable> {
+        if needs.offload {
+            return Err(self
+                .unavailable("a frame holds one datagram")
+                .advise("do not ask for receive offload"));
+        }
         let stride = CHUNKS.into_iter().find(|chunk| HEADROOM + needs.payload <= *chunk);
         let Some(stride) = stride else {
             let most = CHUNKS[1] - HEADROOM;
@@ -133,6 +138,9 @@ impl Xdp {
         let refuse = |what: &str, advice: &str| Err(self.unavailable(what).advise(advice).into());
         if endpoint.options.receive_time {
             return refuse("no kernel takes the time here", "do not ask for receive times");
+        }
+        if endpoint.options.receive_offload {
+            return refuse("a frame holds one datagram", "do not ask for receive offload");
         }
         if endpoint.options.steer_by_core.is_some() {
             return refuse(

@@ -5,7 +5,7 @@ use crate::{
     counters::Counters,
     memory::{Posted, Slice},
     rio::{
-        Full, Peer, RequestQueue,
+        Full, Peer, RequestQueue, Span,
         sharing::{Count as _, Shared as _, Sharing},
     },
     wake::Waker,
@@ -67,13 +67,20 @@ impl<T: Sharing> RequestQueue for XdpRequests<T> {
     }
 
     #[inline]
-    fn send(&mut self, slice: Slice, len: usize, to: &Peer) -> Result<(), (Slice, Full)> {
+    fn send(
+        &mut self,
+        slice: Slice,
+        span: impl Into<Span>,
+        to: &Peer,
+    ) -> Result<(), (Slice, Full)> {
+        let span = span.into();
         assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        assert!(len <= slice.payload().len(), "{len} bytes of {}", slice.payload().len());
+        let room = slice.payload().len();
+        assert!(span.len <= room, "{} bytes of {room}", span.len);
         if self.common.sends_out.add_below(1, self.common.needs.sends) == 0 {
             return Err((slice, Full));
         }
-        self.sends.push(Outgoing { slice, len, to: *to });
+        self.sends.push(Outgoing { slice, span, to: *to });
         Ok(())
     }
 

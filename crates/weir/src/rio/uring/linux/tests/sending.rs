@@ -137,8 +137,8 @@ fn a_send_that_fails_gives_its_slice_back<T: Sharing>(polling: Polling) {
 fn several_datagrams_leave_at_once_or_each_by_itself<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, Needs { sends: 4, ..NEEDS }, &[loopback()]);
     let peer = peer(rig.at[0]);
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
-    let nowhere = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None };
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
+    let nowhere = crate::rio::Peer { address: "[::1]:9".parse().unwrap(), local: None, link: None };
     for count in [5, TOO_MANY_SEGMENTS] {
         let span = Span { len: count, segment: NonZeroU16::new(1) };
         for to in [to, nowhere] {

@@ -155,7 +155,8 @@ fn ours(ip: &str) -> SocketAddr {
 }
 
 /// What the tests ask for where they do not care.
-const NEEDS: Needs = Needs { payload: 1500, receives: 64, sends: 16, per_dequeue: 32 };
+const NEEDS: Needs =
+    Needs { payload: 1500, receives: 64, sends: 16, per_dequeue: 32, offload: false };
 
 /// Queues at our end of a wire, and what is needed to use them.
 struct Rig<T: Sharing> {

@@ -21,7 +21,7 @@ fn echoes<T: Sharing>(wire: &Wire) {
             assert_eq!(slice.payload()[..length], bytes);
             assert_eq!((arrival.local, arrival.at), (None, None), "not asked for");
             let outcome = rig.send(slice, 0, length, &arrival.peer());
-            assert!(matches!(outcome, Outcome::Sent(n) if n == length), "{outcome:?}");
+            assert!(matches!(outcome, Outcome::Sent(span) if span.len == length), "{outcome:?}");
             let mut back = [0; 2000];
             let (n, from) = client.recv_from(&mut back).unwrap();
             assert_eq!((from, &back[..n]), (to, &bytes[..]));
@@ -233,7 +233,8 @@ fn what_cannot_be_sent_says_why() {
         ] {
             let slice = rig.region.take().unwrap();
             let outcome = rig.send(slice, 0, len, &to);
-            let Outcome::NotSent(error) = outcome else { panic!("{outcome:?}") };
+            let Outcome::NotSent(unsent) = outcome else { panic!("{outcome:?}") };
+            let error = unsent.error;
             assert!(error.to_string().contains(part), "{error}");
         }
         rig.stop();
@@ -326,6 +327,8 @@ fn needs_that_no_slice_meets_are_refused_with_what_to_do() {
     let refused = ask(Needs { payload: 4000, ..NEEDS }).unwrap_err();
     assert!(refused.advice.unwrap().contains("at most 3776 bytes"));
     assert!(ask(Needs { sends: 1 << 17, ..NEEDS }).is_err());
+    let refused = ask(Needs { offload: true, ..NEEDS }).unwrap_err();
+    assert!(refused.to_string().contains("receive offload"), "{refused}");
 }
 
 #[test]
