@@ -124,6 +124,8 @@ counters! {
     overflows,
     /// Datagrams longer than the slice.
     truncated,
+    /// Frames that were not believed (length or checksum), or fitted no slice, where frames are seen.
+    discarded,
     /// Datagrams of another size than the expected one, where one is expected.
     wrong_size,
     /// Receives that failed.

@@ -77,6 +77,12 @@ providers! {
     Batch "batch":
         "plain sockets: slices wait in user space and a dequeue is one batched receive",
         "recvmmsg(2), Linux 2.6.33; plain receives on other systems";
+    Xdp "xdp":
+        "AF_XDP: frames between a queue of a network device and our memory, past the network stack",
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+    XdpAnyPort "xdp-any-port":
+        "AF_XDP, with the datagrams to every port of the address, not to the bound one alone",
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
 }
 
 impl Choice {
@@ -90,6 +96,12 @@ impl Choice {
                 .unwrap_or(Choice::Batch),
             chosen => chosen,
         }
+    }
+
+    /// Whether it receives on loopback. Those that see the frames of a device do not: there are
+    /// none.
+    pub fn reaches_loopback(self) -> bool {
+        !matches!(self.resolve(), Choice::Xdp | Choice::XdpAnyPort)
     }
 
     /// Whether it can run here, on one thread and handed over, by trying both: which of them a
@@ -135,6 +147,14 @@ macro_rules! with_provider {
             $crate::rio::Choice::UringSqpoll => {
                 let $provider =
                     $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::KernelThread);
+                $body
+            }
+            $crate::rio::Choice::Xdp => {
+                let $provider = $crate::rio::xdp::Xdp { any_port: false };
+                $body
+            }
+            $crate::rio::Choice::XdpAnyPort => {
+                let $provider = $crate::rio::xdp::Xdp { any_port: true };
                 $body
             }
             $crate::rio::Choice::Auto => unreachable!("resolved above"),

@@ -25,9 +25,13 @@
 pub mod batch;
 mod choice;
 pub mod fake;
+#[cfg(not(target_os = "linux"))]
+mod never;
 mod sharing;
+mod signals;
 pub mod turn;
 pub mod uring;
+pub mod xdp;
 
 pub use crate::socket::{Peer, Span, Unsent};
 pub(crate) use choice::with_provider;

@@ -124,6 +124,18 @@ pub struct Arrival {
     /// Where it is several datagrams, bytes of each: they lie behind each other, and the last may
     /// be shorter. Only with [`SocketOptions::receive_offload`].
     pub segment: Option<NonZeroU16>,
+    /// What its frame said, where the provider sees frames.
+    pub link: Option<Link>,
+}
+
+/// What a frame says beside the datagram in it. Known on AF_XDP alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// The Ethernet address of the device that the frame came from: the sender's, or the last
+    /// router's.
+    pub mac: [u8; 6],
+    /// The port of ours that it was sent to: where every port is received, not the bound one.
+    pub local_port: u16,
 }
 
 impl Arrival {
@@ -136,7 +148,7 @@ impl Arrival {
     /// Where a reply goes, and from where.
     #[inline]
     pub fn peer(&self) -> Peer {
-        Peer { address: self.from, local: self.local }
+        Peer { address: self.from, local: self.local, link: self.link }
     }
 }
 
@@ -149,11 +161,14 @@ pub struct Peer {
     /// and an address that nothing can come from (of a group, or of everybody), leave the choice
     /// to the system.
     pub local: Option<IpAddr>,
+    /// The frame that is answered, where the provider sees frames: a reply goes to the device that
+    /// it came from. Others need none.
+    pub link: Option<Link>,
 }
 
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Self {
-        Self { address, local: None }
+        Self { address, local: None, link: None }
     }
 }
 
@@ -507,7 +522,8 @@ mod tests {
             if socket.local_address().is_ipv6() {
                 address.set_ip(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into());
             }
-            let (to, counters) = (Peer { address, local: Some(local) }, Counters::default());
+            let (to, counters) =
+                (Peer { address, local: Some(local), link: None }, Counters::default());
             socket.send(b"one", &to, &counters).unwrap();
             let batch = |_| (&b"batch"[..], None, to);
             assert_eq!(socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap(), 2);

@@ -1,6 +1,6 @@
 //! What a server does with a datagram: written once, for every design.
 
-use crate::{limits::Limits, rio::Peer};
+use crate::{limits::Limits, rio::Peer, socket::Link};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -27,6 +27,9 @@ pub struct Datagram<'a> {
     pub received_at: Option<Duration>,
     /// Whether it was longer than the slice, and its end is lost.
     pub truncated: bool,
+    /// What its frame said, where the provider sees frames (`xdp`): the Ethernet address of the
+    /// sender, and the port of ours.
+    pub link: Option<Link>,
 }
 
 /// Handles datagrams. Each thread of the server has a handler of its own, so its state

@@ -164,6 +164,7 @@ impl<H: Handler> Worker<H> {
             socket,
             received_at: arrival.at,
             truncated: arrival.truncated,
+            link: arrival.link,
         };
         let mut replies = Replies::new(&mut self.desk, arrival.peer(), socket, len);
         let handler = &mut self.handler;

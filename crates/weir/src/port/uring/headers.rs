@@ -110,6 +110,7 @@ impl Headers {
             truncated: message.msg_flags & libc::MSG_TRUNC != 0,
             at: None,
             segment: None,
+            link: None,
         };
         if message.msg_controllen > 0 {
             // SAFETY: the kernel wrote msg_controllen bytes of control data.
@@ -180,7 +181,11 @@ mod tests {
         let slices = [region.take().unwrap(), region.take().unwrap()];
         let received = headers.receive(0, &slices[0], true);
         let to: SocketAddr = "[::1]:7".parse().unwrap();
-        let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer { address: to, local });
+        let peers = [None, Some("::2".parse().unwrap())].map(|local| Peer {
+            address: to,
+            local,
+            link: None,
+        });
         let sent =
             [1, 2].map(|slot| headers.send(slot, &slices[1], (slot * 10).into(), &peers[slot - 1]));
         for (header, peer) in sent.into_iter().zip(peers) {
@@ -202,7 +207,7 @@ mod tests {
         let arrival = unsafe {
             (*received).msg_name.cast::<Name>().write(name);
             (*received).msg_namelen = name_bytes;
-            let peer = Peer { address: to, local: Some("::3".parse().unwrap()) };
+            let peer = Peer { address: to, local: Some("::3".parse().unwrap()), link: None };
             name_source(&mut *received, (*received).msg_control, &peer);
             headers.arrival(0, 33).expect("it has a source")
         };

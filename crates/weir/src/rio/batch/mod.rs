@@ -17,7 +17,6 @@
 //! the queues without stopping them leaks nothing: no kernel holds a slice.
 
 mod outbox;
-mod signals;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +25,7 @@ use super::{
     Batch, Completion, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
     Span, Started, Stopped, Woken,
     sharing::{Count, Shared, Sharing},
+    signals::Signals,
 };
 use crate::{
     Error, Unavailable,
@@ -36,7 +36,7 @@ use crate::{
     wake::Waker,
 };
 use outbox::{Outbox, Outgoing};
-use signals::Signals;
+
 use std::{
     io,
     net::SocketAddr,

@@ -175,6 +175,7 @@ impl Net {
             truncated: len < datagram.bytes.len(),
             at: endpoint.options.receive_time.then(|| Duration::from_nanos(self.taken)),
             segment: None,
+            link: None,
         }
     }
 }

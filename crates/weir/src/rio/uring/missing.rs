@@ -3,25 +3,11 @@
 use super::Uring;
 use crate::{
     Error, Unavailable,
-    counters::Counters,
-    memory::{Layout, Region, Slice},
-    rio::{
-        Batch, CompletionQueue, Full, Needs, Opened, Peer, Provider, RequestQueue, Span, Started,
-        Stopped, Threading, Woken,
-    },
+    memory::{Layout, Region},
+    rio::{Needs, Provider, Started, Threading, never::Never},
     socket::Endpoint,
-    wake::Waker,
 };
-use std::{
-    io,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-/// Queues that nobody has: there is no value of this type.
-#[derive(Debug)]
-pub enum Never {}
+use std::sync::Arc;
 
 impl Uring {
     fn unavailable(&self) -> Unavailable {
@@ -45,49 +31,5 @@ impl<T: Threading> Provider<T> for Uring {
 
     fn start(&self, opened: Never) -> Result<Started<Never, Never>, Error> {
         match opened {}
-    }
-}
-
-impl Opened for Never {
-    fn local_addresses(&self) -> Vec<SocketAddr> {
-        match *self {}
-    }
-}
-
-impl RequestQueue for Never {
-    fn receive(&mut self, _: Slice) -> Result<(), (Slice, Full)> {
-        match *self {}
-    }
-
-    fn send(&mut self, _: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Full)> {
-        match *self {}
-    }
-
-    fn commit(&mut self, _: &Counters) -> io::Result<()> {
-        match *self {}
-    }
-
-    fn outstanding(&self) -> (u32, u32) {
-        match *self {}
-    }
-}
-
-impl CompletionQueue for Never {
-    type Rq = Never;
-
-    fn dequeue(&mut self, _: &mut Batch, _: &Counters) -> io::Result<usize> {
-        match *self {}
-    }
-
-    fn wait(&mut self, _: u32, _: Option<Duration>, _: &Counters) -> io::Result<Woken> {
-        match *self {}
-    }
-
-    fn waker(&self) -> Waker {
-        match *self {}
-    }
-
-    fn stop(self, _: Vec<Never>, _: Instant) -> Stopped {
-        match self {}
     }
 }

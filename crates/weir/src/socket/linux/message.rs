@@ -50,6 +50,7 @@ pub(super) unsafe fn arrival(header: &libc::msghdr, len: usize) -> Arrival {
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
         at: None,
         segment: None,
+        link: None,
     };
     if header.msg_controllen > 0 {
         // SAFETY: the caller vouches for the control data, of msg_controllen bytes.

@@ -138,6 +138,7 @@ impl Native {
             truncated: n > buffer.len(),
             at: None,
             segment: None,
+            link: None,
         }))
     }
 

@@ -206,7 +206,15 @@ impl Native {
                 address => address,
             });
             let from = from.as_socket().unwrap_or(NOBODY);
-            return Ok(Some(Arrival { len, from, local, truncated, at: None, segment: None }));
+            return Ok(Some(Arrival {
+                len,
+                from,
+                local,
+                truncated,
+                at: None,
+                segment: None,
+                link: None,
+            }));
         }
     }
 

@@ -170,7 +170,7 @@ fn source_obtained() -> io::Result<IpAddr> {
     let options = SocketOptions { local_address: true, ..SocketOptions::default() };
     let native = Native::open(&Endpoint { address, options })
         .map_err(|e| io::Error::other(e.to_string()))?;
-    let to = Peer { address: receiver.local_addr()?, local: Some(OTHER.into()) };
+    let to = Peer { address: receiver.local_addr()?, local: Some(OTHER.into()), link: None };
     native.send(&[0], &to, &Counters::default())?;
     Ok(receiver.recv_from(&mut [0])?.1.ip())
 }

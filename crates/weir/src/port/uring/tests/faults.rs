@@ -58,7 +58,7 @@ fn a_cancelled_send_that_was_not_submitted_is_not_sent() {
     let counters = Counters::default();
     let peer = sender();
     peer.set_nonblocking(true).unwrap();
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
     let mut worker = bench.port.worker().unwrap();
     let token = worker.send(bench.socket, bench.region.take().unwrap(), 5, &to).unwrap();
     assert_eq!(worker.cancel(token, &counters), Cancelled::Asked);
@@ -79,7 +79,7 @@ fn a_socket_of_another_port_is_refused_and_takes_no_slot() {
     let needs = Needs { receives: 1, sends: 1, ..needs() };
     let bench = bench(Uring::default(), needs);
     let (peer, other) = (sender(), SocketId(1));
-    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None };
+    let to = crate::rio::Peer { address: peer.local_addr().unwrap(), local: None, link: None };
     let mut worker = bench.port.worker().unwrap();
     for _ in 0..3 {
         let slice = bench.region.take().unwrap();
@@ -169,7 +169,7 @@ fn more_than_is_outstanding_is_refused_and_given_back() {
     }
     let bench = bench(Uring::default(), Needs { receives: 2, sends: 1, ..needs() });
     let counters = Counters::default();
-    let to = crate::rio::Peer { address: bench.address, local: None };
+    let to = crate::rio::Peer { address: bench.address, local: None, link: None };
     let mut worker = bench.port.worker().unwrap();
     bench.post(&mut worker, 2);
     let slice = bench.region.take().unwrap();

@@ -85,7 +85,7 @@ fn local_address_and_receive_time_where_asked_and_replies_from_there() {
     assert_eq!(arrival.local, Some(local.into()));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     assert!(now.abs_diff(arrival.at.unwrap()) < Duration::from_secs(60));
-    let to = Peer { address: arrival.from, local: arrival.local };
+    let to = Peer { address: arrival.from, local: arrival.local, link: None };
     worker.send(bench.socket, slice, arrival.len, &to).unwrap();
     let (_, slice, outcome) = take_operation(&mut worker);
     assert!(matches!(outcome, Outcome::Sent(Span { len: 11, segment: None })), "{outcome:?}");
@@ -112,7 +112,9 @@ fn several_datagrams_leave_at_once_or_each_by_itself() {
         {
             let mut slice = bench.region.take().unwrap();
             slice.payload_mut()[..count].fill(count as u8);
-            worker.send(bench.socket, slice, span, &Peer { address, local: None }).unwrap();
+            worker
+                .send(bench.socket, slice, span, &Peer { address, local: None, link: None })
+                .unwrap();
             match take_operation(&mut worker).2 {
                 Outcome::Sent(sent) => assert!(reached && sent == span),
                 Outcome::NotSent(unsent) => assert!(!reached && unsent.datagrams == count),
@@ -145,7 +147,7 @@ fn an_echo_moves_the_slice_that_it_received() {
             peer.send_to(&vec![n; n as usize], bench.address).unwrap();
             let (slice, arrival) = take_datagram(&mut worker);
             let index = slice.index();
-            let to = Peer { address: arrival.from, local: None };
+            let to = Peer { address: arrival.from, local: None, link: None };
             worker.send(bench.socket, slice, arrival.len, &to).unwrap();
             let (_, slice, outcome) = take_operation(&mut worker);
             assert!(

@@ -117,6 +117,7 @@ impl Frame {
             truncated: flags & libc::MSG_TRUNC as u32 != 0,
             at: None,
             segment: None,
+            link: None,
         };
         if control_bytes > 0 && self.control > 0 {
             self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);

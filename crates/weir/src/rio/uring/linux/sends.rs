@@ -150,7 +150,7 @@ mod tests {
     fn a_stale_token_ends_no_send_and_a_full_slab_gives_the_slice_back() {
         let region = Region::new(Layout::packed(0, 64, 64), 2, RegionOptions::default()).unwrap();
         let mut sends = Sends::new(5, 1);
-        let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None };
+        let to = Peer { address: "127.0.0.1:9".parse().unwrap(), local: None, link: None };
         let (first, header) = sends.prepare(region.take().unwrap(), 3.into(), &to, 7).unwrap();
         // SAFETY: the header was prepared just above, and its send is not over.
         assert_eq!(unsafe { (*(*header).msg_iov).iov_len }, 3);
@@ -204,7 +204,7 @@ mod tests {
         let mut prepared = Vec::new();
         for (i, (address, local)) in peers.into_iter().enumerate() {
             let local = local.map(|local| local.parse().unwrap());
-            let to = Peer { address: address.parse().unwrap(), local };
+            let to = Peer { address: address.parse().unwrap(), local, link: None };
             let mut slice = region.take().unwrap();
             slice.payload_mut()[..4].fill(i as u8);
             prepared.push((sends.prepare(slice, 4.into(), &to, i as u32).unwrap(), to));

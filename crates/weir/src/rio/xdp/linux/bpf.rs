@@ -1,0 +1,176 @@
+//! The system call bpf(2), as far as it is needed: a map of sockets, a program, and the link that
+//! attaches it to a device.
+//!
+//! A link, unlike a program that is set on a device, belongs to the process: when its descriptor is
+//! closed, for whatever reason, the kernel detaches the program.
+//!
+//! Origin: bpf(2), `union bpf_attr` of linux/bpf.h.
+
+use super::program::Instruction;
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+};
+
+/// Commands of bpf(2).
+const MAP_CREATE: libc::c_long = 0;
+const MAP_UPDATE: libc::c_long = 2;
+const MAP_DELETE: libc::c_long = 3;
+const PROGRAM_LOAD: libc::c_long = 5;
+#[cfg(test)]
+const PROGRAM_TEST_RUN: libc::c_long = 10;
+const LINK_CREATE: libc::c_long = 28;
+
+/// BPF_MAP_TYPE_XSKMAP.
+const SOCKETS: u32 = 17;
+/// BPF_PROG_TYPE_XDP.
+const XDP: u32 = 6;
+/// BPF_XDP, where a link attaches.
+const AT_DEVICE: u32 = 37;
+
+/// Where in the path of a frame the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the driver (XDP_FLAGS_DRV_MODE).
+    Native,
+    /// In the kernel, after it made a buffer of its own for the frame (XDP_FLAGS_SKB_MODE).
+    Generic,
+}
+
+/// Calls bpf(2) with attributes that are 64-bit words.
+///
+/// # Safety
+/// The words are what the command takes, and what they point at lives through the call.
+unsafe fn call(command: libc::c_long, attributes: &mut [u64]) -> io::Result<i32> {
+    // SAFETY: the attributes outlive the call, with the size given; the caller vouches for the rest.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes))
+    };
+    if result >= 0 { Ok(result as i32) } else { Err(io::Error::last_os_error()) }
+}
+
+/// # Safety
+/// As for `call`, and the command answers a descriptor.
+unsafe fn call_for_descriptor(
+    command: libc::c_long,
+    attributes: &mut [u64],
+) -> io::Result<OwnedFd> {
+    // SAFETY: the caller vouches for it.
+    let fd = unsafe { call(command, attributes) }?;
+    // SAFETY: a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Two 32-bit attributes in the order of memory.
+fn pair(first: u32, second: u32) -> u64 {
+    let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// A map from the number of a queue to the socket that has it.
+#[derive(Debug)]
+pub struct SocketMap(OwnedFd);
+
+impl SocketMap {
+    /// A map with room for so many queues.
+    pub fn new(queues: u32) -> io::Result<Self> {
+        // map_type, key_size; value_size, max_entries; no flags.
+        let mut attributes = [pair(SOCKETS, 4), pair(4, queues), 0];
+        // SAFETY: as MAP_CREATE takes them; they point at nothing.
+        unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub fn set(&self, queue: u32, socket: RawFd) -> io::Result<()> {
+        let (key, value) = (&raw const queue as u64, &raw const socket as u64);
+        // map_fd; key; value; no flags.
+        let mut attributes = [pair(self.fd() as u32, 0), key, value, 0];
+        // SAFETY: key and value are four bytes each, as the map was made, and outlive the call.
+        unsafe { call(MAP_UPDATE, &mut attributes) }.map(drop)
+    }
+
+    /// Takes a queue's socket out. That there is none is as well.
+    pub fn clear(&self, queue: u32) {
+        let mut attributes = [pair(self.fd() as u32, 0), &raw const queue as u64, 0, 0];
+        // SAFETY: the key is four bytes, as the map was made, and outlives the call.
+        let _ = unsafe { call(MAP_DELETE, &mut attributes) };
+    }
+}
+
+/// A program that the kernel has checked and taken.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// # Errors
+    /// What the kernel answered, with what its checker wrote, if anything.
+    pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
+        const LICENCE: &[u8] = b"Dual MIT/GPL\0";
+        let load = |log: &mut [u8]| {
+            let level = u32::from(!log.is_empty());
+            let log_at = if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 };
+            // prog_type, insn_cnt; insns; license; log_level, log_size; log_buf; kern_version,
+            // prog_flags; name (16 bytes); device; expected_attach_type.
+            let mut attributes = [
+                pair(XDP, instructions.len() as u32),
+                instructions.as_ptr() as u64,
+                LICENCE.as_ptr() as u64,
+                pair(level, log.len() as u32),
+                log_at,
+                0,
+                u64::from_ne_bytes(*b"weir_xdp"),
+                0,
+                pair(0, AT_DEVICE),
+            ];
+            // SAFETY: as PROG_LOAD takes them; instructions, licence and log outlive the call.
+            unsafe { call_for_descriptor(PROGRAM_LOAD, &mut attributes) }
+        };
+        load(&mut []).map(Self).map_err(|error| {
+            let mut log = vec![0; 1 << 16];
+            let Err(again) = load(&mut log) else { return error };
+            let text = String::from_utf8_lossy(&log);
+            match text.trim_end_matches('\0').lines().last() {
+                Some(why) => io::Error::new(again.kind(), format!("{again} ({why})")),
+                None => again,
+            }
+        })
+    }
+
+    /// Runs it over a frame as if that had arrived on queue 0 of no device, and returns its answer
+    /// (XDP_PASS is 2, XDP_REDIRECT is 4).
+    #[cfg(test)]
+    pub fn run(&self, frame: &[u8]) -> io::Result<u32> {
+        // prog_fd, retval; data_size_in, data_size_out; data_in; data_out; repeat, duration.
+        let mut attributes = [
+            pair(self.0.as_raw_fd() as u32, 0),
+            pair(frame.len() as u32, 0),
+            frame.as_ptr() as u64,
+            0,
+            pair(1, 0),
+        ];
+        // SAFETY: as PROG_TEST_RUN takes them; the frame outlives the call.
+        unsafe { call(PROGRAM_TEST_RUN, &mut attributes) }?;
+        let [.., a, b, c, d] = attributes[0].to_ne_bytes();
+        Ok(u32::from_ne_bytes([a, b, c, d]))
+    }
+
+    /// Attaches it to a device, for as long as the link is kept.
+    pub fn attach(&self, device: u32, place: Place) -> io::Result<Link> {
+        let flags = match place {
+            Place::Native => 1 << 2,
+            Place::Generic => 1 << 1,
+        };
+        // prog_fd, target_ifindex; attach_type, flags.
+        let mut attributes = [pair(self.0.as_raw_fd() as u32, device), pair(AT_DEVICE, flags)];
+        // SAFETY: as LINK_CREATE takes them; they point at nothing.
+        unsafe { call_for_descriptor(LINK_CREATE, &mut attributes) }.map(Link)
+    }
+}
+
+/// What keeps a program attached to a device.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is kept, and closed in the end")]
+pub struct Link(OwnedFd);

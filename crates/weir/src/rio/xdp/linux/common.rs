@@ -1,0 +1,392 @@
+//! What the request queues and the completion queue have in common, and who owns which slice.
+
+use super::{
+    attached::Lease,
+    device::Device,
+    packet::{Ends, write_headers},
+    ring::{Consumer, Producer},
+    socket::{Frame, Socket},
+};
+use crate::{
+    memory::{Posted, Region, Slice},
+    rio::{
+        Needs, Peer, Span,
+        sharing::{Shared as _, Sharing},
+        signals::Signals,
+    },
+    socket::DatagramSocket,
+};
+use std::{
+    collections::VecDeque,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
+};
+
+/// Who has a slice.
+mod owner {
+    pub const PROGRAM: u8 = 0;
+    pub const FILL: u8 = 1;
+    pub const TRANSMIT: u8 = 2;
+}
+
+/// Which slices the kernel has: what it names is believed only where it was given it. A slice has
+/// one owner at a time, and changes hands through the rings, which order these marks.
+pub(super) struct Table {
+    region: Arc<Region>,
+    owners: Box<[AtomicU8]>,
+}
+
+impl Table {
+    pub fn new(region: &Arc<Region>) -> Self {
+        let owners = (0..region.count()).map(|_| AtomicU8::new(owner::PROGRAM)).collect();
+        Self { region: Arc::clone(region), owners }
+    }
+
+    fn stride(&self) -> u64 {
+        self.region.layout().stride as u64
+    }
+
+    /// Where a slice begins in the region, for the kernel.
+    fn address(&self, slice: u32) -> u64 {
+        u64::from(slice) * self.stride()
+    }
+
+    fn give(&self, slice: u32, to: u8) {
+        self.owners[slice as usize].store(to, Relaxed);
+    }
+
+    /// Takes a slice back that holds this address. `None`: the kernel was not given it.
+    fn take(&self, address: u64, from: u8) -> Option<Slice> {
+        let index = u32::try_from(address / self.stride()).ok()?;
+        let owner = self.owners.get(index as usize)?;
+        if owner.load(Relaxed) != from {
+            return None;
+        }
+        owner.store(owner::PROGRAM, Relaxed);
+        // SAFETY: it was posted when it was given away, and the mark, which was set then, is
+        // cleared: so it is not reclaimed twice. The kernel says that it is done with it, or the
+        // caller does.
+        Some(unsafe { Posted::from_index(index).reclaim(&self.region) })
+    }
+
+    /// A frame that the kernel wrote, with the slice it lies in.
+    #[inline]
+    pub fn received(&self, frame: &Frame) -> Option<Slice> {
+        self.take(frame.addr, owner::FILL)
+    }
+
+    /// Takes back what was posted to receive. The kernel must be done with all of it.
+    fn take_filled(&self) -> u32 {
+        let stride = self.stride();
+        (0..self.region.count())
+            .filter_map(|index| self.take(u64::from(index) * stride, owner::FILL))
+            .count() as u32
+    }
+
+    /// How many slices the kernel has.
+    fn given(&self) -> u32 {
+        self.owners.iter().filter(|owner| owner.load(Relaxed) != owner::PROGRAM).count() as u32
+    }
+}
+
+/// Posted slices of one queue of a device: those in the fill ring, and a stack behind it.
+pub(super) struct Filling {
+    ring: Producer<u64>,
+    waiting: Vec<Posted>,
+    /// Slices in the fill ring, or in the receive ring and not dequeued.
+    held: u32,
+    /// Most of those: as many as the receive ring can hold, so that it never overflows.
+    window: u32,
+}
+
+impl Filling {
+    pub fn new(ring: Producer<u64>, window: u32, receives: u32) -> Self {
+        Self { ring, waiting: Vec::with_capacity(receives as usize), held: 0, window }
+    }
+
+    /// Posts slices. True: the driver wants to be told.
+    pub fn post(&mut self, slices: &mut Vec<Posted>, table: &Table) -> bool {
+        self.waiting.append(slices);
+        self.top_up(table)
+    }
+
+    /// So many were dequeued. True: the driver wants to be told of those that follow.
+    pub fn came_back(&mut self, count: u32, table: &Table) -> bool {
+        self.held -= count;
+        self.top_up(table)
+    }
+
+    fn top_up(&mut self, table: &Table) -> bool {
+        let room = self.ring.room(self.window).min(self.window - self.held);
+        let count = self.waiting.len().min(room as usize);
+        // The last one in goes first: its memory is the warmest.
+        for slice in self.waiting.drain(self.waiting.len() - count..).rev() {
+            table.give(slice.index(), owner::FILL);
+            let pushed = self.ring.push(table.address(slice.index()));
+            debug_assert!(pushed, "there was room");
+        }
+        self.held += count as u32;
+        if count > 0 {
+            self.ring.publish();
+        }
+        count > 0 && self.ring.needs_wakeup()
+    }
+}
+
+/// A reply to be sent.
+pub(super) struct Outgoing {
+    pub slice: Slice,
+    pub span: Span,
+    pub to: Peer,
+}
+
+/// Sends of one queue of a device.
+pub(super) struct Transmit {
+    ring: Producer<Frame>,
+    completed: Consumer<u64>,
+    /// Of each slice under way: its endpoint, and the bytes of its payload.
+    sending: Box<[(u32, u32)]>,
+    /// Those that could not be sent.
+    failed: VecDeque<(Slice, u32, io::Error)>,
+    /// The kernel has frames that it did not take when it was called.
+    blocked: bool,
+}
+
+impl Transmit {
+    pub fn new(ring: Producer<Frame>, completed: Consumer<u64>, slices: u32, sends: u32) -> Self {
+        let sending = if sends == 0 { 0 } else { slices as usize };
+        Self {
+            ring,
+            completed,
+            sending: vec![(0, 0); sending].into(),
+            failed: VecDeque::with_capacity(sends as usize),
+            blocked: false,
+        }
+    }
+
+    /// Puts the datagrams into frames, and those into the ring.
+    pub fn push(
+        &mut self,
+        outgoing: &mut Vec<Outgoing>,
+        endpoint: u32,
+        from: &Bound,
+        device: &Device,
+        table: &Table,
+    ) {
+        for Outgoing { mut slice, span, to } in outgoing.drain(..) {
+            let frame = frame_of(&mut slice, span, &to, from, device).and_then(|frame| {
+                let room = self.ring.room(1) > 0;
+                room.then_some(frame).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+            });
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => {
+                    self.failed.push_back((slice, endpoint, error));
+                    continue;
+                }
+            };
+            let slice = slice.post();
+            self.sending[slice.index() as usize] = (endpoint, span.len as u32);
+            table.give(slice.index(), owner::TRANSMIT);
+            let addr = table.address(slice.index()) + frame.start as u64;
+            self.ring.push(Frame { addr, len: frame.len() as u32, options: 0 });
+        }
+        self.ring.publish();
+    }
+
+    /// Has the kernel send what lies in the ring. What it cannot take now goes with a later call.
+    ///
+    /// # Errors
+    /// What the kernel answered, where it says that it never will.
+    pub fn kick(&mut self, socket: &Socket, entries: impl Fn()) -> io::Result<()> {
+        loop {
+            let before = self.ring.waiting();
+            self.blocked = before > 0;
+            if before == 0 || !self.ring.needs_wakeup() {
+                return Ok(());
+            }
+            entries();
+            if let Err(error) = socket.kick() {
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::EBUSY | libc::ENETDOWN) => {}
+                    Some(libc::EINTR) => continue,
+                    _ => return Err(error),
+                }
+                // It takes some at a time; and none while the device is busy.
+                if self.ring.waiting() == before {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether something could be taken.
+    pub fn has_done(&mut self) -> bool {
+        !self.failed.is_empty() || self.completed.available() > 0
+    }
+
+    /// Takes one that is over: slice, endpoint, and what became of it.
+    pub fn take(&mut self, table: &Table) -> Option<(Slice, u32, io::Result<usize>)> {
+        if let Some((slice, endpoint, error)) = self.failed.pop_front() {
+            return Some((slice, endpoint, Err(error)));
+        }
+        // An address that was not given away is none of ours.
+        while let Some(address) = self.completed.take() {
+            if let Some(slice) = table.take(address, owner::TRANSMIT) {
+                let (endpoint, len) = self.sending[slice.index() as usize];
+                return Some((slice, endpoint, Ok(len as usize)));
+            }
+        }
+        None
+    }
+
+    /// Gives the places of what was taken back to the kernel.
+    pub fn release(&mut self) {
+        self.completed.release();
+    }
+}
+
+/// Writes the headers of a reply before its payload.
+fn frame_of(
+    slice: &mut Slice,
+    span: Span,
+    to: &Peer,
+    from: &Bound,
+    device: &Device,
+) -> io::Result<std::ops::Range<usize>> {
+    let refuse = |kind, why: &str| Err(io::Error::new(kind, why.to_owned()));
+    if span.segment.is_some() {
+        return refuse(io::ErrorKind::Unsupported, "a frame holds one datagram");
+    }
+    let Some(link) = to.link else {
+        let why = "over AF_XDP a datagram goes to those alone who have written";
+        return refuse(io::ErrorKind::HostUnreachable, why);
+    };
+    let ours = from.address.ip();
+    if to.source().is_some_and(|source| source != ours) {
+        return refuse(io::ErrorKind::AddrNotAvailable, "it would leave from another address");
+    }
+    let port = if from.any_port { link.local_port } else { from.address.port() };
+    let ends = Ends {
+        from: SocketAddr::new(ours, port),
+        from_mac: device.mac,
+        to: to.address,
+        to_mac: link.mac,
+    };
+    let headroom = slice.region().layout().headroom;
+    let payload = headroom..headroom + span.len;
+    let Some(frame) = write_headers(slice.whole_mut(), payload, &ends) else {
+        return refuse(io::ErrorKind::InvalidInput, "the addresses are of two families");
+    };
+    if frame.len() > device.mtu + ETHERNET_BYTES {
+        return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+    }
+    Ok(frame)
+}
+
+/// The header that does not count as part of a packet.
+const ETHERNET_BYTES: usize = 14;
+
+/// An address that datagrams are received at.
+pub(super) struct Bound {
+    pub address: SocketAddr,
+    pub any_port: bool,
+    /// Its device, by its place.
+    pub port: usize,
+    /// Whether the address that a datagram was sent to is asked for.
+    pub tells_local: bool,
+    /// Keeps the address ours.
+    pub _socket: DatagramSocket,
+}
+
+impl Bound {
+    /// Whether a datagram to this address is ours.
+    #[inline]
+    pub fn takes(&self, to: SocketAddr) -> bool {
+        self.address.ip() == to.ip() && (self.any_port || self.address.port() == to.port())
+    }
+}
+
+/// One queue of one device.
+pub(super) struct Port<T: Sharing> {
+    pub device: Device,
+    pub lease: Option<Lease>,
+    /// `None` once it is closed.
+    pub socket: Option<Socket>,
+    pub zero_copy: bool,
+    pub filling: T::Shared<Filling>,
+    pub transmit: T::Shared<Transmit>,
+}
+
+impl<T: Sharing> Port<T> {
+    pub fn socket(&self) -> &Socket {
+        self.socket.as_ref().expect("closed by the stop alone, which owns it all")
+    }
+
+    pub fn queue(&self) -> u32 {
+        self.lease.as_ref().map_or(0, Lease::queue)
+    }
+}
+
+/// What all queues share. Where it goes away before [`Common::end`] was called, the kernel may
+/// still write to slices: they are left to it, and counted.
+pub(super) struct Common<T: Sharing> {
+    pub region: Arc<Region>,
+    pub needs: Needs,
+    pub table: Table,
+    pub bounds: Vec<Bound>,
+    pub ports: Vec<Port<T>>,
+    pub signals: Arc<Signals>,
+    /// Receives that are outstanding, over all sockets, those not committed included.
+    pub receives_out: T::Count,
+    /// Sends that are outstanding, the same way.
+    pub sends_out: T::Count,
+    pub ended: bool,
+}
+
+impl<T: Sharing> Common<T> {
+    /// Takes slices back that the kernel was never given, and counts them.
+    pub fn take_back(&self, slices: impl Iterator<Item = Posted>) -> u32 {
+        // SAFETY: the caller owns these, posted, and says that the kernel does not know them.
+        slices.map(|slice| drop(unsafe { slice.reclaim(&self.region) })).count() as u32
+    }
+
+    /// Takes back by count what was posted, once every socket is closed and its device has let
+    /// go; returns how many slices that were, and how many sends the kernel still has.
+    pub fn end(&mut self, let_go: bool) -> (u32, u32) {
+        let mut returned = 0;
+        for port in &self.ports {
+            let waiting = port.filling.with(|filling| std::mem::take(&mut filling.waiting));
+            returned += self.take_back(waiting.into_iter());
+            let failed = port.transmit.with(|transmit| transmit.failed.drain(..).count());
+            returned += failed as u32;
+        }
+        if let_go {
+            returned += self.table.take_filled();
+        }
+        let missing = self.table.given();
+        self.region.count_leaked(missing);
+        self.ended = true;
+        (returned, missing)
+    }
+}
+
+impl<T: Sharing> Drop for Common<T> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(false);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "common_tests.rs"]
+mod tests;

@@ -1,0 +1,363 @@
+//! Dequeuing: the frames of the receive rings, what was sent, and waiting.
+
+use super::{
+    common::{Common, Port},
+    packet,
+    requests::XdpRequests,
+    ring::Consumer,
+    socket::{Frame, Statistics, await_release},
+};
+use crate::{
+    counters::Counters,
+    memory::{Posted, Slice},
+    readiness::bell::Bell,
+    rio::{
+        Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
+        sharing::{Count as _, Shared as _, Sharing},
+    },
+    socket::Arrival,
+    wake::Waker,
+};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long a wait leaves sends alone: nothing tells when the kernel is done with them.
+const LOOK_AFTER_SENDS: Duration = Duration::from_millis(1);
+
+/// How long a wait goes without asking what the kernel dropped, so that the counters tell why
+/// nothing comes.
+const LOOK_AFTER_DROPS: Duration = Duration::from_secs(1);
+
+/// Dequeues and waits between two looks at what the kernel dropped: each is a call.
+const LOOKS_APART: u32 = 1024;
+
+/// The completion queue of all addresses.
+pub struct XdpCompletions<T: Sharing> {
+    common: Arc<Common<T>>,
+    receivers: Vec<Receiver>,
+    /// The device to look at first, so that a busy one does not starve the others.
+    next: usize,
+    bell: Arc<Bell>,
+    /// The bell comes first, then the sockets.
+    entries: Vec<libc::pollfd>,
+    /// Until the next look at what the kernel dropped.
+    looks: u32,
+}
+
+/// The receiving side of one queue of a device.
+struct Receiver {
+    ring: Consumer<Frame>,
+    /// Slices of frames that were discarded, to be posted again.
+    again: Vec<Posted>,
+    /// What the kernel had counted when last asked.
+    counted: Statistics,
+}
+
+impl<T: Sharing> XdpCompletions<T> {
+    pub(super) fn new(
+        common: &Arc<Common<T>>,
+        rings: Vec<Consumer<Frame>>,
+        window: u32,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let sockets = common.ports.iter().map(|port| watch(port.socket().fd()));
+        let entries = std::iter::once(watch(bell.fd())).chain(sockets).collect();
+        let receivers = rings.into_iter().map(|ring| Receiver {
+            ring,
+            again: Vec::with_capacity(window as usize),
+            counted: Statistics::default(),
+        });
+        let (common, receivers) = (Arc::clone(common), receivers.collect());
+        Self { common, receivers, next: 0, bell, entries, looks: 0 }
+    }
+
+    /// Takes what arrived by one device, up to what fits.
+    fn dequeue_port(
+        &mut self,
+        index: usize,
+        out: &mut Batch,
+        counters: &Counters,
+    ) -> io::Result<usize> {
+        let common = &self.common;
+        let Receiver { ring, again, .. } = &mut self.receivers[index];
+        let available = ring.available();
+        let (mut taken, mut received) = (0, 0);
+        while taken < available && out.room() > 0 {
+            let Some(frame) = ring.take() else { break };
+            taken += 1;
+            let Some(mut slice) = common.table.received(&frame) else {
+                return Err(io::Error::other("the kernel named a slice that it was not given"));
+            };
+            match understand(common, index, &mut slice, &frame) {
+                Some((socket, arrival)) => {
+                    received += 1;
+                    out.push(Completion { slice, socket, outcome: Outcome::Received(arrival) });
+                }
+                None => {
+                    counters.discarded.one();
+                    again.push(slice.post());
+                }
+            }
+        }
+        if taken > 0 {
+            ring.release();
+            common.receives_out.take_off(received as u32);
+            let port = &common.ports[index];
+            let wanted = port.filling.with(|filling| {
+                let wanted = filling.came_back(taken, &common.table);
+                filling.post(again, &common.table) || wanted
+            });
+            if wanted {
+                counters.kernel_entries.one();
+                port.socket().rouse();
+            }
+        }
+        Ok(received)
+    }
+
+    /// Sends what had to wait, and takes what was sent.
+    fn dequeue_sends(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<()> {
+        let common = &self.common;
+        for port in &common.ports {
+            port.transmit.with(|transmit| {
+                if transmit.is_blocked() {
+                    transmit.kick(port.socket(), || counters.kernel_entries.one())?;
+                }
+                while out.room() > 0
+                    && let Some((slice, socket, result)) = transmit.take(&common.table)
+                {
+                    common.sends_out.take_off(1);
+                    let outcome = match result {
+                        Ok(len) => Outcome::Sent(len.into()),
+                        Err(error) => Outcome::NotSent(error.into()),
+                    };
+                    out.push(Completion { slice, socket, outcome });
+                }
+                transmit.release();
+                io::Result::Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Counts what the kernel dropped since it was last asked.
+    fn count_drops(&mut self, counters: &Counters) {
+        for (port, receiver) in self.common.ports.iter().zip(&mut self.receivers) {
+            counters.kernel_entries.one();
+            let Ok(now) = port.socket().statistics() else { continue };
+            let before = std::mem::replace(&mut receiver.counted, now);
+            counters.no_buffer.add(now.no_buffer.saturating_sub(before.no_buffer));
+            counters.overflows.add(now.overflows.saturating_sub(before.overflows));
+            counters.discarded.add(now.too_long.saturating_sub(before.too_long));
+        }
+    }
+
+    /// Counts it where that is due.
+    fn count_drops_at_times(&mut self, counters: &Counters) {
+        if self.looks == 0 {
+            self.looks = LOOKS_APART;
+            self.count_drops(counters);
+        }
+        self.looks -= 1;
+    }
+
+    /// Prepares a wait. True: there is something already.
+    fn about_to_wait(&mut self) -> bool {
+        self.common.signals.about_to_look();
+        let mut done = self.receivers.iter_mut().any(|receiver| receiver.ring.available() > 0);
+        if self.common.needs.sends > 0 {
+            for port in &self.common.ports {
+                done |= port.transmit.with(|transmit| transmit.has_done());
+            }
+        }
+        // A poster fills the ring by himself.
+        self.common.signals.looked(false);
+        done
+    }
+
+    fn poll(&mut self, timeout: Duration, counters: &Counters) -> io::Result<Woken> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        for entry in &mut self.entries {
+            entry.revents = 0; // a call that fails writes none
+        }
+        counters.kernel_entries.one();
+        // SAFETY: entries and time-out outlive the call; no signal mask. The descriptors are open
+        // as long as the queue.
+        let ready = unsafe {
+            libc::ppoll(
+                self.entries.as_mut_ptr(),
+                self.entries.len() as libc::nfds_t,
+                &timeout,
+                std::ptr::null(),
+            )
+        };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            let interrupted = error.kind() == io::ErrorKind::Interrupted;
+            return if interrupted { Ok(Woken::TimedOut) } else { Err(error) };
+        }
+        if self.entries[0].revents != 0 {
+            counters.kernel_entries.one();
+            self.bell.clear();
+            return Ok(Woken::ByWaker);
+        }
+        if let Some(gone) = self.entries[1..]
+            .iter()
+            .position(|entry| entry.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0)
+        {
+            let name = &self.common.ports[gone].device.name;
+            return Err(io::Error::other(format!("the device {name} is down or gone")));
+        }
+        Ok(if ready == 0 { Woken::TimedOut } else { Woken::Ready })
+    }
+
+    /// Takes everything back that is over, and returns how many slices that was.
+    fn discard(&mut self, batch: &mut Batch, counters: &Counters) -> u32 {
+        let mut count = 0;
+        loop {
+            // An error leaves slices missing, and it shows.
+            let _ = self.dequeue_sends(batch, counters);
+            if batch.is_empty() {
+                return count;
+            }
+            count += batch.drain().count() as u32;
+        }
+    }
+}
+
+/// Reads the datagram of a frame, and puts its payload where that of a slice is expected.
+#[inline]
+fn understand<T: Sharing>(
+    common: &Common<T>,
+    port: usize,
+    slice: &mut Slice,
+    frame: &Frame,
+) -> Option<(u32, Arrival)> {
+    let layout = common.region.layout();
+    let start = frame.addr as usize % layout.stride;
+    let whole = slice.whole_mut();
+    let packet = packet::parse(whole.get(start..start + frame.len as usize)?).ok()?;
+    let takes = |bound: &super::common::Bound| bound.port == port && bound.takes(packet.to);
+    let socket = common.bounds.iter().position(takes)?;
+    let length = packet.payload.len();
+    let kept = length.min(layout.payload);
+    let from = start + packet.payload.start;
+    if from != layout.headroom {
+        // Where addresses of both families are received by one device.
+        whole.copy_within(from..from + kept, layout.headroom);
+    }
+    let arrival = Arrival {
+        len: kept,
+        from: packet.from,
+        local: common.bounds[socket].tells_local.then(|| packet.to.ip()),
+        truncated: kept < length,
+        at: None,
+        segment: None,
+        link: Some(packet.link()),
+    };
+    Some((socket as u32, arrival))
+}
+
+impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
+    type Rq = XdpRequests<T>;
+
+    fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
+        if self.common.sends_out.get() > 0 {
+            self.dequeue_sends(out, counters)?;
+        }
+        self.count_drops_at_times(counters);
+        let (count, first) = (self.receivers.len(), self.next);
+        let mut received = 0;
+        for i in 0..count {
+            if out.room() == 0 {
+                break;
+            }
+            let index = (first + i) % count;
+            received += self.dequeue_port(index, out, counters)?;
+            self.next = (index + 1) % count;
+        }
+        Ok(received)
+    }
+
+    fn wait(
+        &mut self,
+        _at_least: u32,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.count_drops_at_times(counters);
+        loop {
+            if self.about_to_wait() {
+                self.common.signals.no_longer_waiting();
+                return Ok(Woken::Ready);
+            }
+            let left = by.map(|by| by.saturating_duration_since(Instant::now()));
+            let sending = self.common.sends_out.get() > 0;
+            let most = if sending { LOOK_AFTER_SENDS } else { LOOK_AFTER_DROPS };
+            let woken = self.poll(left.map_or(most, |left| left.min(most)), counters);
+            self.common.signals.no_longer_waiting();
+            match woken? {
+                // A poster's kick: look again what there is to wait for.
+                Woken::ByWaker if !self.common.signals.take_woken() => {}
+                Woken::TimedOut => {
+                    if by.is_some_and(|by| Instant::now() >= by) {
+                        return Ok(Woken::TimedOut);
+                    }
+                    if !sending {
+                        self.count_drops(counters);
+                    }
+                }
+                woken => return Ok(woken),
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        let (signals, bell) = (Arc::clone(&self.common.signals), Arc::clone(&self.bell));
+        Waker::new(move || {
+            signals.set_woken();
+            bell.ring();
+        })
+    }
+
+    fn stop(mut self, mut requests: Vec<XdpRequests<T>>, by: Instant) -> Stopped {
+        // What is counted here is nobody's: the run is over.
+        let counters = Counters::default();
+        let mut batch = Batch::new(self.common.needs.per_dequeue.max(1) as usize);
+        let mut returned: u32 = requests.iter_mut().map(XdpRequests::give_back).sum();
+        drop(requests);
+        returned += self.discard(&mut batch, &counters);
+        while self.common.sends_out.get() > 0 && Instant::now() < by {
+            let _ = self.poll(LOOK_AFTER_SENDS, &counters);
+            returned += self.discard(&mut batch, &counters);
+        }
+        let Self { common, receivers, .. } = self;
+        drop(receivers);
+        let Some(mut common) = Arc::into_inner(common) else {
+            unreachable!("the request queues are gone, and nobody else holds it")
+        };
+        let mut let_go = true;
+        for port in &mut common.ports {
+            let_go &= close(port, by);
+        }
+        let (by_count, missing) = common.end(let_go);
+        Stopped { returned: returned + by_count, missing }
+    }
+}
+
+/// Closes a socket. Whether its device has let go of the slices.
+fn close<T: Sharing>(port: &mut Port<T>, by: Instant) -> bool {
+    let queue = port.queue();
+    port.lease = None; // no frame follows
+    port.socket = None;
+    // Where the kernel copies, it is done when the close returns; a device may take its time.
+    !port.zero_copy || await_release(port.device.index, queue, by)
+}

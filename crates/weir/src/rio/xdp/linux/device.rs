@@ -1,0 +1,234 @@
+//! Which device has an address, and what must be known of it.
+//!
+//! Origin: getifaddrs(3), netdevice(7), linux/ethtool.h.
+
+use std::{ffi::CStr, io, net::IpAddr, os::fd::RawFd};
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    pub name: String,
+    pub index: u32,
+    pub mac: [u8; 6],
+    /// Longest packet it sends, in bytes, without the Ethernet header.
+    pub mtu: usize,
+    /// Queues that it receives by.
+    pub queues: u32,
+}
+
+/// Why no device can be used for an address: what is wrong, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoDevice {
+    pub reason: String,
+    pub advice: String,
+}
+
+/// An address of a device, or its Ethernet address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    is_loopback: bool,
+    holds: Holds,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Address(IpAddr),
+    Ethernet([u8; 6]),
+}
+
+/// The one device that has an address. `control` is any socket of the network it is in.
+///
+/// # Errors
+/// What the system answered.
+pub fn of_address(address: IpAddr, control: RawFd) -> io::Result<Result<Device, NoDevice>> {
+    let entries = entries()?;
+    let (name, mac) = match choose(&entries, address) {
+        Ok(chosen) => chosen,
+        Err(none) => return Ok(Err(none)),
+    };
+    let name_for_call = std::ffi::CString::new(name.clone())?;
+    // SAFETY: the name ends with a zero and outlives the call.
+    let index = unsafe { libc::if_nametoindex(name_for_call.as_ptr()) };
+    if index == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut request = request_for(&name_for_call);
+    // SAFETY: SIOCGIFMTU takes such a request, which outlives the call, and fills in the MTU.
+    if unsafe { libc::ioctl(control, libc::SIOCGIFMTU as _, &mut request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call filled it in.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu } as usize;
+    let queues = queues(control, &name_for_call);
+    Ok(Ok(Device { name, index, mac, mtu, queues }))
+}
+
+/// Which of the devices has the address, with its Ethernet address.
+fn choose(entries: &[Entry], address: IpAddr) -> Result<(String, [u8; 6]), NoDevice> {
+    let refuse = |reason: String, advice: &str| Err(NoDevice { reason, advice: advice.into() });
+    let having: Vec<_> =
+        entries.iter().filter(|entry| entry.holds == Holds::Address(address)).collect();
+    let [entry] = having[..] else {
+        let reason = match having.len() {
+            0 if address.is_unspecified() => format!("{address} is every address of the machine"),
+            0 => format!("no device has the address {address}"),
+            _ => format!("several devices have the address {address}"),
+        };
+        return refuse(reason, "bind the address of one device (`ip address` lists them)");
+    };
+    if entry.is_loopback {
+        let reason = format!("{address} is on the loopback device, which has no frames");
+        return refuse(
+            reason,
+            "bind the address of an Ethernet device, or use another provider on loopback",
+        );
+    }
+    let mac = entries.iter().find_map(|other| match other.holds {
+        Holds::Ethernet(mac) if other.name == entry.name => Some(mac),
+        _ => None,
+    });
+    match mac {
+        Some(mac) => Ok((entry.name.clone(), mac)),
+        None => refuse(
+            format!("{}, which has the address {address}, is no Ethernet device", entry.name),
+            "use another provider on it",
+        ),
+    }
+}
+
+fn entries() -> io::Result<Vec<Entry>> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: writes the head of a list, which is freed below.
+    if unsafe { libc::getifaddrs(&mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut entries = Vec::new();
+    let mut at = first.cast_const();
+    // SAFETY: the list is well formed until it is freed, and ends with null.
+    while let Some(one) = unsafe { at.as_ref() } {
+        at = one.ifa_next;
+        // SAFETY: an address is as long as its family says, or absent.
+        let Some(holds) = (unsafe { read(one.ifa_addr) }) else { continue };
+        // SAFETY: a name of the list ends with a zero.
+        let name = unsafe { CStr::from_ptr(one.ifa_name) }.to_string_lossy().into_owned();
+        let is_loopback = one.ifa_flags & libc::IFF_LOOPBACK as u32 != 0;
+        entries.push(Entry { name, is_loopback, holds });
+    }
+    // SAFETY: the list that was made above, which nothing refers to any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(entries)
+}
+
+/// # Safety
+/// The address is null, or as long as its family says.
+unsafe fn read(address: *const libc::sockaddr) -> Option<Holds> {
+    // SAFETY: the caller vouches for it.
+    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: of this family, so of this type.
+            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Holds::Address(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes())))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: of this family, so of this type.
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Holds::Address(IpAddr::from(address.sin6_addr.s6_addr)))
+        }
+        libc::AF_PACKET => {
+            // SAFETY: of this family, so of this type.
+            let link = unsafe { address.cast::<libc::sockaddr_ll>().read_unaligned() };
+            let [a, b, c, d, e, f, ..] = link.sll_addr;
+            let is_ethernet = link.sll_hatype == libc::ARPHRD_ETHER && link.sll_halen == 6;
+            is_ethernet.then_some(Holds::Ethernet([a, b, c, d, e, f]))
+        }
+        _ => None,
+    }
+}
+
+fn request_for(name: &CStr) -> libc::ifreq {
+    // SAFETY: all zeroes is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    request
+}
+
+/// `struct ethtool_channels`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// Queues that a device receives by; 1 where it does not say.
+fn queues(control: RawFd, name: &CStr) -> u32 {
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    let mut request = request_for(name);
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: SIOCETHTOOL takes such a request; what it points at is what this command fills in,
+    // and outlives the call.
+    let result = unsafe { libc::ioctl(control, libc::SIOCETHTOOL as _, &mut request) };
+    if result != 0 {
+        return 1;
+    }
+    channels.receive.saturating_add(channels.combined).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd as _;
+
+    fn entry(name: &str, holds: Holds) -> Entry {
+        Entry { name: name.into(), is_loopback: name == "lo", holds }
+    }
+
+    fn address(text: &str) -> Holds {
+        Holds::Address(text.parse().unwrap())
+    }
+
+    #[test]
+    fn an_address_has_one_ethernet_device_or_the_refusal_says_what_to_do() {
+        let mac = [2, 0, 0, 0, 0, 1];
+        let entries = [
+            entry("lo", Holds::Ethernet([0; 6])),
+            entry("lo", address("127.0.0.1")),
+            entry("eth0", Holds::Ethernet(mac)),
+            entry("eth0", address("10.0.0.1")),
+            entry("eth0", address("fe80::1")),
+            entry("eth1", Holds::Ethernet([2, 0, 0, 0, 0, 2])),
+            entry("eth1", address("fe80::1")),
+            entry("tun0", address("10.0.1.1")),
+        ];
+        assert_eq!(choose(&entries, "10.0.0.1".parse().unwrap()), Ok(("eth0".into(), mac)));
+        for (asked, part) in [
+            ("127.0.0.1", "loopback"),
+            ("0.0.0.0", "every address"),
+            ("::", "every address"),
+            ("10.9.9.9", "no device"),
+            ("fe80::1", "several"),
+            ("10.0.1.1", "no Ethernet device"),
+        ] {
+            let refused = choose(&entries, asked.parse().unwrap()).unwrap_err();
+            assert!(refused.reason.contains(part), "{asked}: {refused:?}");
+            assert!(!refused.advice.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_loopback_device_of_this_machine_is_refused() {
+        let control = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = "127.0.0.1".parse().unwrap();
+        let refused = of_address(address, control.as_raw_fd()).unwrap().unwrap_err();
+        assert!(refused.reason.contains("loopback"), "{refused:?}");
+    }
+}

@@ -1,0 +1,355 @@
+//! The provider itself: opening and starting, and the proof that it can work here.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `ring` | the four rings of a socket, in memory shared with the kernel |
+//! | `packet` | datagrams in frames: reading them, and the headers of replies |
+//! | `program`, `bpf`, `attached` | the program on the device: made, loaded, attached and shared |
+//! | `device` | which device has an address |
+//! | `socket` | a socket, its memory, and its calls |
+//! | `common` | what the queues have in common: who owns which slice, posted slices, sends |
+//! | `requests`, `completions` | the contract's queues, and their end |
+
+mod attached;
+mod bpf;
+mod common;
+mod completions;
+mod device;
+mod packet;
+mod program;
+mod requests;
+mod ring;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use completions::XdpCompletions;
+pub use requests::XdpRequests;
+
+use super::Xdp;
+use crate::{
+    Error, Unavailable,
+    memory::{Layout, Region, RegionOptions},
+    readiness::bell::Bell,
+    rio::{
+        Needs, Opened, Provider, Started,
+        sharing::{Shared as _, Sharing},
+    },
+    socket::{DatagramSocket, Endpoint},
+    wake::Waker,
+};
+use attached::{Lease, Refused};
+use bpf::Place;
+use common::{Bound, Common, Filling, Port, Table, Transmit};
+use device::Device;
+use program::Filter;
+use socket::{Failed, KERNEL_HEADROOM, Memory, Rings, Socket};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+/// Sizes of a slice that the kernel allows, where a page has 4096 bytes.
+const CHUNKS: [usize; 2] = [2048, 4096];
+
+/// Room before the payload: the kernel's own, and the longest headers, rounded up so that a payload
+/// begins with a cache line.
+const HEADROOM: usize = (KERNEL_HEADROOM + packet::HEADERS_V6).next_multiple_of(64);
+
+/// Slices that the kernel holds at a time for each device, at most; those posted beyond wait in
+/// user space. As many as are a burst of several milliseconds.
+const WINDOW: u32 = 4096;
+
+/// Entries of the rings for sending, at least.
+const SENDS_AT_LEAST: u32 = 64;
+
+/// The most entries that a ring for sending may have: more sends than that at a time are refused.
+const SENDS_AT_MOST: u32 = 1 << 16;
+
+impl Xdp {
+    fn unavailable(&self, reason: impl Into<String>) -> Unavailable {
+        Unavailable::new(format!("provider {}", self.name()), reason)
+    }
+
+    /// What failed, with what to do about it.
+    fn failed(&self, (call, error): Failed) -> Unavailable {
+        let unavailable = self.unavailable(format!("{call}: {error}"));
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => unavailable.advise(
+                "it needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF: run it as root, or give the \
+                 program these capabilities (setcap)",
+            ),
+            Some(libc::ENOBUFS | libc::ENOMEM) => unavailable.advise(
+                "raise the limit on locked memory (`ulimit -l`), or ask for fewer outstanding \
+                 receives",
+            ),
+            Some(libc::EAFNOSUPPORT) => unavailable.advise("this kernel has no AF_XDP"),
+            Some(libc::EBUSY) => unavailable.advise(
+                "another program holds the device or its queue: end it (`ip link` and `ss \
+                 --xdp` name it)",
+            ),
+            _ => unavailable,
+        }
+    }
+
+    fn layout_of(&self, needs: &Needs) -> Result<Layout, Unavailable> {
+        if needs.offload {
+            return Err(self
+                .unavailable("a frame holds one datagram")
+                .advise("do not ask for receive offload"));
+        }
+        let stride = CHUNKS.into_iter().find(|chunk| HEADROOM + needs.payload <= *chunk);
+        let Some(stride) = stride else {
+            let most = CHUNKS[1] - HEADROOM;
+            let reason = format!("a slice holds a datagram of {most} bytes, not {}", needs.payload);
+            return Err(self
+                .unavailable(reason)
+                .advise(format!("ask for datagrams of at most {most} bytes")));
+        };
+        if needs.sends > SENDS_AT_MOST {
+            let reason = format!("a ring holds {SENDS_AT_MOST} replies, not {}", needs.sends);
+            return Err(self.unavailable(reason).advise("allow fewer outstanding replies"));
+        }
+        Ok(Layout { stride, headroom: HEADROOM, payload: needs.payload, align: stride })
+    }
+
+    /// Does all that can be done without a device: only a device can show the rest.
+    fn prove(&self) -> Result<(), Unavailable> {
+        let layout = Layout { stride: 4096, headroom: HEADROOM, payload: 1, align: 4096 };
+        let region = Region::new(layout, 1, RegionOptions::default())
+            .map_err(|e| self.unavailable(e.to_string()))?;
+        Socket::new(&memory(&region, packet::HEADERS_V6), 1, 1).map_err(|e| self.failed(e))?;
+        let map = bpf::SocketMap::new(1)
+            .map_err(|e| self.failed(("making a map of sockets (bpf)", e)))?;
+        let filter = Filter { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: Some(1) };
+        bpf::Program::load(&program::assemble([2, 0, 0, 0, 0, 1], &[filter], map.fd()))
+            .map_err(|e| self.failed(("loading a program (bpf)", e)))?;
+        Ok(())
+    }
+
+    /// Which device an endpoint is on.
+    fn device_of(&self, address: SocketAddr, held: &DatagramSocket) -> Result<Device, Error> {
+        let found = device::of_address(address.ip(), held.native().fd())
+            .map_err(|e| Error::io(format!("finding the device of {address}"), e))?;
+        found.map_err(|none| self.unavailable(none.reason).advise(none.advice).into())
+    }
+
+    fn check(&self, endpoint: &Endpoint) -> Result<(), Error> {
+        let refuse = |what: &str, advice: &str| Err(self.unavailable(what).advise(advice).into());
+        if endpoint.options.receive_time {
+            return refuse("no kernel takes the time here", "do not ask for receive times");
+        }
+        if endpoint.options.receive_offload {
+            return refuse("a frame holds one datagram", "do not ask for receive offload");
+        }
+        if endpoint.options.steer_by_core.is_some() {
+            return refuse(
+                "the device chooses the queue of a datagram",
+                "steer by hash, and see `ethtool -x` and `ethtool -N` of the device",
+            );
+        }
+        Ok(())
+    }
+
+    /// Binds a socket to a free queue of a device.
+    fn open_port(
+        &self,
+        device: Device,
+        filters: &[Filter],
+        shared: bool,
+        region: &Arc<Region>,
+        needs: &Needs,
+    ) -> Result<OpenedPort, Error> {
+        let name = device.name.clone();
+        let lease = attached::take(&device, filters, shared).map_err(|refused| match refused {
+            Refused::Failed(call, e) => self.failed((call, e)),
+            Refused::NoQueue => {
+                let queues = device.queues;
+                let reason =
+                    format!("{name} has {queues} queues, and a socket needs one of its own");
+                let advice = "use as many threads as the device has queues (`ethtool -L`)";
+                self.unavailable(reason).advise(advice)
+            }
+            Refused::Other => {
+                let reason = format!("another server of this program receives by {name}");
+                self.unavailable(reason).advise("give one server both addresses")
+            }
+        })?;
+        // Where the program says so, a payload lies where that of a slice is expected.
+        let headers = match filters.iter().any(|filter| filter.address.is_ipv6()) {
+            true => packet::HEADERS_V6,
+            false => packet::HEADERS_V4,
+        };
+        let window = needs.receives.clamp(1, WINDOW);
+        let sends = needs.sends.max(SENDS_AT_LEAST).next_power_of_two();
+        let (socket, rings) =
+            Socket::new(&memory(region, headers), window.next_power_of_two(), sends)
+                .map_err(|e| self.failed(e))?;
+        let native = lease.place() == Place::Native;
+        socket
+            .bind(device.index, lease.queue(), native)
+            .map_err(|e| self.failed(("binding to the queue of the device", e)))?;
+        let zero_copy = socket.is_zero_copy().map_err(|e| Error::io("XDP_OPTIONS", e))?;
+        Ok(OpenedPort { device, lease, socket, rings, zero_copy, window })
+    }
+}
+
+/// The region as the kernel is told of it, for frames whose headers have mostly this length.
+fn memory(region: &Region, headers: usize) -> Memory {
+    let ((base, bytes), layout) = (region.extent(), region.layout());
+    let headroom = layout.headroom - KERNEL_HEADROOM - headers;
+    Memory { base, bytes, chunk_bytes: layout.stride, headroom }
+}
+
+/// A socket that is bound to a queue of a device.
+struct OpenedPort {
+    device: Device,
+    lease: Lease,
+    socket: Socket,
+    rings: Rings,
+    zero_copy: bool,
+    window: u32,
+}
+
+/// Sockets that are bound, not started.
+pub struct XdpOpened {
+    bounds: Vec<Bound>,
+    ports: Vec<OpenedPort>,
+    region: Arc<Region>,
+    needs: Needs,
+    bell: Arc<Bell>,
+}
+
+impl Opened for XdpOpened {
+    fn local_addresses(&self) -> Vec<SocketAddr> {
+        self.bounds.iter().map(|bound| bound.address).collect()
+    }
+}
+
+impl<T: Sharing> Provider<T> for Xdp {
+    type Cq = XdpCompletions<T>;
+    type Rq = XdpRequests<T>;
+    type Opened = XdpOpened;
+
+    fn layout(&self, needs: &Needs) -> Result<Layout, Unavailable> {
+        let layout = self.layout_of(needs)?;
+        self.prove()?;
+        Ok(layout)
+    }
+
+    fn open(
+        &self,
+        at: &[Endpoint],
+        region: &Arc<Region>,
+        needs: &Needs,
+    ) -> Result<XdpOpened, Error> {
+        if region.layout() != self.layout_of(needs)? {
+            let problem = "the region was not cut as this provider's layout says".into();
+            return Err(Error::Option { name: "region".into(), problem });
+        }
+        let bell = Bell::new().map_err(|e| Error::io("making a waker", e))?;
+        let mut devices: Vec<(Device, Vec<Filter>, bool)> = Vec::new();
+        let mut bounds = Vec::new();
+        for endpoint in at {
+            self.check(endpoint)?;
+            let held = DatagramSocket::bind(endpoint)?;
+            let address = held.local_address();
+            let device = self.device_of(address, &held)?;
+            let port = devices.iter().position(|(known, ..)| known.index == device.index);
+            let port = port.unwrap_or_else(|| {
+                devices.push((device, Vec::new(), false));
+                devices.len() - 1
+            });
+            let (_, filters, shared) = &mut devices[port];
+            let only = (!self.any_port).then_some(address.port());
+            filters.push(Filter { address: address.ip(), port: only });
+            *shared |= endpoint.options.reuse_port;
+            bounds.push(Bound {
+                address,
+                any_port: self.any_port,
+                port,
+                tells_local: endpoint.options.local_address,
+                _socket: held,
+            });
+        }
+        let ports = devices
+            .into_iter()
+            .map(|(device, filters, shared)| {
+                self.open_port(device, &filters, shared, region, needs)
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(XdpOpened {
+            bounds,
+            ports,
+            region: Arc::clone(region),
+            needs: *needs,
+            bell: Arc::new(bell),
+        })
+    }
+
+    fn start(&self, opened: XdpOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
+        let XdpOpened { bounds, ports, region, needs, bell } = opened;
+        let granted = granted(&ports);
+        let window = ports.iter().map(|port| port.window).max().unwrap_or(1);
+        let mut rings = Vec::new();
+        let ports = ports.into_iter().map(|opened| {
+            let OpenedPort { device, lease, socket, rings: of_port, zero_copy, window } = opened;
+            let Rings { fill, receive, transmit, completion } = of_port;
+            rings.push(receive);
+            let filling = Filling::new(fill, window, needs.receives);
+            let transmit = Transmit::new(transmit, completion, region.count(), needs.sends);
+            Port {
+                device,
+                lease: Some(lease),
+                socket: Some(socket),
+                zero_copy,
+                filling: T::Shared::<_>::new(filling),
+                transmit: T::Shared::<_>::new(transmit),
+            }
+        });
+        let ports: Vec<Port<T>> = ports.collect();
+        let endpoints = bounds.len() as u32;
+        let common = Arc::new(Common::<T> {
+            table: Table::new(&region),
+            region,
+            needs,
+            bounds,
+            ports,
+            signals: Arc::default(),
+            receives_out: T::Count::default(),
+            sends_out: T::Count::default(),
+            ended: false,
+        });
+        let ring = Arc::clone(&bell);
+        let kick = Waker::new(move || ring.ring());
+        let requests =
+            (0..endpoints).map(|at| XdpRequests::new(&common, at, kick.clone())).collect();
+        let completions = XdpCompletions::new(&common, rings, window, bell);
+        // From now on datagrams come: each needs a slice, and finds none before one is posted.
+        for port in &common.ports {
+            let lease = port.lease.as_ref().expect("it was opened with one");
+            lease
+                .give_to(port.socket().fd())
+                .map_err(|e| Error::io("putting the socket into the program's map", e))?;
+        }
+        Ok(Started { completions, requests, granted })
+    }
+}
+
+/// What was obtained.
+fn granted(ports: &[OpenedPort]) -> Vec<(&'static str, String)> {
+    let mut granted = Vec::new();
+    for port in ports {
+        let Device { name, queues, .. } = &port.device;
+        granted.push(("device", name.clone()));
+        granted.push(("device-queue", format!("{} of {queues}", port.lease.queue())));
+        let how = match (port.lease.place(), port.zero_copy) {
+            (Place::Native, true) => "native, zero-copy: the device uses the slices",
+            (Place::Native, false) => "native, copied by the kernel",
+            (Place::Generic, _) => "generic, copied by the kernel from buffers of its own",
+        };
+        granted.push(("xdp", how.into()));
+        granted.push(("window", port.window.to_string()));
+    }
+    granted
+}

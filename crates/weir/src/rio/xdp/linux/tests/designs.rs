@@ -1,0 +1,91 @@
+//! Every design of registered I/O on this provider, unchanged: the suite of `tests/conformance`
+//! runs on loopback, which has no frames.
+
+use super::*;
+use crate::{
+    limits::Limits,
+    udp::{Contract, Datagram, Replies, Server, designs},
+};
+
+/// Datagrams that a client sends before it waits for their echoes.
+const WINDOW: usize = 16;
+
+/// Sends datagrams of every kind of length and expects each back, whole and from where it went.
+fn echo_all(clients: &[UdpSocket], to: SocketAddr, sizes: &[usize]) {
+    for (round, chunk) in sizes.chunks(WINDOW).enumerate() {
+        let client = &clients[round % clients.len()];
+        let mut expected: Vec<_> =
+            chunk.iter().enumerate().map(|(i, &n)| payload(round * WINDOW + i, n)).collect();
+        for bytes in &expected {
+            client.send_to(bytes, to).unwrap();
+        }
+        let mut back = [0; 2000];
+        while !expected.is_empty() {
+            let (n, from) = client.recv_from(&mut back).unwrap();
+            assert_eq!(from, to);
+            let place = expected.iter().position(|bytes| bytes[..] == back[..n]);
+            expected.swap_remove(place.expect("an echo of what was sent, once"));
+        }
+    }
+}
+
+#[test]
+fn every_design_echoes_every_byte_over_both_families_and_gives_every_slice_back() {
+    on_a_wire(|wire| {
+        for design in designs().into_iter().filter(|d| d.about().contract == Contract::Rio) {
+            let has = |name: &str| design.known_options().iter().any(|one| one.name == name);
+            let threads: &[&str] = match design.about().name {
+                "rio-sharded" => &["1"], // the device has one queue
+                _ if has("threads") => &["1", "4"],
+                _ => &[""],
+            };
+            for threads in threads {
+                for at in [OURS_V4, OURS_V6] {
+                    let mut design = design.clone();
+                    design.set("provider", "xdp").unwrap();
+                    for (name, value) in
+                        [("threads", *threads), ("outstanding", "256"), ("threshold", "4")]
+                    {
+                        if has(name) && !value.is_empty() {
+                            design.set(name, value).unwrap();
+                        }
+                    }
+                    let name = format!("{} on {threads} threads at {at}", design.about().name);
+                    let limits = Limits { replies_outstanding: 64, ..Limits::default() };
+                    let server = Server::bind(ours(at)).limits(limits).payload_bytes(1500);
+                    let echo = |thread: usize| {
+                        let mut copy = thread == 0;
+                        move |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+                            // In place and as a copy in turn: the headers are made anew for both.
+                            copy = !copy;
+                            let sent =
+                                if copy { replies.send(datagram.bytes) } else { replies.echo() };
+                            sent.expect("the limits allow it");
+                        }
+                    };
+                    let running =
+                        server.start(design, echo).unwrap_or_else(|e| panic!("{name}: {e}"));
+                    let to = running.local_addresses()[0];
+                    let clients = [wire.client(to), wire.client(to)];
+                    let sizes: Vec<_> = (0..256).map(|i| i * 41 % 1453).collect();
+                    echo_all(&clients, to, &sizes);
+                    let report = running.stop();
+                    assert!(report.failure.is_none(), "{name}: {:?}", report.failure);
+                    let total = report.total();
+                    assert_eq!(total.datagrams, 256, "{name}");
+                    // The last ones may have been under way at the stop; every one came, though.
+                    assert_eq!((total.replies_refused, total.send_errors), (0, 0), "{name}");
+                    assert_eq!(total.discarded, 0, "{name}");
+                    let slices = report.slices;
+                    assert_eq!((slices.returned, slices.missing), (slices.made, 0), "{name}");
+                    // Another test that starts a program holds the port for a moment.
+                    let by = Instant::now() + PATIENCE;
+                    while let Err(e) = UdpSocket::bind(to) {
+                        assert!(Instant::now() < by, "{name}: {e}");
+                        thread::yield_now();
+                    }
+                }
+            }
+        }
+    });
+}
