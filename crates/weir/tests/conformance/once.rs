@@ -1,6 +1,7 @@
 //! Every datagram once, with the right bytes and the right source.
 
 use crate::support::*;
+use std::net::UdpSocket;
 use std::{
     net::{Ipv6Addr, SocketAddr},
     time::Instant,
@@ -119,28 +120,32 @@ fn zero_byte_flood(subject: &Subject) -> Result<(), Skipped> {
         // Where the system has no room it may say so.
         let _ = flooders[number % flooders.len()].send_to(&[], to);
     }
-    // One of these comes through as soon as the socket has room again.
+    // One of these comes through as soon as the socket has room again; with several sockets on the
+    // address that is to be awaited for each sender, since each may lead to another socket.
+    const AFTER: &[u8] = b"after the flood";
     let deadline = Instant::now() + PATIENCE;
-    let from_flooders = |seen: &Seen| seen.source == flooders[0].local_addr().unwrap();
-    while !log.seen().iter().any(|seen| from_flooders(seen) && !seen.bytes.is_empty()) {
-        assert!(Instant::now() < deadline, "nothing is served after the flood");
-        flooders[0].send_to(b"after the flood", to).unwrap();
-        std::thread::yield_now();
+    for sender in flooders.iter().chain(&senders) {
+        let source = sender.local_addr().unwrap();
+        while !log.seen().iter().any(|seen| seen.source == source && seen.bytes == AFTER) {
+            assert!(Instant::now() < deadline, "nothing is served after the flood");
+            sender.send_to(AFTER, to).unwrap();
+            std::thread::yield_now();
+        }
     }
+    let is_normal = |seen: &Seen| {
+        let from = |sender: &UdpSocket| sender.local_addr().unwrap() == seen.source;
+        seen.bytes != AFTER && senders.iter().any(from)
+    };
     let mut sent = Tally::new();
     for number in 0..100 {
         let sender = &senders[number % senders.len()];
         let bytes = pattern(number, number % 3 * 50);
         sender.send_to(&bytes, to).unwrap();
         *sent.entry((sender.local_addr().unwrap(), bytes)).or_default() += 1;
-        let normal =
-            |seen: &Seen| senders.iter().any(|sender| sender.local_addr().unwrap() == seen.source);
-        log.wait_for_those(number + 1, normal);
+        log.wait_for_those(number + 1, is_normal);
     }
     stop(server, &log);
-    let (flood, normal): (Vec<_>, Vec<_>) = log.seen().into_iter().partition(|seen| {
-        flooders.iter().any(|sender| sender.local_addr().unwrap() == seen.source)
-    });
+    let (normal, flood): (Vec<_>, Vec<_>) = log.seen().into_iter().partition(is_normal);
     assert_same(&normal, &sent);
     let empty = flood.iter().filter(|seen| seen.bytes.is_empty()).count();
     assert!((1..=FLOOD).contains(&empty), "{empty} of the flood");
