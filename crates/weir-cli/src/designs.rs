@@ -138,6 +138,7 @@ fn document(all: &[AnyDesign]) -> Value {
             "origin": about.origin,
             "status": if reason.is_none() { "ok" } else { "unavailable" },
             "reason": reason,
+            "reaches_loopback": provider.reaches_loopback(),
         })
     };
     json!({
