@@ -6,6 +6,7 @@ use common::{document, errors, output};
 
 #[test]
 fn a_short_comparison_is_one_valid_document() {
+    let _alone = common::alone();
     let run = output(&[
         "compare",
         "udp",
@@ -56,6 +57,7 @@ fn a_short_comparison_is_one_valid_document() {
 
 #[test]
 fn datagrams_without_a_stamp_are_compared_too() {
+    let _alone = common::alone();
     for length in ["0", "16"] {
         let run = output(&[
             "compare", "udp", "--design", "blocking", "--quick", "-t", "3", "-l", length, "--json",
@@ -71,6 +73,7 @@ fn datagrams_without_a_stamp_are_compared_too() {
 
 #[test]
 fn the_plan_can_be_seen_without_a_run() {
+    let _alone = common::alone();
     let plan =
         output(&["compare", "--dry-run", "--seed", "9", "--design", "epoll", "--pace", "75%"]);
     assert_eq!(plan.status.code(), Some(0));
@@ -84,6 +87,7 @@ fn the_plan_can_be_seen_without_a_run() {
 
 #[test]
 fn a_plan_is_a_document_too() {
+    let _alone = common::alone();
     let plan = output(&["compare", "--dry-run", "--design", "epoll", "--json"]);
     let document = document(&plan);
     assert_eq!((plan.status.code(), &document["results"]), (Some(0), &serde_json::json!([])));
@@ -92,6 +96,7 @@ fn a_plan_is_a_document_too() {
 
 #[test]
 fn wrong_usage_is_said_and_json_stays_valid() {
+    let _alone = common::alone();
     for (words, said) in [
         (&["--design", "nonsense"][..], "nonsense"),
         (&["--design", "blocking --threads 0"][..], "1 to 256"),
@@ -114,6 +119,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
 
 #[test]
 fn designs_are_listed_with_their_options() {
+    let _alone = common::alone();
     let list = output(&["designs"]);
     let text = String::from_utf8(list.stdout).unwrap();
     for name in ["blocking", "rio-hybrid", "uring", "batch"] {
@@ -173,6 +179,7 @@ fn under_way(length: &str, words: &[&str]) -> std::process::Child {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
+    let _alone = common::alone();
     let child = under_way("1231", &["-t", "60", "--json"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
@@ -185,6 +192,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_leaves_a_table_of_what_there_is() {
+    let _alone = common::alone();
     let child = under_way("1235", &["-t", "60"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
@@ -240,6 +248,7 @@ fn kill_in_the_first_run(command: &str, length: &str) -> String {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_generator_that_is_killed_costs_one_run() {
+    let _alone = common::alone();
     let said = kill_in_the_first_run("flood", "1237");
     assert!(said.starts_with("the generator ended with signal: 9"), "{said}");
 }
@@ -247,6 +256,7 @@ fn a_generator_that_is_killed_costs_one_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_that_is_killed_costs_one_run() {
+    let _alone = common::alone();
     let said = kill_in_the_first_run("serve", "1239");
     assert!(said.starts_with("the server ended with signal: 9"), "{said}");
 }
@@ -254,6 +264,7 @@ fn a_server_that_is_killed_costs_one_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_and_the_table_is_not_lost() {
+    let _alone = common::alone();
     for json in [&["--json"][..], &[]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let ended = common::weir(&["compare", "--design", "blocking", "--quick", "-t", "1"])
@@ -272,6 +283,7 @@ fn a_full_disk_is_told_and_the_table_is_not_lost() {
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_survives_a_comparison_that_is_killed() {
+    let _alone = common::alone();
     let mut child = under_way("1233", &["-t", "60", "--json"]);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -9,6 +9,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+/// Held by a test that measures: two that measure at a time would falsify one another.
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// The command with these words.
 pub fn weir(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
