@@ -91,13 +91,13 @@ impl Subject {
         self.offload
     }
 
-    /// Whether `name` names its design, its provider, or both (`rio-event/batch`), or is `all`.
+    /// Whether `name` names its design, its provider, or both (`rio-event/batch`), or is `all`,
+    /// which alone names those with receive offload.
     pub fn is_called(&self, name: &str) -> bool {
         let (design, provider) = (self.design.about().name, self.at_defaults().provider());
-        name == "all"
-            || name == design
-            || name == provider
-            || name.split_once('/') == Some((design, provider))
+        let named =
+            name == design || name == provider || name.split_once('/') == Some((design, provider));
+        name == "all" || (named && !self.offload)
     }
 
     /// Why it cannot run here, if it cannot.
