@@ -6,7 +6,10 @@ use super::super::{
     frame::{self, Frame},
 };
 use super::forget_then_ask;
-use crate::memory::{Layout, Region, RegionOptions};
+use crate::{
+    memory::{Region, RegionOptions},
+    rio::Needs,
+};
 use loom::{sync::Mutex, thread};
 use std::sync::Arc;
 
@@ -24,7 +27,9 @@ type Order = fn(&dyn Fn(), &dyn Fn() -> bool) -> bool;
 
 impl World {
     fn new() -> Arc<Self> {
-        let layout = Layout::packed(frame::HEADROOM, 64, frame::ALIGN);
+        let needs =
+            Needs { payload: 64, receives: SLICES, sends: 0, per_dequeue: 1, offload: false };
+        let layout = frame::layout(&needs);
         let region = Region::new(layout, SLICES, RegionOptions::default()).unwrap();
         let (buffers, table) = Buffers::new(SLICES, SLICES, Frame::new(&region, false));
         Arc::new(Self { region, buffers: Mutex::new(buffers), table, rings: Mutex::new(0) })
