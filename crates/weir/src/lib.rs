@@ -9,6 +9,8 @@ pub mod memory;
 pub mod options;
 pub mod port;
 pub mod readiness;
+#[cfg(test)]
+mod required;
 #[cfg(target_os = "linux")]
 mod ring;
 pub mod rio;

@@ -14,15 +14,11 @@
 
 mod alarm;
 mod halves;
-#[cfg(test)]
-mod required;
 mod setup;
 mod token;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
-#[cfg(test)]
-pub(crate) use required::cannot_run;
 pub(crate) use setup::{Flags, Use, Wanted, set_up};
 pub(crate) use token::{Slots, Token};
 

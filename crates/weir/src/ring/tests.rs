@@ -1,7 +1,7 @@
 //! The ring against the kernel it runs on.
 
 use super::*;
-use crate::{counters::Counters, rio::Woken};
+use crate::{counters::Counters, required::cannot_run, rio::Woken};
 use io_uring::opcode;
 use std::{thread, time::Instant};
 

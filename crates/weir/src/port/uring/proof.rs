@@ -97,7 +97,7 @@ fn receive_one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::cannot_run;
+    use crate::required::cannot_run;
 
     #[test]
     fn without_a_datagram_it_is_no_proof() {

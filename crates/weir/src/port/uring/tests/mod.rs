@@ -9,7 +9,7 @@ use crate::{
     counters::Counters,
     memory::{Region, RegionOptions, Slice},
     port::{Completion, Key, Needs, Port, Provider, Shape, SocketId, Taken, Token, Worker},
-    ring::cannot_run,
+    required::cannot_run,
     rio::Outcome,
     socket::{Arrival, DatagramSocket, Endpoint, SocketOptions},
 };

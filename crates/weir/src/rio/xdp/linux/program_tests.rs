@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     memory::{Layout, Region, RegionOptions},
-    ring::cannot_run,
+    required::cannot_run,
 };
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     counters::Counters,
     memory::{RegionOptions, Slice},
-    ring::cannot_run,
+    required::cannot_run,
     rio::{Completion, HandOver, OneThread},
     socket::Arrival,
 };

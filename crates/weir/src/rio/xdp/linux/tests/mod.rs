@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     counters::Counters,
     memory::Slice,
-    ring::cannot_run,
+    required::cannot_run,
     rio::{Batch, Completion, CompletionQueue, HandOver, OneThread, Outcome, RequestQueue, Woken},
     socket::{Arrival, Peer},
 };

@@ -1,5 +1,5 @@
-//! Tests where io_uring may be forbidden, as it is in most containers: they say so and pass,
-//! unless `WEIR_REQUIRE` insists.
+//! Tests of what a machine may lack, such as io_uring, which most containers forbid: they say so
+//! and pass, unless `WEIR_REQUIRE` insists.
 
 use crate::Unavailable;
 
