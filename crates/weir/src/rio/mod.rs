@@ -41,7 +41,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Region, Slice},
-    socket::{Arrival, Endpoint},
+    socket::{Arrival, DatagramSocket, Endpoint},
     wake::Waker,
 };
 use std::{
@@ -132,6 +132,12 @@ pub trait Provider<T: Threading>: Clone + Send + Sync + 'static {
 pub trait Opened {
     /// The address of each socket, in the order of the endpoints.
     fn local_addresses(&self) -> Vec<SocketAddr>;
+
+    /// The sockets that datagrams come by, in the order of the endpoints: for reading what the system
+    /// counts for them, and for taking errors of peers from them. None where it has no such sockets.
+    fn sockets(&self) -> Vec<DatagramSocket> {
+        Vec::new()
+    }
 }
 
 /// Queues that run.

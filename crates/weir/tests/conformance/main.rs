@@ -10,6 +10,7 @@
 //! those that contain it: `cargo test --test conformance -- rio-hybrid/batch`.
 
 mod behaviour;
+mod errors;
 mod foreign;
 mod offload;
 mod once;
@@ -30,6 +31,7 @@ fn main() {
     let checks = [
         once::CHECKS,
         behaviour::CHECKS,
+        errors::CHECKS,
         replies::CHECKS,
         settings::CHECKS,
         stopping::CHECKS,
