@@ -10,7 +10,7 @@ use std::{
 };
 use weir::{
     socket::{Icmp, PeerError, peer_errors_can_be_heard},
-    udp::{Datagram, Handler, Replies, Server},
+    udp::{Datagram, Handler, Replies, Running, Server},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -111,10 +111,7 @@ fn is_served(to: SocketAddr, count: usize) {
     assert_eq!(came, sent);
 }
 
-fn start(
-    subject: &Subject,
-    hears: bool,
-) -> Result<(weir::udp::Running<Hears>, Arc<Scene>), Skipped> {
+fn start(subject: &Subject, hears: bool) -> Result<(Running<Boxed>, Arc<Scene>), Skipped> {
     if hears {
         peer_errors_can_be_heard().map_err(|why| Skipped(why.to_string()))?;
     }
