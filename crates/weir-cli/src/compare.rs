@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use weir::socket::MOST_BUSY_POLL;
 use weir_lab::bench::processes::Processes;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::{self, Progress, Settings};
@@ -96,6 +97,12 @@ pub struct CompareArgs {
     #[arg(long)]
     receive_offload: bool,
 
+    /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
+    /// needs CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
+    /// nothing to poll, and the report says so.
+    #[arg(long, value_parser = parse_polling)]
+    busy_poll: Option<u64>,
+
     /// A load may end early once every verdict is given and half of every 95 % interval is at most
     /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
@@ -134,6 +141,15 @@ fn parse_pace(text: &str) -> Result<Pace, String> {
     match text.ends_with('%') {
         true => Ok(Pace(Rate::OfMaximum(parse_percent(text)?))),
         false => Ok(Pace(Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64))),
+    }
+}
+
+/// How long sockets poll, in microseconds.
+fn parse_polling(text: &str) -> Result<u64, String> {
+    let time = parse_time(text)?;
+    match u64::try_from(time.as_micros()) {
+        Ok(us) if us > 0 && time <= MOST_BUSY_POLL => Ok(us),
+        _ => Err(format!("{text:?} is not allowed; allowed: 1us to {MOST_BUSY_POLL:?}")),
     }
 }
 
@@ -241,6 +257,7 @@ fn loads(args: &CompareArgs, depth: Depth) -> Result<Vec<Load>, Failure> {
         receive_offload: args.receive_offload,
         send_offload: !args.no_send_offload,
         rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
+        busy_poll_us: args.busy_poll,
         ..Load::saturation(args.length as u32)
     };
     if args.pace.is_empty() {
@@ -365,6 +382,13 @@ fn width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_polling_has_limits() {
+        assert_eq!(parse_polling("50us"), Ok(50));
+        assert_eq!(parse_polling("1ms"), Ok(1000));
+        assert!(parse_polling("0").is_err() && parse_polling("2").is_err());
+    }
 
     #[test]
     fn a_pace_is_a_rate_or_a_share() {

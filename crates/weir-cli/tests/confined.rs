@@ -185,6 +185,20 @@ fn without_locked_memory_a_server_runs_or_names_the_limit() {
 }
 
 #[test]
+fn busy_polling_that_needs_privilege_is_said() {
+    let read = std::fs::read_to_string("/proc/sys/net/core/busy_read").unwrap_or_default();
+    if read.trim().parse::<u64>().is_ok_and(|everybody_us| everybody_us >= 50) {
+        eprintln!("skipped: here it needs none (net.core.busy_read is {})", read.trim());
+        return;
+    }
+    for design in ["blocking", "epoll", "rio-event", "rio-sharded --threads 2"] {
+        let words = ["--design", design, "--busy-poll", "50us"];
+        let failed = serve(Confinement::new().unprivileged(), &words);
+        assert_said(&failed, 5, &["SO_BUSY_POLL", "CAP_NET_ADMIN", "leave it off"]);
+    }
+}
+
+#[test]
 fn a_port_that_needs_privilege_is_said() {
     let first_free = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
         .map_or(1024, |text| text.trim().parse().expect("a port"));

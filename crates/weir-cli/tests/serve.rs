@@ -57,6 +57,23 @@ fn with_receive_offload_many_datagrams_come_as_one() {
     assert!(dequeues.is_some_and(|dequeues| dequeues <= 64), "{report}");
 }
 
+/// What was dropped is told of each socket, if the system tells it.
+#[cfg(target_os = "linux")]
+#[test]
+fn each_socket_has_its_drops() {
+    let six = ["--bind", "127.0.0.1:0", "--bind", "[::1]:0"];
+    let server = Server::start(&[&["--design", "blocking", "--once"][..], &six].concat());
+    let control = ["--control", &server.control, "--json"];
+    let flood = output(&[&["flood", "127.0.0.1", "-k", "100", "-i", "0"][..], &control].concat());
+    assert_eq!(flood.status.code(), Some(0), "{}", errors(&flood));
+    let (_, report) = server.end();
+    let sockets = report["sockets"].as_array().expect("a list");
+    assert!(sockets.len() >= 2, "{report}");
+    let dropped: u64 = sockets.iter().map(|socket| socket["dropped"].as_u64().unwrap()).sum();
+    assert_eq!(report["system"]["dropped_socket"], dropped, "{report}");
+    assert!(sockets.iter().any(|s| s["address"].as_str().unwrap().starts_with("[::1]:")));
+}
+
 /// Every design that can run here, on every provider that can.
 fn what_runs_here() -> Vec<String> {
     let list = document(&output(&["designs", "--json"]));

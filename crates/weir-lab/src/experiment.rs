@@ -10,7 +10,8 @@ use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
 use crate::results::{
-    Calibration, Conformance, Results, Status, busy_machine, unequal_settings, unlike_calibration,
+    Calibration, Conformance, Results, Status, busy_machine, nothing_polled, unequal_settings,
+    unlike_calibration,
 };
 use crate::sample::{Circumstances, Sample};
 use crate::stats::bootstrap;
@@ -82,8 +83,13 @@ pub fn run(
         results.interrupted = true;
     }
     results.count_only_alike();
-    let found =
-        [unequal_settings(results), busy_machine(results), unlike_calibration(results)].concat();
+    let found = [
+        unequal_settings(results),
+        busy_machine(results),
+        unlike_calibration(results),
+        nothing_polled(results),
+    ]
+    .concat();
     results.warnings.extend(found);
 }
 

@@ -339,7 +339,8 @@ pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
 /// Warns of settings that must be equal for figures to be compared, and are not.
 pub fn unequal_settings(results: &Results) -> Vec<String> {
     const ENGINE: &str = "generator's engine";
-    const MUST_BE_EQUAL: [&str; 4] = [RECEIVE_BUFFER, "receive-offload", "size", ENGINE];
+    const MUST_BE_EQUAL: [&str; 5] =
+        [RECEIVE_BUFFER, "receive-offload", "busy-poll-us", "size", ENGINE];
     let mut warnings = vec![];
     let setting = |sample: &Sample, name: &str| match name {
         ENGINE => sample.engine.clone(),
@@ -379,6 +380,24 @@ pub fn busy_machine(results: &Results) -> Vec<String> {
         loads.len(),
         percent(MOST_LOAD_OF_OTHERS),
         percent(usual)
+    )]
+}
+
+/// The server's setting that says which queues of devices were polled.
+pub const POLLED_QUEUES: &str = "busy-poll-queues";
+
+/// Warns of busy polling that was asked for where there was nothing to poll.
+pub fn nothing_polled(results: &Results) -> Vec<String> {
+    let samples = || results.cells.iter().flatten().flat_map(|cell| &cell.samples);
+    let told = samples().filter_map(|sample| sample.settings.get(POLLED_QUEUES));
+    let unpolled = told.filter(|queues| queues.starts_with("none")).count();
+    if unpolled == 0 {
+        return vec![];
+    }
+    vec![format!(
+        "busy polling polled nothing in {unpolled} of {} runs: the sockets know no queue of a device \
+         (on loopback there is none); the figures are those of waiting",
+        samples().count()
     )]
 }
 

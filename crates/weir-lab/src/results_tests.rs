@@ -135,6 +135,24 @@ fn a_sample_that_does_not_count_is_in_no_figure_and_still_must_be_whole() {
 }
 
 #[test]
+fn busy_polling_of_nothing_is_warned_of() {
+    let mut results = results(&["epoll"]);
+    results.cells[0][0].samples = vec![sample(0), sample(1)];
+    assert!(nothing_polled(&results).is_empty());
+    let settings = |results: &mut Results, queues: &str| {
+        for sample in &mut results.cells[0][0].samples {
+            sample.settings.insert(POLLED_QUEUES.into(), queues.into());
+        }
+    };
+    settings(&mut results, "8193, 8194");
+    assert!(nothing_polled(&results).is_empty());
+    settings(&mut results, "none: no datagram has come by one");
+    let warnings = nothing_polled(&results);
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.contains(" in 2 of 2 runs") && warning.contains("loopback"), "{warning}");
+}
+
+#[test]
 fn a_busy_machine_is_warned_of() {
     let mut results = results(&["epoll"]);
     assert!(busy_machine(&results).is_empty());

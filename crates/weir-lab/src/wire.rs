@@ -94,6 +94,8 @@ pub struct ServerReport {
     pub batches: Batches,
     /// Thread by thread.
     pub threads: Vec<ThreadReport>,
+    /// Socket by socket; empty where they cannot be told.
+    pub sockets: Vec<SocketReport>,
     /// What the receiver found in the datagrams.
     pub audit: Audit,
     /// What the operating system counted over the whole run.
@@ -152,6 +154,16 @@ pub struct ThreadReport {
     pub datagrams: u64,
     /// Datagrams per dequeue that was not empty.
     pub batches: Batches,
+}
+
+/// What was lost at one of the server's sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketReport {
+    /// The address it is bound to; several may share it.
+    pub address: SocketAddr,
+    /// Datagrams that the system dropped at it over the whole run, if known. With receive offload
+    /// several that came as one count as one.
+    pub dropped: Option<u64>,
 }
 
 /// What a receiver found in the datagrams of a run.

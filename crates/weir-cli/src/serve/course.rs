@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use weir::counters::Snapshot;
 use weir::counters::os::{ProcessUsage, Sampler, SocketUsage, SystemUsage};
+use weir::socket::SocketState;
 use weir::udp::Running;
+use weir_lab::wire::SocketReport;
 
 use super::account::both;
 use super::handler::Measured;
@@ -17,7 +19,10 @@ pub struct Course {
     threads: Vec<Snapshot>,
     process: ProcessUsage,
     system: SystemUsage,
-    sockets: Option<SocketUsage>,
+    /// Of all sockets at its addresses, for a design whose own cannot be told.
+    at_addresses: Option<SocketUsage>,
+    /// Of the server's own.
+    sockets: Vec<SocketState>,
     /// Taken while it lasts.
     pub readings: Readings,
     /// The most memory of the kernel for UDP that any reading saw, in bytes.
@@ -29,13 +34,15 @@ pub struct Course {
 impl Course {
     /// Counts from now on.
     pub fn begin(server: &Running<Measured>, sampler: &mut Sampler) -> Self {
-        let sockets = SocketUsage::bound_to(server.local_addresses());
+        let at_addresses = SocketUsage::bound_to(server.local_addresses());
+        let sockets = server.sockets();
         let (process, system) = (sampler.process(), sampler.system());
         Self {
             at: Instant::now(),
             threads: server.counters(),
             process,
             system,
+            at_addresses,
             sockets,
             readings: Readings::default(),
             kernel_bytes: None,
@@ -71,14 +78,31 @@ impl Course {
         now.since(&self.system)
     }
 
-    /// Datagrams dropped at the server's sockets since it began; where sockets cannot be told
-    /// apart, at all of the machine.
+    /// What was dropped at each of the server's sockets since it began. Empty where they cannot be
+    /// told.
+    pub fn dropped_at_each(&self, now: &[SocketState]) -> Vec<SocketReport> {
+        let report = |(then, now): (&SocketState, &SocketState)| SocketReport {
+            address: now.address,
+            dropped: now.usage.since(&then.usage).drops,
+        };
+        self.sockets.iter().zip(now).map(report).collect()
+    }
+
+    /// Datagrams dropped at the server's sockets since it began; where those cannot be told, at all
+    /// sockets of its addresses, and where not even these can, at all of the machine.
     pub fn dropped_at_sockets(
         &self,
+        now: &[SocketState],
         addresses: &[SocketAddr],
         system: &SystemUsage,
     ) -> Option<u64> {
-        match self.sockets.as_ref().zip(SocketUsage::bound_to(addresses)) {
+        let each = self.dropped_at_each(now);
+        if let Some(Some(dropped)) =
+            (!each.is_empty()).then(|| each.iter().map(|socket| socket.dropped).sum())
+        {
+            return Some(dropped);
+        }
+        match self.at_addresses.as_ref().zip(SocketUsage::bound_to(addresses)) {
             Some((then, now)) => now.since(then).drops,
             None => {
                 let udp = system.udp();

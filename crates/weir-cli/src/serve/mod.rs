@@ -87,6 +87,11 @@ pub struct ServeUdp {
     #[arg(long)]
     receive_offload: bool,
 
+    /// Poll the queue of the network device for so long before a receive sleeps, such as 50us; needs
+    /// CAP_NET_ADMIN. The report says which queues were polled: on loopback there is none.
+    #[arg(long, value_parser = parse_time)]
+    busy_poll: Option<Duration>,
+
     /// Pages of the memory: auto, normal, or huge where there are any.
     #[arg(long, value_parser = parse_pages)]
     pages: Option<PageKind>,
@@ -98,6 +103,10 @@ pub struct ServeUdp {
     /// Send every datagram back to its source, from the address that it was sent to.
     #[arg(long)]
     echo: bool,
+
+    /// Hear of replies that met an error on their way (ICMP), and count them.
+    #[arg(long, requires = "echo")]
+    peer_errors: bool,
 
     /// Most replies per second with --echo (k = 1000).
     #[arg(long, default_value = "100k", value_parser = parse_count)]
@@ -240,6 +249,8 @@ fn start(
             // With one address there is nothing to choose, and nothing to pay for it.
             local_address: args.echo && args.bind.iter().any(|at| at.ip().is_unspecified()),
             receive_offload: args.receive_offload,
+            busy_poll: args.busy_poll,
+            peer_errors: args.peer_errors,
             ..SocketOptions::default()
         })
         .limits(if args.echo { Limits::echo(args.replies_per_s) } else { Limits::SINK });

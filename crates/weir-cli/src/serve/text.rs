@@ -114,6 +114,10 @@ fn system(text: &mut String, report: &ServerReport) {
         known(system.dropped_cpu_queue),
         known(system.dropped_socket)
     );
+    // One socket is what the line above says.
+    for socket in report.sockets.iter().filter(|_| report.sockets.len() > 1) {
+        let _ = writeln!(text, "socket {}: {} dropped", socket.address, known(socket.dropped));
+    }
     let _ = writeln!(
         text,
         "memory: {} of the process, {} of the kernel for UDP",
@@ -171,7 +175,7 @@ fn min_max_mean(batches: &Batches) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_lab::wire::{Audit, Latency, SystemReport, ThreadReport, Window};
+    use weir_lab::wire::{Audit, Latency, SocketReport, SystemReport, ThreadReport, Window};
 
     #[test]
     fn the_report_has_what_the_originals_printed() {
@@ -199,6 +203,9 @@ mod tests {
                 ..Audit::default()
             },
             system: SystemReport { context_switches: Some(984), ..SystemReport::default() },
+            sockets: [("127.0.0.1:7", Some(5)), ("[::1]:7", None)]
+                .map(|(at, dropped)| SocketReport { address: at.parse().unwrap(), dropped })
+                .into(),
             ..ServerReport::default()
         };
         let text = report(&all, Work { steps: 500, shared: false });
@@ -212,6 +219,8 @@ mod tests {
             "CPU: 1016 ns per datagram, 50 % of a core",
             "per 1000 datagrams: 1.0 context switches, - interrupts, - kernel entries",
             "dropped: - at the device, - at the queue of a CPU, - at the socket",
+            "socket 127.0.0.1:7: 5 dropped",
+            "socket [::1]:7: - dropped",
             "counters: posts 7",
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");

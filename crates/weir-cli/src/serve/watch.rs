@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::counters::Snapshot;
 use weir::counters::os::Sampler;
+use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
@@ -146,7 +147,11 @@ impl Watch {
             elapsed_ns: state.whole.elapsed_ns(),
             datagrams: total.datagrams,
             cpu_ns: process.cpu_ns,
-            dropped_socket: state.whole.dropped_at_sockets(&self.addresses, &system),
+            dropped_socket: state.whole.dropped_at_sockets(
+                &state.sockets(),
+                &self.addresses,
+                &system,
+            ),
         }
     }
 
@@ -164,7 +169,8 @@ impl Watch {
         state.read(&self.audit);
         let state = &mut *state;
         let (counters, settings) = (state.counters(), state.settings());
-        self.make_report(&state.whole, &mut state.sampler, &counters, settings, None, false)
+        let (sockets, sampler) = (state.sockets(), &mut state.sampler);
+        self.make_report(&state.whole, sampler, &counters, &sockets, settings, None, false)
     }
 
     fn make_report(
@@ -172,6 +178,7 @@ impl Watch {
         course: &Course,
         sampler: &mut Sampler,
         counters: &[Snapshot],
+        sockets: &[SocketState],
         settings: BTreeMap<String, String>,
         audit: Option<&AuditReport>,
         end_signalled: bool,
@@ -194,6 +201,7 @@ impl Watch {
             counters: total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
             batches: batches(&total),
             threads: threads.iter().map(thread_report).collect(),
+            sockets: course.dropped_at_each(sockets),
             audit: audit.map_or_else(
                 || wire::Audit { received: total.datagrams, ..wire::Audit::default() },
                 audit_report,
@@ -206,7 +214,7 @@ impl Watch {
                 // queue of the CPU, where a drop is counted.
                 dropped_device: loopback.then_some(0),
                 dropped_cpu_queue: system.softnet_total().dropped,
-                dropped_socket: course.dropped_at_sockets(&self.addresses, &system),
+                dropped_socket: course.dropped_at_sockets(sockets, &self.addresses, &system),
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -264,10 +272,12 @@ impl Receiver for Watch {
         let course = at.map(|at| state_now.runs.remove(at).1);
         let course = course.as_ref().unwrap_or(&state_now.whole);
         let (counters, settings) = (state_now.counters(), state_now.settings());
+        let sockets = state_now.sockets();
         let mut report = self.make_report(
             course,
             &mut state_now.sampler,
             &counters,
+            &sockets,
             settings,
             audit.as_ref(),
             sent.is_some(),
@@ -317,6 +327,10 @@ impl State {
     fn settings(&self) -> BTreeMap<String, String> {
         let effective = self.server.as_ref().map(Running::effective).unwrap_or_default();
         effective.into_iter().collect()
+    }
+
+    fn sockets(&self) -> Vec<SocketState> {
+        self.server.as_ref().map(Running::sockets).unwrap_or_default()
     }
 
     fn counters(&self) -> Vec<Snapshot> {

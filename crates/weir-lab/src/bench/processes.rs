@@ -84,6 +84,7 @@ impl Processes {
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--work", (!load.work.is_none()).then_some(load.work))
             .option("--rcvbuf", load.rcvbuf_bytes)
+            .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
             .arguments(receive_offload(load));
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
@@ -140,6 +141,7 @@ impl Processes {
         command
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
+            .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
             .arguments(receive_offload(load))
             .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
     }

@@ -170,6 +170,11 @@ fn the_commands_can_be_repeated_by_hand() {
     assert!(words.contains("--work shared:500 --receive-offload --once"), "{words}");
     let words = bench.echo_server(&row, &offloaded).to_string();
     assert!(words.contains("--receive-offload --echo"), "{words}");
+    let polled = Load { busy_poll_us: Some(50), ..load };
+    let words = bench.server(&Run { load: &polled, ..run }).to_string();
+    assert!(words.contains(" --busy-poll 50us "), "{words}");
+    let words = bench.echo_server(&row, &polled).to_string();
+    assert!(words.contains(" --busy-poll 50us "), "{words}");
     assert_eq!(
         bench.generator(&load, None, check.extent, &[7], None).to_string(),
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \

@@ -34,6 +34,9 @@ pub struct Load {
     /// Receive buffer asked for each of the server's sockets in bytes; `None` leaves the
     /// system's default.
     pub rcvbuf_bytes: Option<u64>,
+    /// For how long the server's sockets poll their device's queue before they wait, in microseconds;
+    /// `None` leaves it off.
+    pub busy_poll_us: Option<u64>,
 }
 
 impl Load {
@@ -48,6 +51,7 @@ impl Load {
             receive_offload: false,
             send_offload: true,
             rcvbuf_bytes: None,
+            busy_poll_us: None,
         }
     }
 
@@ -96,6 +100,9 @@ impl fmt::Display for Load {
         if self.receive_offload {
             write!(f, ", receive offload")?;
         }
+        if let Some(us) = self.busy_poll_us {
+            write!(f, ", busy polling {us} µs")?;
+        }
         Ok(())
     }
 }
@@ -123,5 +130,7 @@ mod tests {
             load.at(Rate::OfMaximum(0.75)).to_string(),
             "paced at 75 % of each row's maximum, 1024 B, work 500, receive offload"
         );
+        let polled = Load { busy_poll_us: Some(50), ..Load::saturation(64) };
+        assert_eq!(polled.to_string(), "saturation, 64 B, busy polling 50 µs");
     }
 }

@@ -191,6 +191,7 @@ fn load_value(load: &Load) -> Value {
         "receive_offload": load.receive_offload,
         "send_offload": load.send_offload,
         "rcvbuf_bytes": load.rcvbuf_bytes,
+        "busy_poll_us": load.busy_poll_us,
     })
 }
 

@@ -28,7 +28,7 @@ fn the_document_has_what_the_schema_says() {
         json!({
             "kind": "saturation", "offered_per_s": null, "share_of_maximum": null, "size_bytes": 64,
             "work": 0, "work_shared": false, "ports": 1, "flows": 1, "receive_offload": false, "send_offload": true,
-            "rcvbuf_bytes": 212_992,
+            "rcvbuf_bytes": 212_992, "busy_poll_us": null,
         }),
         "what was obtained"
     );

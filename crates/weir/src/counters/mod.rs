@@ -130,6 +130,8 @@ counters! {
     wrong_size,
     /// Receives that failed.
     receive_errors,
+    /// Errors of datagrams sent that peers reported, given to the handler.
+    peer_errors,
     /// Replies handed to the operating system.
     replies,
     /// Replies refused by a limit, or for want of a buffer.

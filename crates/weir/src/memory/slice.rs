@@ -81,7 +81,17 @@ impl Slice {
         self.region.slice_base(self.index)
     }
 
-    /// Hands the slice to the kernel. Its hold on the region goes along.
+    /// Hands the slice to the kernel. Its hold on the region goes along. What is posted can neither be
+    /// read nor posted again:
+    ///
+    /// ```compile_fail,E0382
+    /// # use weir::memory::{Layout, Region, RegionOptions};
+    /// # let region = Region::new(Layout::packed(0, 64, 64), 1, RegionOptions::default()).unwrap();
+    /// let slice = region.take().unwrap();
+    /// let posted = slice.post();
+    /// let link = slice.payload()[0]; // the slice was moved
+    /// # let _ = (posted, link);
+    /// ```
     #[inline]
     pub fn post(self) -> Posted {
         let this = ManuallyDrop::new(self);

@@ -149,6 +149,17 @@ impl Ring {
         self.io.submitter().register_files_update(at, &[fd]).map(drop)
     }
 
+    /// Lets whoever waits in this ring poll the queues of devices that its sockets' datagrams come by,
+    /// for so long (IORING_REGISTER_NAPI, Linux 6.9). Says in words what came of it.
+    pub fn busy_poll(&self, time: Duration) -> String {
+        let us = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let mut napi = types::Napi::new().set_busy_poll_timeout(us).set_prefer_busy_poll(true);
+        match self.io.submitter().register_napi(&mut napi) {
+            Ok(()) => format!("the ring polls for {us} µs (IORING_REGISTER_NAPI)"),
+            Err(e) => format!("the ring does not poll: IORING_REGISTER_NAPI: {e}"),
+        }
+    }
+
     /// Whether a thread of the kernel submits (SQPOLL).
     pub fn has_kernel_thread(&self) -> bool {
         self.io.params().is_setup_sqpoll()

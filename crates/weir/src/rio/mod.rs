@@ -13,6 +13,22 @@
 //! - One thread at a time posts on a request queue, and one dequeues from a completion
 //!   queue: the methods take `&mut self`. With [`OneThread`] the queues cannot leave the
 //!   thread that started them; with [`HandOver`] they move from holder to holder.
+//!
+//!   ```compile_fail,E0277
+//!   # use weir::rio::{OneThread, Provider, batch::PlainSockets};
+//!   fn may_leave_its_thread<Q: Send>() {}
+//!   may_leave_its_thread::<<PlainSockets as Provider<OneThread>>::Rq>();
+//!   ```
+//!
+//!   ```compile_fail,E0499
+//!   # use weir::{memory::Slice, rio::RequestQueue};
+//!   fn post_side_by_side<Q: RequestQueue + Send>(mut queue: Q, one: Slice, other: Slice) {
+//!       std::thread::scope(|scope| {
+//!           scope.spawn(|| queue.receive(one).is_ok());
+//!           scope.spawn(|| queue.receive(other).is_ok()); // a second `&mut`
+//!       });
+//!   }
+//!   ```
 //! - A posted slice comes back exactly once: in a completion, or from
 //!   [`CompletionQueue::stop`].
 //! - The context of a datagram (source, local address) belongs to the slice it came in,
@@ -41,7 +57,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Region, Slice},
-    socket::{Arrival, Endpoint},
+    socket::{Arrival, DatagramSocket, Endpoint},
     wake::Waker,
 };
 use std::{
@@ -132,6 +148,12 @@ pub trait Provider<T: Threading>: Clone + Send + Sync + 'static {
 pub trait Opened {
     /// The address of each socket, in the order of the endpoints.
     fn local_addresses(&self) -> Vec<SocketAddr>;
+
+    /// The sockets that datagrams come by, in the order of the endpoints: for reading what the system
+    /// counts for them, and for taking errors of peers from them. None where it has no such sockets.
+    fn sockets(&self) -> Vec<DatagramSocket> {
+        Vec::new()
+    }
 }
 
 /// Queues that run.

@@ -1,13 +1,15 @@
 //! Plain datagram sockets: what every operating system has had for decades.
 //!
 //! What a file for an operating system must supply: `Native` (open, local address, sizes
-//! obtained, receive one, send one, end receiving) and `Headers` (the reusable
-//! message headers behind [`DatagramSocket::receive_many`] and
+//! obtained, figures, receive one, send one, errors of peers, end receiving) and `Headers` (the
+//! reusable message headers behind [`DatagramSocket::receive_many`] and
 //! [`DatagramSocket::send_many`]).
 //!
 //! Not guaranteed: that batches are one system call (see [`BATCHES_IN_ONE_CALL`]); that
 //! the local address of a datagram is known (only where asked for).
 
+mod errors;
+mod gauge;
 #[cfg(target_os = "linux")]
 #[path = "linux/mod.rs"]
 pub(crate) mod native;
@@ -25,6 +27,8 @@ use std::{
     time::Duration,
 };
 
+pub use errors::{Icmp, MOST_ERRORS, PeerError};
+pub use gauge::{Gauge, SocketState};
 pub use native::{BATCHES_IN_ONE_CALL, Headers, Native, replies_from_local_address};
 pub use span::{Span, Unsent};
 
@@ -54,6 +58,43 @@ pub struct SocketOptions {
     /// Linux 5.0): see [`Arrival::segment`]. A buffer must have room for
     /// [`OFFLOADED_BYTES`]; what finds no room is lost.
     pub receive_offload: bool,
+    /// Hear of datagrams sent that met an error on their way (IP_RECVERR, IPV6_RECVERR): see
+    /// [`PeerError`].
+    pub peer_errors: bool,
+    /// Poll the device's queue for so long before a receive waits (SO_BUSY_POLL, Linux 3.11, which
+    /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
+    /// Needs CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
+    pub busy_poll: Option<Duration>,
+}
+
+/// The longest time that busy polling may be asked for.
+pub const MOST_BUSY_POLL: Duration = Duration::from_secs(1);
+
+/// Whether sockets here can poll their device's queue, by trying.
+///
+/// # Errors
+/// Why they cannot.
+pub fn receives_can_be_polled() -> Result<(), Unavailable> {
+    let busy_poll = Some(Duration::from_micros(1));
+    can_bind("busy polling", SocketOptions { busy_poll, ..SocketOptions::default() })
+}
+
+/// Whether sockets here can hear of errors that peers report, by trying.
+///
+/// # Errors
+/// Why they cannot.
+pub fn peer_errors_can_be_heard() -> Result<(), Unavailable> {
+    can_bind("errors of peers", SocketOptions { peer_errors: true, ..SocketOptions::default() })
+}
+
+/// Binds a socket with these options on loopback.
+fn can_bind(what: &str, options: SocketOptions) -> Result<(), Unavailable> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    match DatagramSocket::bind(&Endpoint { address: any, options }) {
+        Ok(_) => Ok(()),
+        Err(Error::Unavailable(why)) => Err(why),
+        Err(error) => Err(Unavailable::new(what, error.to_string())),
+    }
 }
 
 /// The most bytes that one receive brings: the longest payload of UDP over IPv6, whether it is one
@@ -65,13 +106,7 @@ pub const OFFLOADED_BYTES: usize = 65_527;
 /// # Errors
 /// Why they cannot.
 pub fn receives_can_be_offloaded() -> Result<(), Unavailable> {
-    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    match DatagramSocket::bind(&Endpoint { address: any, options }) {
-        Ok(_) => Ok(()),
-        Err(Error::Unavailable(why)) => Err(why),
-        Err(error) => Err(Unavailable::new("receive offload", error.to_string())),
-    }
+    can_bind("receive offload", SocketOptions { receive_offload: true, ..SocketOptions::default() })
 }
 
 /// Whether several sockets can share an address here, each with its own datagrams, by trying.
@@ -197,8 +232,9 @@ pub enum Mode {
 /// A bound UDP socket, shared freely between threads.
 #[derive(Debug, Clone)]
 pub struct DatagramSocket {
-    native: Arc<native::Native>,
+    open: Arc<gauge::Open>,
     local_address: SocketAddr,
+    busy_poll: Option<Duration>,
 }
 
 impl DatagramSocket {
@@ -211,7 +247,8 @@ impl DatagramSocket {
         let native = native::Native::open(endpoint)?;
         let local_address =
             native.local_address().map_err(|e| Error::io("reading the socket's address", e))?;
-        Ok(Self { native: Arc::new(native), local_address })
+        let busy_poll = endpoint.options.busy_poll;
+        Ok(Self { open: Arc::new(native.into()), local_address, busy_poll })
     }
 
     /// The address it is bound to.
@@ -222,16 +259,61 @@ impl DatagramSocket {
     /// Size of the receive buffer as the system reports it, in bytes (Linux doubles what
     /// was asked for, to cover its own bookkeeping).
     pub fn receive_buffer_bytes(&self) -> io::Result<usize> {
-        self.native.receive_buffer_bytes()
+        self.native().receive_buffer_bytes()
     }
 
     /// The operating system's own socket, for providers.
     pub fn native(&self) -> &native::Native {
-        &self.native
+        &self.open.native
+    }
+
+    /// What reads the system's figures of this socket, from any thread.
+    pub fn gauge(&self) -> Gauge {
+        Gauge::new(self.local_address, &self.open)
+    }
+
+    /// For how long it was asked to poll its device's queue.
+    pub fn busy_poll(&self) -> Option<Duration> {
+        self.busy_poll
+    }
+
+    /// What came of that, in words.
+    pub fn busy_poll_obtained(&self) -> Option<String> {
+        self.busy_poll.and_then(|_| self.native().busy_poll())
+    }
+
+    /// Whether it asked to hear of errors that peers report ([`SocketOptions::peer_errors`]). Then such
+    /// an error never makes a receive or a send fail.
+    pub fn hears_errors(&self) -> bool {
+        self.native().hears_errors()
+    }
+
+    /// Gives errors that peers reported to `hear`, at most [`MOST_ERRORS`] of them, and says how many
+    /// that were. Costs a load of memory where none was met since, by any call on this socket.
+    #[inline]
+    pub fn take_errors(&self, counters: &Counters, hear: impl FnMut(PeerError)) -> usize {
+        if self.native().take_note() { self.take_noted_errors(counters, hear) } else { 0 }
+    }
+
+    #[cold]
+    fn take_noted_errors(&self, counters: &Counters, mut hear: impl FnMut(PeerError)) -> usize {
+        for taken in 0..MOST_ERRORS {
+            match self.native().take_error(counters) {
+                Ok(Some(error)) => hear(error),
+                Ok(None) => return taken,
+                // No memory, say: it is tried again after the next dequeue.
+                Err(_) => {
+                    self.native().note_errors();
+                    return taken;
+                }
+            }
+        }
+        self.native().note_errors(); // there may be more
+        MOST_ERRORS
     }
 
     /// Receives one datagram. `Ok(None)`: nothing there ([`Mode::Try`]), or receiving was
-    /// ended ([`Mode::Wait`]).
+    /// ended ([`Mode::Wait`]), or an error that a peer reported is there to be taken.
     ///
     /// # Errors
     /// What the operating system answered; a datagram that is too long is not an error.
@@ -242,7 +324,7 @@ impl DatagramSocket {
         mode: Mode,
         counters: &Counters,
     ) -> io::Result<Option<Arrival>> {
-        self.native.receive(buffer, mode, counters)
+        self.native().receive(buffer, mode, counters)
     }
 
     /// Receives up to one datagram into each buffer, as many as are there, and at most as
@@ -260,7 +342,7 @@ impl DatagramSocket {
         mode: Mode,
         counters: &Counters,
     ) -> io::Result<usize> {
-        headers.receive(&self.native, buffers, mode, counters)
+        headers.receive(self.native(), buffers, mode, counters)
     }
 
     /// Sends one datagram.
@@ -269,7 +351,7 @@ impl DatagramSocket {
     /// What the operating system answered; would-block if the send buffer is full.
     #[inline]
     pub fn send(&self, bytes: &[u8], to: &Peer, counters: &Counters) -> io::Result<()> {
-        self.native.send(bytes, to, counters)
+        self.native().send(bytes, to, counters)
     }
 
     /// Sends datagrams of this size that lie behind each other, with one call where the system
@@ -284,7 +366,7 @@ impl DatagramSocket {
         to: &Peer,
         counters: &Counters,
     ) -> Result<(), Unsent> {
-        match self.native.send_segments(bytes, segment, to, counters) {
+        match self.native().send_segments(bytes, segment, to, counters) {
             Ok(()) => Ok(()),
             Err(_) => self.send_each(bytes, segment, to, counters),
         }
@@ -320,13 +402,13 @@ impl DatagramSocket {
         span: impl FnMut(usize) -> (&'a [u8], Option<NonZeroU16>, Peer),
         counters: &Counters,
     ) -> io::Result<usize> {
-        headers.send(&self.native, count, span, counters)
+        headers.send(self.native(), count, span, counters)
     }
 
     /// Ends receiving for good: whoever waits returns with nothing, and so does every later
     /// wait. Datagrams not yet received may be lost.
     pub fn end_receiving(&self) {
-        self.native.end_receiving(self.local_address);
+        self.native().end_receiving(self.local_address);
     }
 }
 

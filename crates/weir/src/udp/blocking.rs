@@ -65,6 +65,7 @@ fn run<H: Handler>(
     let ending = socket.clone();
     worker.ready(Some(Waker::new(move || ending.end_receiving())));
     while !worker.stopping() {
+        worker.hear_errors();
         worker.counters.waits.one();
         let arrival = match socket.receive(buffer.payload_mut(), Mode::Wait, &worker.counters) {
             Ok(Some(arrival)) => arrival,

@@ -71,6 +71,7 @@ fn run<H: Handler>(
     let ending = socket.clone();
     worker.ready(Some(Waker::new(move || ending.end_receiving())));
     while !worker.stopping() {
+        worker.hear_errors();
         worker.counters.waits.one();
         match buffers.receive(worker, socket, Mode::Wait) {
             Ok(0) => {}

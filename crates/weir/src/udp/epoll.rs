@@ -41,10 +41,15 @@ impl Design for Epoll {
         self.availability()?;
         let sockets = job.bind()?;
         let region = job.buffers(self.threads as usize)?;
-        for _ in 0..self.threads {
+        for thread in 0..self.threads {
             let mut set = EpollSet::new(sockets.len())?;
             for (number, socket) in sockets.iter().enumerate() {
                 set.add(socket, number as u32, Trigger::Level)?;
+            }
+            if let Some(told) = job.busy_poll().map(|time| set.busy_poll(time))
+                && thread == 0
+            {
+                job.state("busy-poll-wait", told);
             }
             let (sockets, drain) = (sockets.clone(), self.drain);
             let buffer = region.take().expect("one for each thread");
@@ -71,6 +76,7 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     worker.ready(Some(set.waker()));
     while !worker.stopping() {
+        worker.hear_errors();
         worker.counters.waits.one();
         set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
         for number in set.ready() {

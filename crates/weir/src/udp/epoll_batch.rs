@@ -45,10 +45,15 @@ impl Design for EpollBatch {
         let sockets = job.bind()?;
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
         let region = job.buffers(self.threads as usize * self.batch as usize)?;
-        for _ in 0..self.threads {
+        for thread in 0..self.threads {
             let mut set = EpollSet::new(sockets.len())?;
             for (number, socket) in sockets.iter().enumerate() {
                 set.add(socket, number as u32, Trigger::Level)?;
+            }
+            if let Some(told) = job.busy_poll().map(|time| set.busy_poll(time))
+                && thread == 0
+            {
+                job.state("busy-poll-wait", told);
             }
             let (sockets, drain) = (sockets.clone(), self.drain as usize);
             let buffers = Buffers::new(&region, self.batch as usize);
@@ -75,6 +80,7 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     worker.ready(Some(set.waker()));
     while !worker.stopping() {
+        worker.hear_errors();
         worker.counters.waits.one();
         set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
         for number in set.ready() {

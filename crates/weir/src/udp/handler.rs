@@ -1,6 +1,10 @@
 //! What a server does with a datagram: written once, for every design.
 
-use crate::{limits::Limits, rio::Peer, socket::Link};
+use crate::{
+    limits::Limits,
+    rio::Peer,
+    socket::{Link, PeerError},
+};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -41,6 +45,16 @@ pub trait Handler: Send + 'static {
     /// Called after the datagrams of one dequeue, before the thread looks for more: the place
     /// for what need not be done for each datagram.
     fn on_batch_end(&mut self) {}
+
+    /// Called where a datagram that was sent met an error on its way: nobody has the port, or the
+    /// path is broken. Only where [`SocketOptions::peer_errors`] asked for it. `socket` is the one that
+    /// it left by, by its place among the server's addresses. The thread that is told need not be
+    /// the one that answered.
+    ///
+    /// [`SocketOptions::peer_errors`]: crate::socket::SocketOptions::peer_errors
+    fn on_error(&mut self, error: PeerError, socket: u32) {
+        let _ = (error, socket);
+    }
 }
 
 impl<F: FnMut(Datagram<'_>, &mut Replies<'_>) + Send + 'static> Handler for F {

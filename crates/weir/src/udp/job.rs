@@ -43,11 +43,16 @@ pub struct Job<H> {
     pub(super) make_handler: Box<dyn FnMut(usize) -> H + Send>,
     pub(super) shared: Arc<Shared>,
     started: Vec<Thread<H>>,
+    /// The sockets, as far as there are any.
+    sockets: Vec<Placed>,
     ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
     local_addresses: Vec<SocketAddr>,
     /// The limit on replies per second, made with the first thread.
     rate: Option<Arc<Rate>>,
 }
+
+/// A socket, with its place among the server's addresses.
+pub(super) type Placed = (u32, DatagramSocket);
 
 /// How long a stop waits for the kernel to give slices back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -145,6 +150,7 @@ impl<H: Handler> Job<H> {
             make_handler,
             shared: Arc::default(),
             started: Vec::new(),
+            sockets: Vec::new(),
             ready: mpsc::channel(),
             local_addresses: Vec::new(),
             rate: None,
@@ -154,6 +160,11 @@ impl<H: Handler> Job<H> {
     /// Whether a socket is asked to receive several datagrams at once.
     pub fn receive_offload(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.options.receive_offload)
+    }
+
+    /// For how long a socket is asked to poll its device's queue.
+    pub fn busy_poll(&self) -> Option<Duration> {
+        self.endpoints.iter().find_map(|endpoint| endpoint.options.busy_poll)
     }
 
     /// Bytes of a slice: those of a datagram, or of as many as receive offload puts into it.
@@ -196,7 +207,19 @@ impl<H: Handler> Job<H> {
         if let Some(Ok(bytes)) = sockets.first().map(DatagramSocket::receive_buffer_bytes) {
             self.state("receive-buffer-bytes", bytes);
         }
+        self.watch(sockets.clone());
         Ok(sockets)
+    }
+
+    /// Names the sockets of all addresses in their order; several times where each address has
+    /// several. What is counted for them can be read while the server runs, and threads that are
+    /// started afterwards hear the errors of peers.
+    pub fn watch(&mut self, sockets: Vec<DatagramSocket>) {
+        let told = sockets.first().and_then(DatagramSocket::busy_poll_obtained);
+        if let (true, Some(told)) = (self.sockets.is_empty(), told) {
+            self.state("busy-poll", told);
+        }
+        self.sockets.extend((0..).zip(sockets));
     }
 
     /// Says which addresses were bound.
@@ -237,6 +260,7 @@ impl<H: Handler> Job<H> {
         let own_id = Arc::clone(&id);
         let per_s = self.limits.replies_per_s;
         let rate = Arc::clone(self.rate.get_or_insert_with(|| Arc::new(Rate::new(per_s))));
+        let hearing = self.sockets.iter().filter(|(_, socket)| socket.hears_errors());
         let mut worker = Worker::new(
             index,
             Arc::clone(&counters),
@@ -246,6 +270,7 @@ impl<H: Handler> Job<H> {
             Arc::clone(&self.shared),
             self.ready.0.clone(),
         );
+        worker.hearing = hearing.cloned().collect();
         let handle = thread::Builder::new()
             .name(format!("weir-udp-{index}"))
             .spawn(move || {
@@ -279,7 +304,10 @@ impl<H: Handler> Job<H> {
         let first_error = answers.filter_map(Result::err).next();
         let started = std::mem::take(&mut self.started);
         let local_addresses = std::mem::take(&mut self.local_addresses);
-        let running = Running::new(Arc::clone(&self.shared), started, local_addresses);
+        let gauges = self.sockets.drain(..).map(|(_, socket)| socket.gauge()).collect();
+        let polls = self.busy_poll().is_some();
+        let shared = Arc::clone(&self.shared);
+        let running = Running::new(shared, started, local_addresses, gauges, polls);
         match first_error {
             None => Ok(running),
             Some(error) => {

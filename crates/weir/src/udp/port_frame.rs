@@ -121,10 +121,11 @@ pub(super) fn join<'p, H: Handler, P: Port>(
 /// Takes what has finished. False: the port was closed.
 #[inline]
 pub(super) fn take<H: Handler>(
-    worker: &Worker<H>,
+    worker: &mut Worker<H>,
     taker: &mut impl Taker,
     taken: &mut Taken,
 ) -> Result<bool, Error> {
+    worker.hear_errors();
     let took = taker.take(taken, None, &worker.counters);
     Ok(took.map_err(|e| Error::io("taking completions", e))?.is_some())
 }

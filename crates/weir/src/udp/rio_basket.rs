@@ -130,6 +130,7 @@ pub(super) fn read<H: Handler, Q: CompletionQueue>(
     let mut done = basket.taken();
     while basket.take(&mut done, &worker.counters) {
         done.post(worker, &mut requests)?;
+        worker.hear_errors();
     }
     Ok(())
 }

@@ -199,7 +199,9 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
         }
     }
     worker.batch_end();
-    done.post(worker, &mut crew.requests())
+    done.post(worker, &mut crew.requests())?;
+    worker.hear_errors(); // of sends just made: this thread may park now
+    Ok(())
 }
 
 pub(super) fn dequeue_failed(e: io::Error) -> Error {

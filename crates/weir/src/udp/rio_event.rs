@@ -82,6 +82,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
         rio_frame::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
+            worker.hear_errors();
             worker.counters.notifies.one();
             worker.counters.waits.one();
             completions

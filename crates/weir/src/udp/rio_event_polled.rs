@@ -86,6 +86,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
                 .dequeue(&mut batch, &worker.counters)
                 .map_err(|e| Error::io("dequeuing completions", e))?;
             worker.counters.dequeued(received);
+            worker.hear_errors();
             if !batch.is_empty() {
                 rio_frame::handle(worker, &mut batch, &region, requests)?;
                 continue;

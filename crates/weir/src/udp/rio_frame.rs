@@ -36,6 +36,7 @@ pub(super) fn open<T: Threading, P: Provider<T>, H: Handler>(
     let needs = Needs { payload, receives: outstanding, sends, per_dequeue, offload };
     let ready = open_at(job, provider, &job.endpoints, needs)?;
     job.bound(ready.opened.local_addresses());
+    job.watch(ready.opened.sockets());
     job.state_memory(std::slice::from_ref(&ready.region));
     Ok(ready)
 }

@@ -125,6 +125,7 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
             let received =
                 completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
             worker.counters.dequeued(received);
+            worker.hear_errors();
             if !batch.is_empty() {
                 spin.reset();
                 rio_frame::handle(worker, &mut batch, &region, requests)?;

@@ -87,6 +87,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
                 .dequeue(&mut batch, &worker.counters)
                 .map_err(|e| Error::io("dequeuing completions", e))?;
             worker.counters.dequeued(received);
+            worker.hear_errors();
             if batch.is_empty() {
                 std::hint::spin_loop();
             } else {

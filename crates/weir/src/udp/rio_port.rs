@@ -96,6 +96,7 @@ fn run<H: Handler, Q: CompletionQueue>(
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
+        worker.hear_errors();
         rio_crew::handle(worker, crew, &mut batch, &mut done, posts_per_lock)?;
     }
     Ok(())

@@ -99,6 +99,7 @@ fn run<H: Handler, Q: CompletionQueue>(
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
+        worker.hear_errors();
         rio_basket::handle(worker, crew, &mut batch, &mut done, basket)?;
     }
     Ok(())

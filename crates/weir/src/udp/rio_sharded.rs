@@ -162,6 +162,7 @@ impl RioSharded {
             }
             shards.push(ready);
         }
+        shards.iter().for_each(|ready| job.watch(ready.opened.sockets()));
         job.bound(endpoints.iter().map(|endpoint| endpoint.address).collect());
         let regions: Vec<_> = shards.iter().map(|ready| ready.region.clone()).collect();
         job.state_memory(&regions);
@@ -215,6 +216,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
                 .dequeue(&mut batch, &worker.counters)
                 .map_err(|e| Error::io("dequeuing completions", e))?;
             worker.counters.dequeued(received);
+            worker.hear_errors();
             if !batch.is_empty() {
                 rio_frame::handle(worker, &mut batch, &region, requests)?;
                 continue;

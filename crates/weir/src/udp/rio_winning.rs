@@ -97,6 +97,7 @@ pub(super) fn run<H: Handler, Q: CompletionQueue>(
         };
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
+        worker.hear_errors();
         if batch.is_empty() {
             if spin.again(tuning) {
                 held = Some(turn);

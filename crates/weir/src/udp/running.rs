@@ -8,6 +8,7 @@ use crate::{
         os::{ThreadId, ThreadUsage},
     },
     memory::Region,
+    socket::{Gauge, SocketState},
 };
 use std::{
     net::SocketAddr,
@@ -20,6 +21,9 @@ pub struct Running<H> {
     shared: Arc<Shared>,
     threads: Vec<Thread<H>>,
     local_addresses: Vec<SocketAddr>,
+    gauges: Vec<Gauge>,
+    /// Whether busy polling was asked for.
+    polls: bool,
     since: Instant,
 }
 
@@ -33,6 +37,8 @@ pub struct Final<H> {
     pub elapsed: Duration,
     /// Where the slices are.
     pub slices: Slices,
+    /// What the system counted for each socket, as [`Running::sockets`] tells of them.
+    pub sockets: Vec<SocketState>,
     /// Why the server stopped by itself, if it did.
     pub failure: Option<Error>,
 }
@@ -87,13 +93,31 @@ impl<H> Final<H> {
     }
 }
 
+/// The setting that says which queues busy polling polls.
+const POLLED: &str = "busy-poll-queues";
+
+/// Which queues of devices the sockets poll.
+fn polled(sockets: &[SocketState]) -> String {
+    let mut ids: Vec<_> = sockets.iter().filter_map(|socket| socket.napi_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.is_empty() {
+        return "none: no datagram has come by a device's queue that can be polled (there is none on \
+                loopback)"
+            .into();
+    }
+    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl<H> Running<H> {
     pub(super) fn new(
         shared: Arc<Shared>,
         threads: Vec<Thread<H>>,
         local_addresses: Vec<SocketAddr>,
+        gauges: Vec<Gauge>,
+        polls: bool,
     ) -> Self {
-        Self { shared, threads, local_addresses, since: Instant::now() }
+        Self { shared, threads, local_addresses, gauges, polls, since: Instant::now() }
     }
 
     /// The addresses it receives on, in the order asked for.
@@ -103,7 +127,18 @@ impl<H> Running<H> {
 
     /// The settings in effect, asked for and obtained.
     pub fn effective(&self) -> Vec<(String, String)> {
-        lock(&self.shared.effective).clone()
+        let mut effective = lock(&self.shared.effective).clone();
+        if self.polls {
+            effective.push((POLLED.into(), polled(&self.sockets())));
+        }
+        effective
+    }
+
+    /// What the system counts for each socket, now: what was dropped at it, above all. They come in
+    /// the order of the addresses; a design with several sockets for each has all addresses of the first
+    /// thread, then those of the next. None where datagrams come by no such sockets (`xdp`).
+    pub fn sockets(&self) -> Vec<SocketState> {
+        self.gauges.iter().map(Gauge::read).collect()
     }
 
     /// The counters of each thread, now.
@@ -151,7 +186,8 @@ impl<H> Running<H> {
         let elapsed = ended.saturating_duration_since(self.since);
         // Every queue has gone with its thread, so this is where each slice has come to.
         let slices = lock(&self.shared.regions).iter().map(|region| Slices::of(region)).sum();
-        Final { threads, elapsed, slices, failure: self.shared.take_failure() }
+        let sockets = self.sockets();
+        Final { threads, elapsed, slices, sockets, failure: self.shared.take_failure() }
     }
 
     fn join(&mut self) -> Vec<ThreadFinal<H>> {

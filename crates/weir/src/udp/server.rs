@@ -5,9 +5,11 @@ use crate::{
     Error,
     limits::Limits,
     memory::RegionOptions,
-    socket::{Endpoint, OFFLOADED_BYTES, SocketOptions, replies_from_local_address},
+    socket::{
+        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, replies_from_local_address,
+    },
 };
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 /// A UDP server to be started.
 ///
@@ -66,6 +68,20 @@ impl Server {
     /// number of its receives outstanding at its default, it is [`OFFLOADED_OUTSTANDING`].
     pub fn receive_offload(mut self, on: bool) -> Self {
         self.socket.receive_offload = on;
+        self
+    }
+
+    /// Polls the device's queue for so long before a receive or a wait sleeps, 1 µs to 1 s
+    /// ([`SocketOptions::busy_poll`]).
+    pub fn busy_poll(mut self, time: Duration) -> Self {
+        self.socket.busy_poll = Some(time);
+        self
+    }
+
+    /// Hears of datagrams sent that met an error on their way ([`SocketOptions::peer_errors`]): they are
+    /// told to [`Handler::on_error`].
+    pub fn peer_errors(mut self, on: bool) -> Self {
+        self.socket.peer_errors = on;
         self
     }
 
@@ -146,6 +162,16 @@ impl Server {
             });
         }
         let options = self.socket;
+        let polls_us = options.busy_poll.map(|time| time.as_micros());
+        if polls_us.is_some_and(|us| us == 0 || us > MOST_BUSY_POLL.as_micros()) {
+            return Err(Error::Option {
+                name: "busy-poll".into(),
+                problem: format!(
+                    "{:?} is not allowed; allowed: 1 µs to {MOST_BUSY_POLL:?}",
+                    options.busy_poll.unwrap_or_default()
+                ),
+            });
+        }
         let anywhere = self.endpoints.iter().any(|address| address.ip().is_unspecified());
         if options.local_address && anywhere && self.limits.replies_outstanding > 0 {
             replies_from_local_address()?;
@@ -158,8 +184,10 @@ impl Server {
         job.expected_bytes = self.expected_bytes;
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
+        job.state("busy-poll-us", polls_us.unwrap_or(0));
         job.state("slice-bytes", job.slice_bytes());
         job.state("local-address", options.local_address);
+        job.state("peer-errors", options.peer_errors);
         job.state("pages", self.region.pages);
         Ok(job)
     }

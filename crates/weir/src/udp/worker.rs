@@ -3,7 +3,7 @@
 use super::{
     Handler,
     handler::{Datagram, Desk, Replies},
-    job::{Readiness, Shared, contain, lock},
+    job::{Placed, Readiness, Shared, contain, lock},
 };
 use crate::{
     Error,
@@ -25,6 +25,8 @@ pub struct Worker<H> {
     pub index: usize,
     /// Its counters; this thread is their only writer.
     pub counters: Arc<Counters>,
+    /// The sockets that hear errors of peers, each with its place.
+    pub(super) hearing: Arc<[Placed]>,
     handler: H,
     desk: Desk,
     /// The handler panicked, and is not called again: its state may be broken.
@@ -47,6 +49,7 @@ impl<H: Handler> Worker<H> {
         Self {
             index,
             counters,
+            hearing: Arc::default(),
             handler,
             desk,
             panicked: false,
@@ -191,6 +194,31 @@ impl<H: Handler> Worker<H> {
         }
         if self.desk.refused > 0 {
             self.counters.replies_refused.add(std::mem::take(&mut self.desk.refused));
+        }
+    }
+
+    /// Gives errors that peers reported to the handler, a few of each socket. To be called between a
+    /// receive or a send and whatever may wait afterwards.
+    #[inline]
+    pub fn hear_errors(&mut self) {
+        if !self.hearing.is_empty() {
+            self.hear();
+        }
+    }
+
+    fn hear(&mut self) {
+        let (hearing, counters) = (Arc::clone(&self.hearing), Arc::clone(&self.counters));
+        for (place, socket) in &*hearing {
+            socket.take_errors(&counters, |error| {
+                if self.panicked {
+                    return;
+                }
+                counters.peer_errors.one();
+                let handler = &mut self.handler;
+                if let Err(panic) = contain(|| handler.on_error(error, *place)) {
+                    self.panicked(&*panic);
+                }
+            });
         }
     }
 

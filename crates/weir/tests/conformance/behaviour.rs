@@ -2,10 +2,18 @@
 
 use crate::support::*;
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use weir::{socket::SocketOptions, udp::Server};
+use weir::{
+    Error,
+    socket::{SocketOptions, SocketState},
+    udp::{Datagram, Replies, Server},
+};
 
 pub const CHECKS: &[Check] = &[
     ("truncation", truncation),
@@ -13,6 +21,8 @@ pub const CHECKS: &[Check] = &[
     ("local_address", local_address),
     ("receive_time", receive_time),
     ("counters_while_running", counters_while_running),
+    ("drops_of_each_socket", drops_of_each_socket),
+    ("busy_poll", busy_poll),
 ];
 
 fn truncation(subject: &Subject) -> Result<(), Skipped> {
@@ -95,5 +105,86 @@ fn counters_while_running(subject: &Subject) -> Result<(), Skipped> {
     assert!(server.is_running());
     let total = stop(server, &log);
     assert_eq!(total.datagrams, 200);
+    Ok(())
+}
+
+/// Drops at the sockets of an address; several may share it.
+fn dropped_at(sockets: &[SocketState], address: SocketAddr) -> Option<u64> {
+    let those = sockets.iter().filter(|socket| socket.address == address);
+    those.map(|socket| socket.usage.drops).sum()
+}
+
+/// What the system drops at a socket is told of that socket, exactly, while the server runs and at its
+/// end: what was sent there was handled or dropped.
+fn drops_of_each_socket(subject: &Subject) -> Result<(), Skipped> {
+    const SENT: u64 = 3000;
+    let held = Arc::new(AtomicBool::new(true));
+    let handled = Arc::new(AtomicU64::new(0));
+    let (hold, count) = (Arc::clone(&held), Arc::clone(&handled));
+    let make = move |_| {
+        let (hold, count) = (Arc::clone(&hold), Arc::clone(&count));
+        move |_: Datagram<'_>, _: &mut Replies<'_>| {
+            until("the end of the hold", || !hold.load(Relaxed));
+            count.fetch_add(1, Relaxed);
+        }
+    };
+    let options = SocketOptions { receive_buffer_bytes: Some(4096), ..SocketOptions::default() };
+    let six = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let server = Server::bind(any_port()).and_bind(six).socket_options(options);
+    let server = subject.start(&server, make).unwrap();
+    let addresses = server.local_addresses().to_vec();
+    let (flooded, spared) = (addresses[0], addresses[1]);
+    if dropped_at(&server.sockets(), flooded).is_none() {
+        held.store(false, Relaxed);
+        return Err(Skipped("this system does not tell what it drops at a socket".into()));
+    }
+    let sender = &senders(1, flooded)[0];
+    for number in 0..SENT {
+        sender.send_to(&number.to_le_bytes(), flooded).unwrap();
+    }
+    let live = dropped_at(&server.sockets(), flooded).expect("told above");
+    assert!(live > 0, "nothing was dropped");
+    held.store(false, Relaxed);
+    until("an account of every datagram", || {
+        let dropped = dropped_at(&server.sockets(), flooded).expect("told above");
+        handled.load(Relaxed) + dropped == SENT
+    });
+    let report = server.stop();
+    assert_whole(&report);
+    assert_eq!(dropped_at(&report.sockets, flooded), Some(SENT - report.total().datagrams));
+    assert_eq!(dropped_at(&report.sockets, spared), Some(0));
+    Ok(())
+}
+
+/// What came of it is told: on loopback there is nothing to poll.
+fn busy_poll(subject: &Subject) -> Result<(), Skipped> {
+    let refuse = |time| {
+        let server = Server::bind(any_port()).busy_poll(time);
+        let error = subject.try_log(&server, Answer::Nothing).err().expect("refused").to_string();
+        assert!(error.contains("busy-poll") && error.contains("1 µs to 1s"), "{error}");
+    };
+    refuse(Duration::ZERO);
+    refuse(Duration::from_secs(2));
+    let server = Server::bind(any_port()).busy_poll(Duration::from_micros(50));
+    let (server, log) = match subject.try_log(&server, Answer::Nothing) {
+        Ok(started) => started,
+        Err(Error::Unavailable(reason)) => return Err(Skipped(reason.to_string())),
+        Err(other) => panic!("{other}"),
+    };
+    let to = server.local_addresses()[0];
+    send_all(&senders(1, to), to, [10; 50], WINDOW, &log);
+    let effective = server.effective();
+    let told = |name: &str| {
+        let told = effective.iter().find(|(told, _)| told == name);
+        told.unwrap_or_else(|| panic!("{name} is not told")).1.as_str()
+    };
+    assert_eq!(told("busy-poll-us"), "50");
+    assert!(told("busy-poll").starts_with("50 µs"), "{}", told("busy-poll"));
+    assert!(told("busy-poll-queues").starts_with("none"), "{}", told("busy-poll-queues"));
+    assert!(server.sockets().iter().all(|socket| socket.napi_id.is_none()));
+    if subject.at_defaults().about().contract != weir::udp::Contract::Socket {
+        assert!(told("busy-poll-wait").contains("poll"), "{}", told("busy-poll-wait"));
+    }
+    stop(server, &log);
     Ok(())
 }

@@ -10,10 +10,10 @@
 //! those that contain it: `cargo test --test conformance -- rio-hybrid/batch`.
 
 mod behaviour;
+mod errors;
 mod foreign;
 mod offload;
 mod once;
-mod originals;
 mod replies;
 mod settings;
 mod stopping;
@@ -30,13 +30,14 @@ fn main() {
     let checks = [
         once::CHECKS,
         behaviour::CHECKS,
+        errors::CHECKS,
         replies::CHECKS,
         settings::CHECKS,
         stopping::CHECKS,
         foreign::CHECKS,
     ]
     .concat();
-    let mut trials = originals::trials();
+    let mut trials = Vec::new();
     for subject in support::subjects() {
         let subject = Arc::new(subject);
         match subject.unavailable() {

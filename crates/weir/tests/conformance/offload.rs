@@ -9,7 +9,7 @@ use std::{
 use weir::{
     counters::Counters,
     limits::Limits,
-    socket::{DatagramSocket, Mode, Peer, SocketOptions},
+    socket::{DatagramSocket, Endpoint, Mode, OFFLOADED_BYTES, Peer, SocketOptions},
     udp::{AnyDesign, Datagram, OFFLOADED_OUTSTANDING, Refused, Replies, Server},
 };
 
@@ -19,6 +19,7 @@ pub const CHECKS: &[Check] = &[
     ("segments_truncated", segments_truncated),
     ("segments_of_wrong_size", segments_of_wrong_size),
     ("segments_echo", segments_echo),
+    ("segments_leave_as_they_came", segments_leave_as_they_came),
     ("segments_reply_by_copy", segments_reply_by_copy),
     ("segments_some_echo", segments_some_echo),
     ("segments_no_more_than_received", segments_no_more_than_received),
@@ -189,6 +190,29 @@ fn segments_of_wrong_size(subject: &Subject) -> Result<(), Skipped> {
 
 fn segments_echo(subject: &Subject) -> Result<(), Skipped> {
     answers(subject, Answer::Echo);
+    Ok(())
+}
+
+/// What came as one leaves as one: a sender that receives with offload, too, gets it back so. On
+/// loopback nothing but the sender's own call puts datagrams together.
+fn segments_leave_as_they_came(subject: &Subject) -> Result<(), Skipped> {
+    const COUNT: usize = 30;
+    const SIZE: usize = 100;
+    let server = Server::bind(any_port()).limits(many_replies());
+    let (server, log) = subject.log_with(&server, Answer::Echo);
+    let mut sender = Cutter::new(server.local_addresses()[0]);
+    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+    sender.socket = DatagramSocket::bind(&Endpoint { address: any_port(), options }).unwrap();
+    for span in 1..=5 {
+        let sent = sender.send(COUNT, SIZE, SIZE).concat();
+        let mut buffer = vec![0; OFFLOADED_BYTES];
+        let arrival =
+            sender.socket.receive(&mut buffer, Mode::Wait, &sender.counters).unwrap().unwrap();
+        assert_eq!((arrival.from, arrival.datagrams()), (sender.to, COUNT), "span {span}");
+        assert_eq!(buffer[..arrival.len], sent);
+    }
+    let total = stop(server, &log);
+    assert_eq!(total.send_errors, 0);
     Ok(())
 }
 

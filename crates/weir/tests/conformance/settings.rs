@@ -81,7 +81,8 @@ fn values_out_of_range(subject: &Subject) -> Result<(), Skipped> {
         design.set("threshold", "11").unwrap();
         refused(design.check(), &["threshold", "dequeue"]);
         let sink = |_| |_: Datagram<'_>, _: &mut Replies<'_>| ();
-        refused(Server::bind(any_port()).start(design, sink), &["threshold", "dequeue"]);
+        let result = subject.start_design(design, &Server::bind(any_port()), sink);
+        refused(result, &["threshold", "dequeue"]);
     }
     Ok(())
 }

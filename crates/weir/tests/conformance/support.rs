@@ -1,6 +1,7 @@
 //! The rows of the suite, and what its checks are written with.
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
@@ -12,7 +13,7 @@ use weir::{
     counters::Snapshot,
     limits::Limits,
     rio::Choice,
-    socket::receives_can_be_offloaded,
+    socket::{PeerError, receives_can_be_offloaded},
     udp::{
         AnyDesign, Datagram, Final, Handler, OFFLOADED_OUTSTANDING, Replies, Running, Server,
         designs,
@@ -150,12 +151,12 @@ impl Subject {
     }
 
     /// Starts a server that logs what it gets.
-    pub fn log(&self, server: &Server) -> (Running<Logger>, Arc<Log>) {
+    pub fn log(&self, server: &Server) -> (Running<Boxed>, Arc<Log>) {
         self.log_with(server, Answer::Nothing)
     }
 
     /// Starts a server that logs what it gets, and answers.
-    pub fn log_with(&self, server: &Server, answer: Answer) -> (Running<Logger>, Arc<Log>) {
+    pub fn log_with(&self, server: &Server, answer: Answer) -> (Running<Boxed>, Arc<Log>) {
         self.try_log(server, answer).unwrap_or_else(|e| panic!("{e}"))
     }
 
@@ -164,7 +165,7 @@ impl Subject {
         &self,
         server: &Server,
         answer: Answer,
-    ) -> Result<(Running<Logger>, Arc<Log>), Error> {
+    ) -> Result<(Running<Boxed>, Arc<Log>), Error> {
         self.try_log_design(self.design(), server, answer)
     }
 
@@ -174,7 +175,7 @@ impl Subject {
         design: AnyDesign,
         server: &Server,
         answer: Answer,
-    ) -> Result<(Running<Logger>, Arc<Log>), Error> {
+    ) -> Result<(Running<Boxed>, Arc<Log>), Error> {
         let log = Arc::new(Log::default());
         let logs = Arc::clone(&log);
         let make = move |thread| Logger { thread, log: Arc::clone(&logs), answer };
@@ -186,7 +187,7 @@ impl Subject {
         &self,
         server: &Server,
         make: impl FnMut(usize) -> H + Send + 'static,
-    ) -> Result<Running<H>, Error> {
+    ) -> Result<Running<Boxed>, Error> {
         self.start_design(self.design(), server, make)
     }
 
@@ -195,9 +196,49 @@ impl Subject {
         &self,
         design: AnyDesign,
         server: &Server,
-        make: impl FnMut(usize) -> H + Send + 'static,
-    ) -> Result<Running<H>, Error> {
+        mut make: impl FnMut(usize) -> H + Send + 'static,
+    ) -> Result<Running<Boxed>, Error> {
+        let make: Box<dyn FnMut(usize) -> Boxed + Send> = Box::new(move |n| Boxed::from(make(n)));
         server.clone().receive_offload(self.offload).start(design, make)
+    }
+}
+
+/// A handler of any type. Every check has the same: each type that a server is started with is all
+/// designs on all providers once more, which takes the compiler long.
+pub struct Boxed(Box<dyn AnyHandler>);
+
+trait AnyHandler: Handler {
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<H: Handler> AnyHandler for H {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Boxed {
+    fn from(handler: impl Handler) -> Self {
+        Self(Box::new(handler))
+    }
+
+    /// The handler of this type that it is.
+    pub fn get<H: Handler>(&self) -> &H {
+        (*self.0).as_any().downcast_ref().expect("a handler of another type was boxed")
+    }
+}
+
+impl Handler for Boxed {
+    fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
+        self.0.on_datagram(datagram, replies);
+    }
+
+    fn on_batch_end(&mut self) {
+        self.0.on_batch_end();
+    }
+
+    fn on_error(&mut self, error: PeerError, socket: u32) {
+        self.0.on_error(error, socket);
     }
 }
 
@@ -297,7 +338,7 @@ impl Handler for Logger {
 }
 
 /// Stops a logging server, checks what must hold of every stop, and returns what it counted.
-pub fn stop(server: Running<Logger>, log: &Log) -> Snapshot {
+pub fn stop(server: Running<Boxed>, log: &Log) -> Snapshot {
     let addresses = server.local_addresses().to_vec();
     let since = Instant::now();
     let report = server.stop();
@@ -435,7 +476,7 @@ pub fn start_or_skip(
     subject: &Subject,
     server: &Server,
     answer: Answer,
-) -> Result<(Running<Logger>, Arc<Log>), Skipped> {
+) -> Result<(Running<Boxed>, Arc<Log>), Skipped> {
     subject.try_log(server, answer).map_err(|error| match error {
         Error::Unavailable(reason) => Skipped(reason.to_string()),
         other => panic!("{other}"),

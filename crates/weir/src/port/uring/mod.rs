@@ -53,7 +53,7 @@ use crate::{
 use inner::Inner;
 use state::State;
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Instant,
 };
 
@@ -133,7 +133,8 @@ impl Provider for Uring {
         });
         let file_table = inner.ring.make_file_table(needs.sockets).is_ok();
         let armed = self.shape.armed.min(needs.receives);
-        Ok(UringPort { inner, file_table, concurrency, armed, needs: *needs })
+        let busy_poll = OnceLock::new();
+        Ok(UringPort { inner, file_table, concurrency, armed, needs: *needs, busy_poll })
     }
 }
 
@@ -155,12 +156,17 @@ pub struct UringPort {
     concurrency: u32,
     armed: u32,
     needs: Needs,
+    /// What came of busy polling, where a socket asked for it.
+    busy_poll: OnceLock<String>,
 }
 
 impl Port for UringPort {
     type Worker<'a> = UringWorker<'a>;
 
     fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error> {
+        if let Some(time) = socket.busy_poll() {
+            self.busy_poll.get_or_init(|| self.inner.ring.busy_poll(time));
+        }
         self.inner.with(|state| {
             let number = state.operations.sockets.len() as u32;
             if number == self.needs.sockets {
@@ -216,7 +222,8 @@ impl Port for UringPort {
 
     fn granted(&self) -> Vec<(&'static str, String)> {
         let (submissions, completions) = self.inner.ring.sizes();
-        vec![
+        let busy_poll = self.busy_poll.get().map(|told| ("busy-poll-wait", told.clone()));
+        let granted = vec![
             ("ring-flags", self.inner.ring.flags()),
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
@@ -224,7 +231,8 @@ impl Port for UringPort {
             ("armed", self.armed.to_string()),
             ("submit-after", self.inner.submit_after.to_string()),
             ("concurrency", self.concurrency.to_string()),
-        ]
+        ];
+        granted.into_iter().chain(busy_poll).collect()
     }
 }
 

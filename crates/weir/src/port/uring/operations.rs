@@ -70,6 +70,16 @@ impl Associated {
         self.file.is_some()
     }
 
+    /// Makes a send again that met an error that a peer reported of another one.
+    #[cold]
+    fn send_again(&self, slice: &Slice, span: Span, to: &Peer) -> Outcome {
+        let counters = Counters::default(); // as below
+        match self.socket.send(&slice.payload()[..span.len], to, &counters) {
+            Ok(()) => Outcome::Sent(span),
+            Err(e) => Outcome::NotSent(e.into()),
+        }
+    }
+
     /// Sends the datagrams one by one of a slice that the kernel did not take as one.
     #[cold]
     fn send_each(&self, slice: &Slice, span: Span, segment: NonZeroU16, to: &Peer) -> Outcome {
@@ -187,7 +197,10 @@ impl Operations {
         associated.armed -= 1;
         self.started -= 1;
         if result < 0 {
-            let outcome = failed(result, Outcome::Failed);
+            let outcome = match associated.socket.native().note_error(-result) {
+                true => Outcome::Returned, // an error that a peer reported: nothing is lost
+                false => failed(result, Outcome::Failed),
+            };
             return out.push(operation(token, socket, key, slice, outcome));
         }
         // SAFETY: the kernel completed the receive of this slot: that is how we know the length.
@@ -206,7 +219,9 @@ impl Operations {
         let outcome = match stage {
             Stage::Started => {
                 self.started -= 1;
+                let of_peer = result < 0 && associated.socket.native().note_error(-result);
                 match span.segment {
+                    None if of_peer => associated.send_again(&slice, span, &to),
                     None if result < 0 => failed(result, |e| Outcome::NotSent(e.into())),
                     Some(segment) if result < 0 => {
                         failed(result, |_| associated.send_each(&slice, span, segment, &to))

@@ -1,6 +1,9 @@
 //! ppoll(2): poll with a time-out in nanoseconds.
 
-use crate::{readiness::bell::Bell, socket::Native};
+use crate::{
+    readiness::bell::Bell,
+    socket::{Native, native},
+};
 use std::{io, time::Duration};
 
 /// One descriptor to wait for.
@@ -25,6 +28,16 @@ impl Entry {
     pub fn is_ready(&self) -> bool {
         self.0.revents != 0
     }
+
+    pub fn has_error(&self) -> bool {
+        self.0.revents & libc::POLLERR != 0
+    }
+}
+
+/// For how long poll(2) polls queues of devices, in words.
+pub fn busy_poll() -> String {
+    let us = native::of_the_system_us().map_or("unknown".into(), |us| us.to_string());
+    format!("poll polls for {us} µs (sysctl net.core.busy_poll), a receive as its socket says")
 }
 
 /// Waits and returns how many entries are ready.

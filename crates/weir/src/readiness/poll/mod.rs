@@ -69,12 +69,22 @@ impl Poll {
             }
             left = by.map(|by| by.saturating_duration_since(Instant::now()));
         };
+        for (entry, (socket, _)) in self.entries[1..].iter().zip(&self.sockets) {
+            if entry.has_error() {
+                socket.native().note_errors(); // it stays ready until they are taken
+            }
+        }
         if self.entries[0].is_ready() {
             counters.kernel_entries.one();
             self.bell.clear();
             return Ok(Woken::ByWaker);
         }
         Ok(if ready == 0 { Woken::TimedOut } else { Woken::Ready })
+    }
+
+    /// For how long a wait polls the queues of devices, in words: that is the system's setting.
+    pub fn busy_poll() -> String {
+        native::busy_poll()
     }
 
     /// The tokens of the sockets that were ready when the last wait ended.

@@ -3,7 +3,7 @@
 use crate::{readiness::bell::Bell, socket::Native};
 use std::{io, time::Duration};
 use windows_sys::Win32::Networking::WinSock::{
-    POLLRDNORM, POLLWRNORM, SOCKET_ERROR, WSAGetLastError, WSAPOLLFD, WSAPoll,
+    POLLERR, POLLRDNORM, POLLWRNORM, SOCKET_ERROR, WSAGetLastError, WSAPOLLFD, WSAPoll,
 };
 
 /// One socket to wait for.
@@ -26,12 +26,21 @@ impl Entry {
     pub fn is_ready(&self) -> bool {
         self.0.revents != 0
     }
+
+    pub fn has_error(&self) -> bool {
+        self.0.revents & POLLERR != 0
+    }
 }
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Entry({}, {:#x})", self.0.fd, self.0.events)
     }
+}
+
+/// No socket can ask for it here.
+pub fn busy_poll() -> String {
+    "none".into()
 }
 
 /// Waits and returns how many entries are ready.

@@ -70,6 +70,10 @@ impl Opened for PlainOpened {
     fn local_addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().map(DatagramSocket::local_address).collect()
     }
+
+    fn sockets(&self) -> Vec<DatagramSocket> {
+        self.sockets.clone()
+    }
 }
 
 impl<T: Sharing> Provider<T> for PlainSockets {
@@ -107,6 +111,9 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         )];
         if let Some(bytes) = sockets.first().and_then(|s| s.receive_buffer_bytes().ok()) {
             granted.push(("receive-buffer-bytes", bytes.to_string()));
+        }
+        if sockets.iter().any(|socket| socket.busy_poll().is_some()) {
+            granted.push(("busy-poll-wait", Poll::busy_poll()));
         }
         let signals = Arc::new(Signals::default());
         let receives = T::Count::default();

@@ -62,13 +62,18 @@ impl Headers {
             );
         }
         let flags = mode.flags() | if mode == Mode::Wait { libc::MSG_WAITFORONE } else { 0 };
+        let headers = self.headers.as_mut_ptr();
         // SAFETY: the first `count` headers point at names, vectors and control data of this value
-        // and at the caller's buffers, all borrowed through the call.
-        let received = entered(counters, || unsafe {
-            let (headers, forever) = (self.headers.as_mut_ptr(), std::ptr::null_mut());
+        // and at the caller's buffers, all borrowed through the call. A call that fails writes
+        // nothing to them.
+        let call = |flags: libc::c_int| unsafe {
+            let forever = std::ptr::null_mut();
             libc::recvmmsg(native.fd(), headers, count as libc::c_uint, flags as _, forever)
                 as isize
-        });
+        };
+        let received = entered(counters, || call(flags));
+        let received = native
+            .receive_behind_errors(received, || entered(counters, || call(libc::MSG_DONTWAIT)));
         let Some(n) = unless_empty(received)? else { return Ok(0) };
         // A header without a name is the end of receiving, and so is all behind it.
         let named = self.headers[..n].iter().take_while(|h| h.msg_hdr.msg_namelen > 0);
@@ -112,10 +117,17 @@ impl Headers {
             }
             self.headers[i].msg_hdr = header;
         }
+        let headers = self.headers.as_mut_ptr();
         // SAFETY: as in `receive`; the bytes live for 'a, beyond this call, and are only read.
-        entered(counters, || unsafe {
-            let (headers, flags) = (self.headers.as_mut_ptr(), libc::MSG_DONTWAIT as _);
+        let call = || unsafe {
+            let flags = libc::MSG_DONTWAIT as _;
             libc::sendmmsg(native.fd(), headers, count as libc::c_uint, flags) as isize
-        })
+        };
+        let sent = native.send_behind_errors(|| entered(counters, call))?;
+        if sent < count {
+            // The call does not say why it stopped, and what it met is pending no more.
+            native.note_errors();
+        }
+        Ok(sent)
     }
 }

@@ -2,16 +2,23 @@
 //! recvmmsg(2), sendto(2), sendmmsg(2).
 
 mod batch;
+mod busy_poll;
+mod errors;
 mod message;
 
 pub use batch::Headers;
+pub(crate) use busy_poll::{BUDGET, microseconds, of_the_system_us};
 pub(crate) use message::{
     CONTROL_BYTES, Name, SEND_CONTROL_BYTES, decode, encode, name_segment, name_source,
     read_control,
 };
 
 use super::{Arrival, Endpoint, Mode, Peer};
-use crate::{Error, Unavailable, counters::Counters};
+use crate::{
+    Error, Unavailable,
+    counters::{Counters, os::SocketUsage},
+};
+use errors::Errors;
 use message::{Control, arrival, header};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
@@ -39,6 +46,8 @@ pub fn replies_from_local_address() -> Result<(), Unavailable> {
 pub struct Native {
     socket: Socket,
     control: bool,
+    /// Where it asked for the errors of peers.
+    errors: Option<Errors>,
 }
 
 impl Native {
@@ -76,12 +85,19 @@ impl Native {
                     .advise("it needs Linux 5.0 or later; leave it off")
             })?;
         }
+        if let Some(time) = options.busy_poll {
+            busy_poll::ask(&socket, time)?;
+        }
+        let errors = match options.peer_errors {
+            true => Some(Errors::ask(&socket, address).map_err(refused("IP_RECVERR"))?),
+            false => None,
+        };
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         if let Some(sockets) = options.steer_by_core {
             steer_by_core(&socket, sockets).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         let control = options.local_address || options.receive_time || options.receive_offload;
-        Ok(Self { socket, control })
+        Ok(Self { socket, control, errors })
     }
 
     /// The descriptor, for providers that hand it to a ring.
@@ -103,8 +119,31 @@ impl Native {
         self.socket.recv_buffer_size()
     }
 
+    /// What the kernel counts for it.
+    pub(super) fn usage(&self) -> SocketUsage {
+        SocketUsage::of(&self.socket).unwrap_or_default()
+    }
+
     #[inline]
     pub(super) fn receive(
+        &self,
+        buffer: &mut [u8],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<Arrival>> {
+        let received = self.receive_once(buffer, mode, counters);
+        if self.errors.is_none() {
+            return received;
+        }
+        let again = || self.receive_once(buffer, Mode::Try, counters);
+        match self.receive_behind_errors(received, again) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            received => received,
+        }
+    }
+
+    #[inline]
+    fn receive_once(
         &self,
         buffer: &mut [u8],
         mode: Mode,
@@ -169,7 +208,7 @@ impl Native {
         }
         let (name, length) = encode(&to.address);
         // SAFETY: bytes and name outlive the call, and length is the name's.
-        let sent = entered(counters, || unsafe {
+        let call = || unsafe {
             libc::sendto(
                 self.fd(),
                 bytes.as_ptr().cast(),
@@ -178,8 +217,8 @@ impl Native {
                 (&raw const name).cast(),
                 length,
             )
-        });
-        sent.map(drop)
+        };
+        self.send_behind_errors(|| entered(counters, call)).map(drop)
     }
 
     /// Sends datagrams of this size that lie behind each other (UDP_SEGMENT, Linux 4.18).
@@ -217,9 +256,22 @@ impl Native {
         }
         // SAFETY: the header points at a name, a vector, control data and bytes that outlive the
         // call, which only reads them.
-        let sent =
-            entered(counters, || unsafe { libc::sendmsg(self.fd(), &header, libc::MSG_DONTWAIT) });
-        sent.map(drop)
+        unsafe { self.send_message(&header, counters) }
+    }
+
+    /// Sends a message that was prepared for sendmsg(2).
+    ///
+    /// # Safety
+    /// The header points at a name, a vector, control data and bytes with their lengths, which live
+    /// through the call; it only reads them.
+    pub(crate) unsafe fn send_message(
+        &self,
+        header: *const libc::msghdr,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        // SAFETY: the caller vouches for the header.
+        let call = || unsafe { libc::sendmsg(self.fd(), header, libc::MSG_DONTWAIT) };
+        self.send_behind_errors(|| entered(counters, call)).map(drop)
     }
 
     /// shutdown(2) on an unconnected UDP socket answers ENOTCONN, but it does mark the

@@ -14,8 +14,11 @@ mod send;
 pub use batch::Headers;
 pub use send::replies_from_local_address;
 
-use super::{Arrival, Endpoint, Mode};
-use crate::{Error, Unavailable, counters::Counters};
+use super::{Arrival, Endpoint, Mode, PeerError};
+use crate::{
+    Error, Unavailable,
+    counters::{Counters, os::SocketUsage},
+};
 use control::{CONTROL_BYTES, Control, local_address_in};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::{
@@ -94,6 +97,19 @@ impl Native {
                 .advise("leave it off")
                 .into());
         }
+        if options.peer_errors {
+            return Err(Unavailable::new(
+                "errors of peers",
+                "Windows tells by WSAECONNRESET alone, which is not written here yet",
+            )
+            .advise("do not ask for them: none of them makes a call fail (SIO_UDP_CONNRESET)")
+            .into());
+        }
+        if options.busy_poll.is_some() {
+            return Err(Unavailable::new("busy polling", "Windows has none for sockets")
+                .advise("leave it off")
+                .into());
+        }
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
             move |e| Error::io(what, e)
@@ -151,6 +167,37 @@ impl Native {
 
     pub(super) fn receive_buffer_bytes(&self) -> io::Result<usize> {
         self.socket.recv_buffer_size()
+    }
+
+    /// What Winsock counts for it: nothing that it tells.
+    pub(super) fn usage(&self) -> SocketUsage {
+        SocketUsage::of(&self.socket).unwrap_or_default()
+    }
+
+    /// Not known here.
+    pub(super) fn napi_id(&self) -> Option<u32> {
+        None
+    }
+
+    /// Asking for it was refused.
+    pub(super) fn busy_poll(&self) -> Option<String> {
+        None
+    }
+
+    /// Asking for them was refused, as for the three that follow.
+    pub fn hears_errors(&self) -> bool {
+        false
+    }
+
+    /// Nothing to note.
+    pub fn note_errors(&self) {}
+
+    pub(super) fn take_note(&self) -> bool {
+        false
+    }
+
+    pub(super) fn take_error(&self, _counters: &Counters) -> io::Result<Option<PeerError>> {
+        Ok(None)
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use super::{
     arming::forget_then_ask,
     common::{Common, GROUP, class},
     requests::UringRequests,
-    sends::Segments,
+    sends::{Segments, Sends},
     sweeping::Sweeping,
 };
 use crate::{
@@ -82,6 +82,8 @@ pub(super) struct Found {
     emptied: bool,
     /// A sweep ended because no buffer was left.
     starved: bool,
+    /// A receive ended with an error that a peer reported: datagrams may lie behind it.
+    of_peer: bool,
     failed: Option<io::Error>,
 }
 
@@ -180,6 +182,14 @@ impl<T: Sharing> UringCompletions<T> {
             submissions.submit(counters)
         })?;
         Ok(counters.kernel_entries.get() > before)
+    }
+
+    #[inline]
+    fn dequeue_once(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<Found> {
+        match &self.sweeping {
+            Some(sweeping) if sweeping.on() => self.dequeue_sweeping(out, counters),
+            _ => self.dequeue_armed(out, counters),
+        }
     }
 
     #[inline]
@@ -300,6 +310,14 @@ impl<T: Sharing> UringCompletions<T> {
                     counters.no_buffer.one();
                 }
                 // Before Linux 6.18 a receive that found nothing had taken a buffer for it.
+                unused.extend(slice.map(Slice::post));
+                continue;
+            }
+            if let Some(socket) = socket
+                && result < 0
+                && common.sockets[socket as usize].native().note_error(-result)
+            {
+                found.of_peer = true;
                 unused.extend(slice.map(Slice::post));
                 continue;
             }
@@ -428,6 +446,10 @@ fn settle_other<T: Sharing>(
     result: i32,
     counters: &Counters,
 ) -> Option<Completion> {
+    let mut result = result;
+    if result < 0 {
+        result = common.sends.with(|sends| send_again(common, sends, token, result, counters));
+    }
     // SAFETY: this is the last completion of that send, and its slice is of this region.
     let (segments, (slice, socket)) = common.sends.with(|sends| unsafe {
         Some((sends.segments(token), sends.over(token, &common.region)?))
@@ -442,6 +464,27 @@ fn settle_other<T: Sharing>(
         Some(Segments { span, .. }) => Outcome::Sent(span),
     };
     Some(Completion { slice, socket, outcome })
+}
+
+/// Makes a send again that met an error that a peer reported of another one. Answers its result.
+#[cold]
+fn send_again<T: Sharing>(
+    common: &Common<T>,
+    sends: &Sends,
+    token: Token,
+    result: i32,
+    counters: &Counters,
+) -> i32 {
+    let Some((message, bytes, socket)) = sends.message(token) else { return result };
+    let native = common.sockets[socket as usize].native();
+    if !native.note_error(-result) {
+        return result;
+    }
+    // SAFETY: the message was prepared for this send, which is not over, so it points at its slice.
+    match unsafe { native.send_message(message, counters) } {
+        Ok(()) => bytes as i32,
+        Err(e) => -e.raw_os_error().unwrap_or(libc::EIO),
+    }
 }
 
 /// Sends the datagrams one by one of a slice that the kernel did not take as one.
@@ -490,10 +533,11 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
 
     #[inline]
     fn dequeue(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
-        let found = match &self.sweeping {
-            Some(sweeping) if sweeping.on() => self.dequeue_sweeping(out, counters)?,
-            _ => self.dequeue_armed(out, counters)?,
-        };
+        let mut found = self.dequeue_once(out, counters)?;
+        if found.of_peer && found.failed.is_none() && out.is_empty() {
+            // Else a flood of errors could keep the datagrams behind them waiting.
+            found = self.dequeue_once(out, counters)?;
+        }
         match found.failed {
             None => Ok(found.datagrams),
             Some(error) => Err(error),

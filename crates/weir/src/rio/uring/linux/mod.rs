@@ -167,6 +167,10 @@ impl Opened for UringOpened {
     fn local_addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().map(DatagramSocket::local_address).collect()
     }
+
+    fn sockets(&self) -> Vec<DatagramSocket> {
+        self.sockets.clone()
+    }
 }
 
 impl fmt::Debug for UringOpened {
@@ -219,6 +223,7 @@ impl<T: Sharing> Provider<T> for Uring {
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring", e))?;
         let count = sockets.len() as u32;
+        let busy_poll = sockets.iter().find_map(DatagramSocket::busy_poll);
         let receive_buffer_bytes = sockets.first().and_then(|s| s.receive_buffer_bytes().ok());
         let common = Arc::new(Common::<T>::new(
             &region,
@@ -249,6 +254,9 @@ impl<T: Sharing> Provider<T> for Uring {
         ];
         if let Some(bytes) = receive_buffer_bytes {
             granted.push(("receive-buffer-bytes", bytes.to_string()));
+        }
+        if let Some(time) = busy_poll {
+            granted.push(("busy-poll-wait", ring.busy_poll(time)));
         }
         Ok(Started { completions: queue, requests, granted })
     }

@@ -112,6 +112,13 @@ impl Sends {
         Ok((token, &raw const message.header))
     }
 
+    /// The message of a send that is under way, its bytes, and its socket.
+    pub fn message(&self, token: Token) -> Option<(*const libc::msghdr, usize, u32)> {
+        let sending = self.slots.get(token)?;
+        let Message { header, vector, .. } = &self.messages[token.slot()];
+        Some((&raw const *header, vector.iov_len, sending.socket))
+    }
+
     /// What a send consists of where it is several datagrams. Only before [`over`](Self::over).
     pub fn segments(&self, token: Token) -> Option<Segments> {
         self.messages.get(token.slot())?.segments

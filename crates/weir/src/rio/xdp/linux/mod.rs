@@ -142,6 +142,12 @@ impl Xdp {
         if endpoint.options.receive_offload {
             return refuse("a frame holds one datagram", "do not ask for receive offload");
         }
+        if endpoint.options.peer_errors {
+            return refuse("errors of peers are not heard here yet", "do not ask for them");
+        }
+        if endpoint.options.busy_poll.is_some() {
+            return refuse("the busy polling of sockets is not that of frames", "leave it off");
+        }
         if endpoint.options.steer_by_core.is_some() {
             return refuse(
                 "the device chooses the queue of a datagram",

@@ -1,0 +1,181 @@
+//! Busy polling where there is something to poll: a pair of veth devices with NAPI between two network
+//! namespaces, which belong to threads of the test and go with them. It needs root, and `ip` of
+//! iproute2.
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs::{self, File},
+    io,
+    net::{SocketAddr, UdpSocket},
+    os::fd::AsRawFd,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+use weir::{
+    limits::Limits,
+    udp::{AnyDesign, Datagram, Replies, Server},
+};
+
+/// Far longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const OURS: &str = "10.78.0.1";
+const THEIRS: &str = "10.78.0.2";
+
+/// Answers of an error number.
+fn checked(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Enters a network namespace of the thread's own.
+fn unshare() -> io::Result<()> {
+    // SAFETY: takes no pointers; it changes the calling thread alone.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+}
+
+fn enter(namespace: &File) -> io::Result<()> {
+    // SAFETY: takes no pointers; it changes the calling thread alone.
+    checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
+}
+
+/// `ip`, in the namespace of the calling thread.
+fn ip(arguments: &str) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(io::Error::other(format!("ip {arguments}: {said}")))
+}
+
+/// Turns the merging of packets on (ethtool -K DEVICE gro on): a veth device has NAPI then.
+fn merge_packets(device: &str) -> io::Result<()> {
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    const ETHTOOL_SGRO: u32 = 0x2c;
+    let mut value = Value { command: ETHTOOL_SGRO, data: 1 };
+    // SAFETY: all zeroes is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: this call takes an ifreq that points at such a value; both live through it.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })
+}
+
+/// A socket at the other end of a wire to the namespace of the calling thread, which it makes.
+fn other_end() -> io::Result<UdpSocket> {
+    unshare()?;
+    let ours = File::open("/proc/thread-self/ns/net")?;
+    ip("link set lo up")?;
+    ip("link add weir0 type veth peer name weir1")?;
+    let theirs = thread::spawn(move || -> io::Result<UdpSocket> {
+        unshare()?;
+        // SAFETY: takes no pointers.
+        let number = unsafe { libc::gettid() };
+        let moved = thread::spawn(move || {
+            enter(&ours)?;
+            ip(&format!("link set weir1 netns {number}"))
+        });
+        moved.join().expect("it does not panic")?;
+        ip(&format!("address add {THEIRS}/24 dev weir1"))?;
+        ip("link set weir1 up")?;
+        UdpSocket::bind((THEIRS, 0))
+    });
+    ip(&format!("address add {OURS}/24 dev weir0"))?;
+    merge_packets("weir0")?;
+    ip("link set weir0 up")?;
+    let socket = theirs.join().expect("it does not panic")?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// Packets that busy polling took from devices, in the namespace of the calling thread.
+fn packets_polled() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/netstat").expect("every Linux has it");
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    let (_, value) = both.find(|(name, _)| *name == "BusyPollRxPackets").expect("since 3.11");
+    value.parse().expect("a number")
+}
+
+/// The effective setting of this name.
+fn told(effective: &[(String, String)], name: &str) -> String {
+    effective
+        .iter()
+        .find(|(told, _)| told == name)
+        .map(|(_, value)| value.clone())
+        .unwrap_or_default()
+}
+
+/// Exchanges datagrams one by one until the server has taken some by polling: which core is first at
+/// the device is chance.
+fn polls(design: &str, client: &UdpSocket) {
+    let design = AnyDesign::parse(design).unwrap();
+    let name = design.about().name;
+    if let Err(reason) = design.availability() {
+        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+        assert_ne!(required, "all", "required by WEIR_REQUIRE, but {reason}");
+        return eprintln!("not run: {reason}");
+    }
+    let before = packets_polled();
+    let limits = Limits { replies_outstanding: 64, ..Limits::default() };
+    let at = SocketAddr::new(OURS.parse().unwrap(), 0);
+    let echo = |_| |_: Datagram<'_>, replies: &mut Replies<'_>| replies.echo().unwrap();
+    let server = Server::bind(at).limits(limits).busy_poll(Duration::from_millis(5));
+    let server = server.start(design, echo).unwrap();
+    let to = server.local_addresses()[0];
+    let by = Instant::now() + PATIENCE;
+    while packets_polled() == before {
+        assert!(Instant::now() < by, "{name} polled nothing: {:?}", server.effective());
+        client.send_to(b"one", to).unwrap();
+        client.recv_from(&mut [0; 8]).unwrap();
+    }
+    let id = server.sockets()[0].napi_id.expect("a datagram came by a queue with one");
+    let effective = server.effective();
+    assert_eq!(told(&effective, "busy-poll-queues"), id.to_string());
+    assert_eq!(told(&effective, "busy-poll-us"), "5000");
+    let report = server.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_eq!(report.sockets[0].napi_id, Some(id));
+    eprintln!(
+        "{name}: {}; polled {}",
+        told(&effective, "busy-poll-wait"),
+        packets_polled() - before
+    );
+}
+
+#[test]
+fn datagrams_are_polled_from_a_device_that_has_a_queue_to_poll() {
+    let run = || {
+        let client = match other_end() {
+            Ok(client) => client,
+            Err(e) => {
+                let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+                assert_ne!(required, "all", "required by WEIR_REQUIRE, but {e}");
+                return eprintln!("not run, for want of two devices (it needs root, and ip): {e}");
+            }
+        };
+        for design in [
+            "blocking",
+            "blocking-batch",
+            "epoll",
+            "epoll-batch",
+            "port --threads 1 --outstanding 64",
+            "rio-event --provider uring --outstanding 64",
+            "rio-event --provider uring-interrupt --outstanding 64",
+            "rio-polled --provider batch --outstanding 64",
+            "rio-hybrid --provider uring --threads 2 --outstanding 64",
+        ] {
+            polls(design, &client);
+        }
+    };
+    thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
