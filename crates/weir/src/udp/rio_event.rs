@@ -50,7 +50,7 @@ impl Design for RioEvent {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

@@ -72,8 +72,12 @@ impl Design for RioHybrid {
         self.provider.about().name
     }
 
+    fn hands_over(&self) -> bool {
+        self.threads > 1
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 
@@ -92,7 +96,7 @@ impl RioHybrid {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
-        if self.threads == 1 {
+        if !self.hands_over() {
             let ready = rio_frame::open::<OneThread, P, H>(
                 &mut job, &provider, outstanding, dequeue_max,
             )?;

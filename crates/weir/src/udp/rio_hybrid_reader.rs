@@ -63,8 +63,12 @@ impl Design for RioHybridReader {
         self.provider.about().name
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

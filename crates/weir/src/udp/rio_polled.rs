@@ -51,7 +51,7 @@ impl Design for RioPolled {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

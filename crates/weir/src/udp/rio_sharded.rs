@@ -115,7 +115,7 @@ impl Design for RioSharded {
 
     fn availability(&self) -> Result<(), Unavailable> {
         socket::addresses_can_be_shared()?;
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 
