@@ -5,6 +5,8 @@
 //! is there already, and the notification and the wait are saved. When datagrams come slowly it
 //! costs one empty look for each of them, and waits as `rio-event` does.
 //!
+//! On io_uring this thread copies, when it enters the kernel.
+//!
 //! Origin: the "RIO event, polled" server of Holgate's study (2012).
 
 use super::{

@@ -14,6 +14,9 @@
 //! With several threads posting is behind a lock: a request queue takes one poster at a time. The
 //! lock is taken once for a batch, and for a datagram that is answered with a copy.
 //!
+//! On io_uring the thread that holds the queue copies under load (it sweeps); below that the one
+//! that armed the receive, which is who last waited after a sweep, and holds the queue as a rule.
+//!
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
 use super::{

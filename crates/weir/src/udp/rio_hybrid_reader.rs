@@ -5,6 +5,9 @@
 //! there is no lock around the request queue. Under load two threads work in any case, and each
 //! batch passes from one core to another: it can only pay where posting is dear.
 //!
+//! On io_uring the thread that holds the queue copies under load (it sweeps); below that the one
+//! that armed the receive: the reader at first, later who last waited after a sweep.
+//!
 //! Origin: the "complex hybrid" of Holgate's study (2012).
 
 use super::{
