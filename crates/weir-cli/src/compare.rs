@@ -61,6 +61,11 @@ pub struct CompareArgs {
     #[arg(long, conflicts_with = "design")]
     variants: bool,
 
+    /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
+    /// each design; takes about 3 minutes.
+    #[arg(long, conflicts_with_all = ["quick", "full", "time", "pace"])]
+    memory: bool,
+
     /// Time that it may take in all [default: 110s, with --quick 30s, with --variants 5m, with
     /// --full 40m].
     #[arg(short = 't', long, value_parser = parse_time)]
@@ -192,6 +197,11 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
         true => rows::all(breadth),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
+    if args.memory {
+        return crate::memory::compare(&program, &interrupt, &rows, args.json, command);
+    }
     let again = rows::preferred_again(&rows);
     plan::add_again(&mut rows, again);
     let depth = depth(args);
@@ -217,8 +227,6 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
         }
         return Ok(exit::OK);
     }
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, Some(generator_core), interrupt, tell);
     let mut display = Display { terminal: std::io::stderr().is_terminal(), width: 0 };

@@ -6,6 +6,7 @@ mod designs;
 mod exit;
 mod flood;
 mod interval;
+mod memory;
 mod serve;
 
 use std::{io::Write as _, process::ExitCode};
@@ -30,6 +31,9 @@ enum Command {
     Flood(flood::FloodArgs),
     /// List designs and providers, and whether they can run here.
     Designs(designs::DesignsArgs),
+    /// What the kernel holds for one server: for `compare --memory`, which starts this.
+    #[command(hide = true)]
+    ProbeMemory(memory::ProbeArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -42,6 +46,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => Ok(serve::run(&serve)),
         Command::Flood(args) => flood::run(args),
         Command::Designs(args) => Ok(designs::run(&args)),
+        Command::ProbeMemory(args) => Ok(memory::probe(&args)),
     }
 }
 

@@ -56,6 +56,30 @@ fn a_short_comparison_is_one_valid_document() {
 }
 
 #[test]
+fn memory_is_compared_instead_of_speed() {
+    let _alone = common::alone();
+    let small = "rio-event --provider batch --outstanding 64";
+    let refused = "rio-event --provider uring-armer --outstanding 64";
+    let run =
+        output(&["compare", "udp", "--memory", "--design", small, "--design", refused, "--json"]);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let document = document(&run);
+    let rows = document["results"].as_array().unwrap();
+    assert_eq!(
+        (rows[0]["status"].as_str(), rows[0]["outstanding"].as_u64()),
+        (Some("ok"), Some(64))
+    );
+    assert!(rows[0]["registered_bytes"].as_u64() >= Some(64 * 1024), "{:#}", rows[0]);
+    assert_eq!(rows[0]["samples"].as_array().map(Vec::len), Some(3));
+    assert_eq!(rows[1]["status"], "unavailable", "{:#}", rows[1]);
+    assert!(document["noise_bytes"].as_u64().is_some());
+    let table = output(&["compare", "--memory", "--design", small]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.lines().any(|line| line.contains("rio-event") && line.contains("64")), "{table}");
+    assert_eq!(output(&["compare", "--memory", "--quick"]).status.code(), Some(2));
+}
+
+#[test]
 fn datagrams_without_a_stamp_are_compared_too() {
     let _alone = common::alone();
     for length in ["0", "16"] {

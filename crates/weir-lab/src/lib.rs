@@ -4,6 +4,7 @@ pub mod bench;
 pub mod child;
 pub mod exit;
 pub mod experiment;
+pub mod kernel_memory;
 pub mod latency;
 pub mod ledger;
 pub mod machine;

@@ -12,7 +12,7 @@
 //! datagrams, and the ratio of the rates to the bare loop's.
 
 #[cfg(target_os = "linux")]
-#[path = "../benches/designs/linux/bare.rs"]
+#[path = "../benches/designs/linux/bare/mod.rs"]
 #[allow(dead_code)]
 mod bare;
 #[cfg(target_os = "linux")]

@@ -30,7 +30,8 @@ pub enum Breadth {
 /// one first.
 ///
 /// Providers of one mechanism that differ only in how they poll (`uring`, `uring-interrupt`) are
-/// all tried with the design that does nothing but poll; the others take the first of them.
+/// all tried with the design that does nothing but poll, and those that are a way of handing queues
+/// over with the one that hands over most; the others take the first of them.
 pub fn all(breadth: Breadth) -> Vec<Row> {
     let mut rows: Vec<Row> = designs().iter().flat_map(|design| rows_of(design, breadth)).collect();
     rows.insert(0, traditional());
@@ -103,7 +104,12 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
     };
     let mut rows = vec![];
     for provider in &providers {
-        for threads in &threads {
+        let only_hands_over = provider
+            .as_ref()
+            .and_then(|name| name.parse().ok())
+            .is_some_and(Choice::only_hands_over);
+        // One thread alone hands nothing over.
+        for threads in threads.iter().filter(|threads| !only_hands_over || **threads != Some(1)) {
             let threads = threads.map(|n| (THREADS.to_owned(), Some(n.to_string())));
             rows.push(Row {
                 design: name.into(),
@@ -119,12 +125,14 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
 }
 
 fn providers_for(design: &str) -> Vec<String> {
-    let polls = design == "rio-polled";
+    let (polls, hands_over) = (design == "rio-polled", design == "rio-port");
     // Both ends of a comparison are on loopback.
     let all = Choice::ALL.iter().filter(|choice| choice.reaches_loopback());
-    let names = all.map(ToString::to_string);
-    let is_variant = |name: &str| name.contains('-');
-    names.filter(|name| polls || !is_variant(name)).collect()
+    let fits = |choice: &&Choice| match choice.only_hands_over() {
+        true => hands_over,
+        false => polls || !choice.to_string().contains('-'),
+    };
+    all.filter(fits).map(ToString::to_string).collect()
 }
 
 /// Finds out on which provider a row runs here, and whether it can.
@@ -196,7 +204,21 @@ mod tests {
     fn polling_designs_try_every_form_of_polling() {
         assert!(providers_for("rio-polled").contains(&"uring-sqpoll".to_owned()));
         assert!(!providers_for("rio-event").contains(&"uring-sqpoll".to_owned()));
+        assert!(!providers_for("rio-polled").contains(&"uring-armer".to_owned()));
         assert!(providers_for("rio-event").contains(&"batch".to_owned()));
+    }
+
+    #[test]
+    fn every_way_of_handing_over_is_tried_where_queues_are_handed_over() {
+        for way in ["uring-armer", "uring-rearm", "uring-message"] {
+            assert!(!providers_for("rio-event").contains(&way.to_owned()));
+            let rows = all(Breadth::Variants).into_iter();
+            let tried: Vec<_> = rows
+                .filter(|row| row.provider.as_deref() == Some(way))
+                .map(|row| row.spec())
+                .collect();
+            assert_eq!(tried, [format!("rio-port --provider {way} --threads 8")]);
+        }
     }
 
     #[test]

@@ -3,28 +3,59 @@
 mod bare;
 mod flood;
 
+use bare::{port, rings, sockets};
 use flood::Flood;
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
-use weir::udp::{AnyDesign, Datagram, Replies, Server};
+use weir::{
+    affinity::{allowed_cores, pin_current_thread},
+    udp::{AnyDesign, Datagram, Replies, Server},
+};
 
-const WARM_UP: Duration = Duration::from_millis(100);
-const MEASURED: Duration = Duration::from_millis(400);
-const SERVER_CORE: usize = 0;
-const SENDER_CORE: usize = 1;
+/// How often and how long each side runs.
+#[derive(Clone, Copy)]
+struct Extent {
+    rounds: usize,
+    warm_up: Duration,
+    measured: Duration,
+}
+
+impl Extent {
+    /// `cargo bench` says `--bench`; without, it is a test.
+    fn asked() -> Self {
+        let given = |flag: &str| std::env::args().any(|argument| argument == flag);
+        let (warm_up, measured) = (Duration::from_millis(100), Duration::from_millis(400));
+        match (given("--bench"), given("--quick")) {
+            (true, false) => Self { rounds: 15, warm_up, measured },
+            (true, true) => Self { rounds: 3, warm_up, measured },
+            (false, _) => {
+                let moment = Duration::from_millis(10);
+                Self { rounds: 1, warm_up: moment, measured: moment }
+            }
+        }
+    }
+}
 
 /// A bare loop: it receives on a socket bound by itself until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
 
-// On `uring-armed`, since the bare loops leave their receive armed: the same system calls.
 const PAIRS: &[(&str, Bare)] = &[
-    ("blocking", bare::blocking),
-    ("blocking-batch", bare::blocking_batch),
-    ("epoll", bare::epoll),
-    ("rio-event --provider uring-armed --outstanding 4096", bare::uring_event),
-    ("rio-hybrid --threads 1 --provider uring-armed --outstanding 4096", bare::uring_hybrid),
+    ("blocking", sockets::blocking),
+    ("blocking-batch", sockets::blocking_batch),
+    ("epoll", sockets::epoll),
+    ("epoll-batch", sockets::epoll_batch),
+    ("port --threads 1", port::port),
+    ("port-batch --threads 1", port::port_batch),
+    // Waits after each batch, and so never sweeps.
+    ("rio-event --provider uring --outstanding 4096", rings::uring_event),
+    ("rio-port --threads 1 --provider uring --outstanding 4096", rings::uring_handed_over),
+    ("rio-polled --provider uring --outstanding 4096", rings::uring_polled),
+    ("rio-event-polled --provider uring --outstanding 4096", rings::uring_event_polled),
+    ("rio-sharded --threads 1 --provider uring --outstanding 4096", rings::uring_event_polled),
+    ("rio-hybrid --threads 1 --provider uring --outstanding 4096", rings::uring_hybrid),
+    ("rio-hybrid --threads 1 --provider uring-armed --outstanding 4096", rings::uring_armed_hybrid),
 ];
 
 /// What one side did in one round.
@@ -36,7 +67,13 @@ struct Sample {
 
 pub fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let rounds = if std::env::var_os("WEIR_BENCH_QUICK").is_some() { 3 } else { 15 };
+    let (extent, cores) = (Extent::asked(), allowed_cores());
+    let (server_core, sender_core) = (cores[0], cores[cores.len() - 1]);
+    let rounds = extent.rounds;
+    if server_core == sender_core {
+        println!("one core for both sides: figures say little");
+    }
+    pin_current_thread(server_core).expect("this process may use that core");
     println!("64-byte datagrams, medians of {rounds} interleaved rounds; ratio = library / bare\n");
     println!(
         "{:<58} {:>12} {:>12} {:>8} {:>8} {:>7}  quartiles",
@@ -55,9 +92,9 @@ pub fn main() {
             let (mut library, mut rival) = (None, None);
             for side in 0..2 {
                 if (round + side) % 2 == 0 {
-                    library = Some(run_library(&any));
+                    library = Some(run_library(&any, sender_core, extent));
                 } else {
-                    rival = Some(run_bare(bare));
+                    rival = Some(run_bare(bare, sender_core, extent));
                 }
             }
             pairs.push((library.expect("ran"), rival.expect("ran")));
@@ -85,8 +122,7 @@ fn print_pair(design: &str, pairs: &[(Sample, Sample)]) {
     );
 }
 
-fn run_library(design: &AnyDesign) -> Sample {
-    bare::pin(SERVER_CORE);
+fn run_library(design: &AnyDesign, sender_core: usize, extent: Extent) -> Sample {
     let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
         .start(design.clone(), |_thread| {
             let mut bytes = 0u64;
@@ -95,28 +131,27 @@ fn run_library(design: &AnyDesign) -> Sample {
             }
         })
         .expect("the design said it can run");
-    let flood = Flood::start(server.local_addresses()[0], SENDER_CORE);
+    let flood = Flood::start(server.local_addresses()[0], sender_core);
     let read = || {
         let datagrams: u64 = server.counters().iter().map(|thread| thread.datagrams).sum();
         (datagrams, bare::cpu_ns_of_threads("weir-udp"))
     };
-    let sample = measure(read);
+    let sample = measure(extent, read);
     flood.stop();
     let report = server.stop();
     assert!(report.failure.is_none(), "{design:?}: {:?}", report.failure);
     sample
 }
 
-fn run_bare(body: Bare) -> Sample {
-    bare::pin(SERVER_CORE);
+fn run_bare(body: Bare, sender_core: usize, extent: Extent) -> Sample {
     let run = bare::Run::bind();
-    let flood = Flood::start(run.address, SENDER_CORE);
+    let flood = Flood::start(run.address, sender_core);
     let sample = std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("bare".into())
             .spawn_scoped(scope, || body(&run).expect("the bare loop runs where the design does"))
             .expect("a thread");
-        let sample = measure(|| (run.count.get(), bare::cpu_ns_of_threads("bare")));
+        let sample = measure(extent, || (run.count.get(), bare::cpu_ns_of_threads("bare")));
         run.stop();
         sample
     });
@@ -124,13 +159,14 @@ fn run_bare(body: Bare) -> Sample {
     sample
 }
 
-fn measure(read: impl Fn() -> (u64, u64)) -> Sample {
-    std::thread::sleep(WARM_UP);
+fn measure(extent: Extent, read: impl Fn() -> (u64, u64)) -> Sample {
+    std::thread::sleep(extent.warm_up);
     let (before, cpu_before) = read();
     let start = Instant::now();
-    std::thread::sleep(MEASURED);
+    std::thread::sleep(extent.measured);
     let (after, cpu_after) = read();
-    let datagrams = (after - before).max(1) as f64;
+    assert!(after > before, "nothing was received");
+    let datagrams = (after - before) as f64;
     Sample {
         per_s: datagrams / start.elapsed().as_secs_f64(),
         cpu_ns: (cpu_after - cpu_before) as f64 / datagrams,

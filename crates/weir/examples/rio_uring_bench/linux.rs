@@ -41,9 +41,16 @@ struct Contender {
 }
 
 const CONTENDERS: &[Contender] = &[
-    Contender { name: "bare multishot, waiting", run: || run_bare(bare::uring_event) },
-    Contender { name: "bare multishot, polling 50 us", run: || run_bare(bare::uring_hybrid) },
-    Contender { name: "bare recvmmsg of 64", run: || run_bare(bare::blocking_batch) },
+    Contender { name: "bare multishot, waiting", run: || run_bare(bare::rings::uring_event) },
+    Contender {
+        name: "bare multishot, polling 50 us",
+        run: || run_bare(bare::rings::uring_armed_hybrid),
+    },
+    Contender {
+        name: "bare multishot, polling 50 us, swept",
+        run: || run_bare(bare::rings::uring_hybrid),
+    },
+    Contender { name: "bare recvmmsg of 64", run: || run_bare(bare::sockets::blocking_batch) },
     Contender {
         name: "uring, waiting",
         run: || run::<OneThread>(Polling::Deferred, 4096, Duration::ZERO),

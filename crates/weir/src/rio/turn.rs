@@ -19,12 +19,31 @@ use crate::{
 };
 use std::io;
 
+/// Where threads sleep that have no turn.
+pub trait Parking: Send + Sync {
+    /// Sleeps until the calling thread, which has this number, is roused; at once, if it was since
+    /// it slept last. May end earlier.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn sleep(&self, thread: usize, counters: &Counters) -> io::Result<()>;
+
+    /// Rouses a thread. `by` is the calling thread's number, if it has one.
+    fn rouse(&self, thread: usize, by: Option<usize>);
+}
+
 /// Hands one queue from thread to thread.
 pub struct Turns<Q> {
     state: Mutex<State<Q>>,
-    /// One for each thread that may park: waking one wakes that one.
-    parking: Box<[Condvar]>,
+    parked_at: ParkedAt,
     waker: Waker,
+}
+
+enum ParkedAt {
+    /// One for each thread that may park: waking one wakes that one.
+    Condvars(Box<[Condvar]>),
+    /// What the queue's provider has.
+    Provider(Box<dyn Parking>),
 }
 
 struct State<Q> {
@@ -41,6 +60,7 @@ struct State<Q> {
 /// panic, say) gives it up too.
 pub struct Turn<'a, Q> {
     turns: &'a Turns<Q>,
+    thread: usize,
     /// Always there until the turn is given up.
     queue: Option<Q>,
 }
@@ -48,6 +68,17 @@ pub struct Turn<'a, Q> {
 impl<Q: CompletionQueue> Turns<Q> {
     /// For up to `threads` threads.
     pub fn new(queue: Q, threads: usize) -> Self {
+        let condvars = (0..threads).map(|_| Condvar::new()).collect();
+        Self::parked_at(queue, threads, ParkedAt::Condvars(condvars))
+    }
+
+    /// The same, with threads that sleep where the queue's provider has them sleep
+    /// ([`CompletionQueue::parking`]).
+    pub fn with_parking(queue: Q, threads: usize, parking: Box<dyn Parking>) -> Self {
+        Self::parked_at(queue, threads, ParkedAt::Provider(parking))
+    }
+
+    fn parked_at(queue: Q, threads: usize, parked_at: ParkedAt) -> Self {
         let waker = queue.waker();
         Self {
             state: Mutex::new(State {
@@ -56,7 +87,7 @@ impl<Q: CompletionQueue> Turns<Q> {
                 woken: vec![false; threads],
                 closed: false,
             }),
-            parking: (0..threads).map(|_| Condvar::new()).collect(),
+            parked_at,
             waker,
         }
     }
@@ -80,18 +111,49 @@ impl<Q: CompletionQueue> Turns<Q> {
             state.woken[thread] = false;
             counters.parks.one();
             while !state.woken[thread] && !state.closed {
-                state = self.parking[thread].wait(state).unwrap_or_else(|e| e.into_inner());
+                state = self.park(state, thread, counters)?;
             }
         };
         drop(state);
-        Turn { turns: self, queue: Some(queue) }.wait(counters)
+        Turn { turns: self, thread, queue: Some(queue) }.wait(counters)
+    }
+
+    /// Sleeps, without the lock. Whoever rouses this thread has changed the state before.
+    fn park<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<Q>>,
+        thread: usize,
+        counters: &Counters,
+    ) -> io::Result<MutexGuard<'a, State<Q>>> {
+        let parking = match &self.parked_at {
+            ParkedAt::Condvars(places) => {
+                return Ok(places[thread].wait(state).unwrap_or_else(|e| e.into_inner()));
+            }
+            ParkedAt::Provider(parking) => parking,
+        };
+        drop(state);
+        let slept = parking.sleep(thread, counters);
+        let mut state = self.lock();
+        if let Err(error) = slept {
+            // It leaves: from the stack, or with the turn that it was just given.
+            state.parked.retain(|&parked| parked != thread);
+            if state.woken[thread] {
+                self.hand_on(state, Some(thread));
+            }
+            return Err(error);
+        }
+        Ok(state)
     }
 
     /// Lets every thread return from [`take`](Self::take) with `None`.
     pub fn close(&self) {
-        self.lock().closed = true;
-        for place in &self.parking {
-            place.notify_all();
+        let mut state = self.lock();
+        state.closed = true;
+        // On the stack are those that nobody has roused.
+        let parked = std::mem::take(&mut state.parked);
+        drop(state);
+        for thread in parked {
+            self.rouse(thread, None);
         }
         self.waker.wake();
     }
@@ -113,14 +175,26 @@ impl<Q> Turns<Q> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn give_up(&self, queue: Q) {
+    fn give_up(&self, queue: Q, by: usize) {
         let mut state = self.lock();
         debug_assert!(state.queue.is_none(), "two turns for one queue");
         state.queue = Some(queue);
+        self.hand_on(state, Some(by));
+    }
+
+    /// Rouses the thread that parked last.
+    fn hand_on(&self, mut state: MutexGuard<'_, State<Q>>, by: Option<usize>) {
         if let Some(thread) = state.parked.pop() {
             state.woken[thread] = true;
             drop(state);
-            self.parking[thread].notify_one();
+            self.rouse(thread, by);
+        }
+    }
+
+    fn rouse(&self, thread: usize, by: Option<usize>) {
+        match &self.parked_at {
+            ParkedAt::Condvars(places) => places[thread].notify_one(),
+            ParkedAt::Provider(parking) => parking.rouse(thread, by),
         }
     }
 }
@@ -160,7 +234,7 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
 impl<Q> Drop for Turn<'_, Q> {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            self.turns.give_up(queue);
+            self.turns.give_up(queue, self.thread);
         }
     }
 }

@@ -90,6 +90,11 @@ pub trait Design: Options {
     /// The name of the provider that it runs on here.
     fn provider(&self) -> &'static str;
 
+    /// Whether it hands a queue from thread to thread.
+    fn hands_over(&self) -> bool {
+        false
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -160,6 +165,12 @@ macro_rules! designs {
             /// several, the one that is chosen.
             pub fn provider(&self) -> &'static str {
                 match self { $(Self::$Design(design) => design.provider(),)* }
+            }
+
+            /// Whether it hands a queue from thread to thread: providers that are a way of doing that
+            /// ([`only_hands_over`](crate::rio::Choice::only_hands_over)) are for such designs.
+            pub fn hands_over(&self) -> bool {
+                match self { $(Self::$Design(design) => design.hands_over(),)* }
             }
 
             /// Whether it can run here, by trying.

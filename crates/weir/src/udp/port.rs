@@ -12,6 +12,9 @@
 //! shape of the original, everything armed and a call for each post, is `--armed 5000
 //! --submit-after 1`.
 //!
+//! On io_uring the thread that submitted a receive copies what came for it: the one that leads,
+//! which as a rule takes next.
+//!
 //! Origin: the IOCP servers of Holgate's study (2011), with 1 and with 8 threads.
 
 use super::{

@@ -7,6 +7,9 @@
 //! one batch takes longer to handle than the next takes to come. When datagrams come slowly a
 //! batch is one, and the design is `port`.
 //!
+//! On io_uring the thread that submitted a receive copies what came for it: the one that leads,
+//! which as a rule takes next.
+//!
 //! Origin: the "IOCP + GQCSEx" server of Holgate's study (2011).
 
 use super::{

@@ -67,8 +67,16 @@ where
         let Ready { region, opened, needs } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
         let posted = rio_frame::post_all(worker, &region, &needs, &mut requests);
+        let (turns, parked) = match completions.parking(threads) {
+            Ok(Some(parking)) => (Turns::with_parking(completions, threads, parking), Ok(())),
+            Ok(None) => (Turns::new(completions, threads), Ok(())),
+            Err(e) => {
+                let failed = Err(Error::io("making places for threads to sleep in", e));
+                (Turns::new(completions, threads), failed)
+            }
+        };
         let crew = Arc::new(Crew {
-            turns: Turns::new(completions, threads),
+            turns,
             region,
             per_dequeue: needs.per_dequeue as usize,
             requests: Mutex::new(requests),
@@ -81,6 +89,7 @@ where
         });
         let result = contain(|| {
             posted?;
+            parked?;
             rio_frame::announce(worker, &granted, Some(close));
             for invitation in invitations {
                 let _ = invitation.send(Arc::clone(&crew));

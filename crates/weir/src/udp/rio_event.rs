@@ -5,6 +5,8 @@
 //! datagrams come the less each of them costs. When they come slowly each costs a sleep
 //! and a wake-up, as in every design that waits.
 //!
+//! On io_uring this thread copies, when it enters the kernel.
+//!
 //! Origin: the "RIO event" server of Holgate's study (2011).
 
 use super::{
@@ -50,7 +52,7 @@ impl Design for RioEvent {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

@@ -5,6 +5,8 @@
 //! is there already, and the notification and the wait are saved. When datagrams come slowly it
 //! costs one empty look for each of them, and waits as `rio-event` does.
 //!
+//! On io_uring this thread copies, when it enters the kernel.
+//!
 //! Origin: the "RIO event, polled" server of Holgate's study (2012).
 
 use super::{
@@ -50,7 +52,7 @@ impl Design for RioEventPolled {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

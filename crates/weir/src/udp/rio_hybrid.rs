@@ -14,6 +14,9 @@
 //! With several threads posting is behind a lock: a request queue takes one poster at a time. The
 //! lock is taken once for a batch, and for a datagram that is answered with a copy.
 //!
+//! On io_uring the thread that holds the queue copies under load (it sweeps); below that the one
+//! that armed the receive, which is who last waited after a sweep, and holds the queue as a rule.
+//!
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
 use super::{
@@ -72,8 +75,12 @@ impl Design for RioHybrid {
         self.provider.about().name
     }
 
+    fn hands_over(&self) -> bool {
+        self.threads > 1
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 
@@ -92,7 +99,7 @@ impl RioHybrid {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
-        if self.threads == 1 {
+        if !self.hands_over() {
             let ready = rio_frame::open::<OneThread, P, H>(
                 &mut job, &provider, outstanding, dequeue_max,
             )?;

@@ -5,6 +5,9 @@
 //! there is no lock around the request queue. Under load two threads work in any case, and each
 //! batch passes from one core to another: it can only pay where posting is dear.
 //!
+//! On io_uring the thread that holds the queue copies under load (it sweeps); below that the one
+//! that armed the receive: the reader at first, later who last waited after a sweep.
+//!
 //! Origin: the "complex hybrid" of Holgate's study (2012).
 
 use super::{
@@ -63,8 +66,12 @@ impl Design for RioHybridReader {
         self.provider.about().name
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

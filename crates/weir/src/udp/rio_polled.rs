@@ -6,6 +6,8 @@
 //! memory. It fails where cores are scarce: on a core that it shares with the sender it
 //! takes the time that the sender needs.
 //!
+//! On io_uring this thread copies, when it enters the kernel.
+//!
 //! Origin: the "RIO polled" server of Holgate's study (2011).
 
 use super::{
@@ -51,7 +53,7 @@ impl Design for RioPolled {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

@@ -7,6 +7,11 @@
 //! every thread needs it. With few datagrams each costs a wake-up, and with many each thread
 //! gets a few of them before the next one is woken.
 //!
+//! On io_uring the thread that armed the receive copies, for whoever has the queue, and is
+//! interrupted for it: the first one, until the receive ends and the next is armed by who has the
+//! queue then. The providers `uring-armer` and `uring-rearm` make that one thread that does nothing
+//! else, or each one that gets the queue.
+//!
 //! Origin: the "RIO IOCP" servers of Holgate's study (2012), on one thread and on eight. Those
 //! took the lock for each post (`--posts-per-lock 1`).
 
@@ -58,8 +63,12 @@ impl Design for RioPort {
         self.provider.about().name
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

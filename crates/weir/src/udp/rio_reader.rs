@@ -5,6 +5,9 @@
 //! around the request queue. What it costs is the hand-over: the reader is one more thread that
 //! touches every slice, and has to be woken when it waits. If it falls behind, receives run out.
 //!
+//! On io_uring the thread that armed the receive copies, and is interrupted for it: the reader,
+//! until the receive ends and the next is armed by who has the queue then.
+//!
 //! Origin: the "RIO IOCP with a reader thread" of Holgate's study (2012).
 
 use super::{
@@ -54,8 +57,12 @@ impl Design for RioReader {
         self.provider.about().name
     }
 
+    fn hands_over(&self) -> bool {
+        true
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

@@ -10,6 +10,8 @@
 //! Each thread takes what is there again and again, and waits only when there was nothing, as
 //! `rio-event-polled` does.
 //!
+//! On io_uring each thread copies what its own socket received, when it enters the kernel.
+//!
 //! Origin: SO_REUSEPORT, Linux 3.9, with SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; what readers of
 //! Holgate's study asked for: several queues.
 
@@ -115,7 +117,7 @@ impl Design for RioSharded {
 
     fn availability(&self) -> Result<(), Unavailable> {
         socket::addresses_can_be_shared()?;
-        self.provider.availability()
+        self.provider.availability_for(self.hands_over())
     }
 }
 

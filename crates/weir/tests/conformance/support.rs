@@ -70,7 +70,12 @@ pub fn subjects() -> Vec<Subject> {
                 // A variant of a provider differs in when the kernel receives, not in what.
                 let variant = provider.is_some_and(|provider| provider.to_string().contains('-'));
                 for &offload in if variant { &[false][..] } else { &[false, true] } {
-                    subjects.push(Subject { design: design.clone(), provider, threads, offload });
+                    let design = design.clone();
+                    let subject = Subject { design, provider, threads, offload };
+                    let only_hands_over = provider.is_some_and(Choice::only_hands_over);
+                    if !only_hands_over || subject.at_defaults().hands_over() {
+                        subjects.push(subject);
+                    }
                 }
             }
         }

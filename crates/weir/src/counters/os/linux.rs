@@ -9,7 +9,9 @@ mod parse;
 #[cfg(fuzzing)]
 pub use parse::parse_every_text;
 
-use super::{ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, TotalUsage, usage};
+use super::{
+    KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, TotalUsage, usage,
+};
 use crate::Error;
 use socket2::Socket;
 use std::{
@@ -123,6 +125,18 @@ pub(super) fn sockets_bound_to(addresses: &[SocketAddr]) -> Option<SocketUsage> 
         queued_bytes: usage::count::plus(v4.queued_bytes, v6.queued_bytes),
         receive_buffer_bytes: None,
     })
+}
+
+pub(super) fn kernel_memory() -> KernelMemory {
+    // Each core keeps changes of the sums to itself for up to a second. Reading this file, which
+    // root may, adds them up; for others the sums are that much older.
+    let _ = fs::read("/proc/sys/vm/stat_refresh");
+    let read = |path: &str| fs::read(path).unwrap_or_default();
+    KernelMemory {
+        page_table_bytes: parse::page_tables(&read("/proc/self/status")),
+        ring_bytes: parse::mapped_rings(&read("/proc/self/maps")),
+        ..parse::kernel_memory(&read("/proc/meminfo"))
+    }
 }
 
 /// A file of `/proc` that stays open and is read again from its beginning, into a buffer

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::counters::os::{
-    CoreUsage, OfCore, ProcessUsage, SocketUsage, SoftnetUsage, ThreadUsage, TotalUsage, UdpUsage,
-    usage,
+    CoreUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage, SoftnetUsage, ThreadUsage,
+    TotalUsage, UdpUsage, usage,
 };
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -194,6 +194,39 @@ pub(super) fn meminfo(text: &[u8]) -> TotalUsage {
     TotalUsage { slab_bytes: labelled_kib(text, "Slab:"), ..TotalUsage::default() }
 }
 
+/// `/proc/meminfo`: what the whole machine's kernel holds that cannot be taken back.
+pub(super) fn kernel_memory(text: &[u8]) -> KernelMemory {
+    KernelMemory {
+        stack_bytes: labelled_kib(text, "KernelStack:"),
+        slab_bytes: labelled_kib(text, "SUnreclaim:"),
+        ..KernelMemory::default()
+    }
+}
+
+/// `/proc/PID/status`: the page tables of the process.
+pub(super) fn page_tables(text: &[u8]) -> Option<u64> {
+    labelled_kib(text, "VmPTE:")
+}
+
+/// `/proc/PID/maps`: what the kernel made and the process sees, which is the rings of io_uring and
+/// of AF_XDP sockets. `None` if there is no text.
+pub(super) fn mapped_rings(text: &[u8]) -> Option<u64> {
+    let mut sum = None;
+    for line in lines(text) {
+        let mut words = words(line);
+        // The range, then rights, offset, device and inode, then what is mapped.
+        let Some(range) = words.next() else { continue };
+        let mut ends = range.split(|byte| *byte == b'-').map(hexadecimal);
+        let (Some(Some(from)), Some(Some(to))) = (ends.next(), ends.next()) else { continue };
+        let is_ring = words
+            .nth(4)
+            .is_some_and(|name| name == b"anon_inode:[io_uring]" || name.starts_with(b"socket:["));
+        let bytes = if is_ring { to.saturating_sub(from) } else { 0 };
+        sum = usage::count::plus(sum, Some(bytes));
+    }
+    sum
+}
+
 #[cfg(test)]
 #[path = "parse_tests.rs"]
 mod tests;
@@ -241,4 +274,5 @@ pub fn parse_every_text(text: &[u8]) {
     let _ = (process_status(text), snmp_udp(text), snmp6_udp(text), softnet(text));
     let _ = (stat_total(text), stat_cores(text, 10_000_000), sockstat(text, 4096), meminfo(text));
     let _ = udp_sockets(text, &addresses);
+    let _ = (kernel_memory(text), page_tables(text), mapped_rings(text));
 }

@@ -205,6 +205,32 @@ fn memory_of_sockets_and_caches() {
     assert_eq!(memory.slab_bytes, Some(91_056 * 1024));
 }
 
+/// Of a process with one ring of io_uring and an AF_XDP socket, cut short.
+const MAPS: &[u8] = b"\
+55d0c8a00000-55d0c8a21000 r--p 00000000 fe:00 1573041  /usr/bin/weir (deleted)
+7f0c38000000-7f0c38021000 rw-p 00000000 00:00 0\x20
+7f0c3c9fe000-7f0c3ca1f000 rw-s 10000000 00:0e 1041     anon_inode:[io_uring]
+7f0c3ca1f000-7f0c3ca21000 rw-s 00000000 00:0e 1041     anon_inode:[io_uring]
+7f0c3ca21000-7f0c3ca23000 rw-s 100000000 00:08 20517   socket:[20517]
+7f0c3ca23000-7f0c3ca25000 rw-s 00000000 00:01 2048     /dev/zero (deleted)
+";
+
+#[test]
+fn memory_of_the_kernel() {
+    assert_eq!(mapped_rings(MAPS), Some(0x21000 + 0x2000 + 0x2000));
+    assert_eq!(mapped_rings(b"55d0-55d1 r--p 0 fe:00 1 /usr/bin/weir\n"), Some(0), "no ring");
+    assert_eq!(mapped_rings(b""), None);
+    assert_eq!(page_tables(b"VmLib:\t 1 kB\nVmPTE:\t      52 kB\n"), Some(52 * 1024));
+    let memory =
+        kernel_memory(b"SReclaimable: 7 kB\nSUnreclaim:  30304 kB\nKernelStack: 1912 kB\n");
+    let expected = KernelMemory {
+        stack_bytes: Some(1912 * 1024),
+        slab_bytes: Some(30_304 * 1024),
+        ..KernelMemory::default()
+    };
+    assert_eq!(memory, expected);
+}
+
 #[test]
 fn nothing_is_found_in_nothing() {
     assert_eq!(thread_stat(b"", TICK_NS), ThreadUsage::default());
@@ -227,6 +253,7 @@ fn any_text() -> impl Strategy<Value = Vec<u8>> {
         SOCKSTAT,
         UDP,
         UDP6,
+        MAPS,
     ]);
     let piece = (recorded, any::<prop::sample::Index>(), any::<prop::sample::Index>()).prop_map(
         |(text, a, b)| {
@@ -252,6 +279,7 @@ proptest! {
         stat_total(&text);
         sockstat(&text, scale);
         meminfo(&text);
+        let _ = (kernel_memory(&text), page_tables(&text), mapped_rings(&text));
         udp_sockets(&text, &[([127, 0, 0, 1], 46356).into()]);
         let lines = text.split(|byte| *byte == b'\n').count();
         prop_assert!(softnet(&text).len() <= lines);

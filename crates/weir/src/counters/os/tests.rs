@@ -39,6 +39,20 @@ fn a_thread_is_charged_for_what_it_does_and_not_for_waiting() {
 }
 
 #[test]
+fn memory_that_was_given_back_counts_less_than_nothing() {
+    let of = |ring_bytes, slab_bytes| KernelMemory {
+        ring_bytes: Some(ring_bytes),
+        slab_bytes,
+        ..KernelMemory::default()
+    };
+    let (each, all) = of(10, Some(500)).grown_since(&of(30, Some(300)));
+    assert_eq!(all, 180);
+    let named = |wanted: &str| each.iter().find(|(name, _)| *name == wanted).unwrap().1;
+    assert_eq!((named("ring_bytes"), named("pool_bytes")), (Some(-20), None));
+    assert_eq!(of(10, None).grown_since(&of(30, Some(300))).1, -20, "what is unknown adds nothing");
+}
+
+#[test]
 fn another_thread_can_be_watched_until_it_ends() {
     let (tell, told) = mpsc::channel();
     let (worked, may_end) = (Barrier::new(2), Barrier::new(2));

@@ -1,7 +1,9 @@
 //! The figures of Windows: CPU times, the working set and UDP's counts. What needs the
 //! performance counters' library or administrator's rights is `None`.
 
-use super::{ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, UdpUsage};
+use super::{
+    KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, UdpUsage,
+};
 use crate::Error;
 use socket2::Socket;
 use std::net::SocketAddr;
@@ -108,6 +110,24 @@ impl ThreadSampler {
     }
 }
 
+fn memory() -> Option<PROCESS_MEMORY_COUNTERS> {
+    let bytes = size_of::<PROCESS_MEMORY_COUNTERS>() as u32;
+    let mut memory = PROCESS_MEMORY_COUNTERS { cb: bytes, ..Default::default() };
+    // SAFETY: takes no argument; the handle is a constant that is always valid, and `memory` is
+    // valid for writing `bytes`.
+    let read = unsafe { K32GetProcessMemoryInfo(GetCurrentProcess(), &mut memory, bytes) } != 0;
+    read.then_some(memory)
+}
+
+pub(super) fn kernel_memory() -> KernelMemory {
+    let pools = |memory: PROCESS_MEMORY_COUNTERS| {
+        (memory.QuotaNonPagedPoolUsage + memory.QuotaPagedPoolUsage) as u64
+    };
+    // Every process is charged for its handles: zero is an emulation that does not count.
+    let pool_bytes = memory().map(pools).filter(|bytes| *bytes > 0);
+    KernelMemory { pool_bytes, ..KernelMemory::default() }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     /// As last read.
@@ -125,11 +145,7 @@ impl Sampler {
         let process = unsafe { GetCurrentProcess() };
         // SAFETY: the handle of the current process is always valid.
         let cpu = unsafe { times(GetProcessTimes, process) }.ok();
-        let bytes = size_of::<PROCESS_MEMORY_COUNTERS>() as u32;
-        let mut memory = PROCESS_MEMORY_COUNTERS { cb: bytes, ..Default::default() };
-        // SAFETY: `memory` is valid for writing `bytes`.
-        let read = unsafe { K32GetProcessMemoryInfo(process, &mut memory, bytes) } != 0;
-        let memory = read.then_some(memory);
+        let memory = memory();
         ProcessUsage {
             cpu_ns: cpu.map(|(system, user)| system + user),
             cpu_system_ns: cpu.map(|(system, _)| system),

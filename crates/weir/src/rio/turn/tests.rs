@@ -1,7 +1,7 @@
 //! The same hand-over with real threads: what it does, and what it counts. Miri runs these.
 
 use super::{
-    Turns,
+    Parking, Turns,
     model::{Fake, Queue},
 };
 use crate::{
@@ -11,13 +11,39 @@ use crate::{
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc},
+    sync::{Arc, Condvar, Mutex, mpsc},
     thread,
 };
 
 fn turns(threads: usize) -> (Turns<Queue>, Arc<Fake>) {
     let fake = Fake::new();
     (Turns::new(Queue::of(&fake), threads), fake)
+}
+
+/// A provider's own places to sleep in: what rouses comes before the sleep or in it. The first
+/// thread's sleep fails.
+struct Places(Vec<(Mutex<bool>, Condvar)>);
+
+impl Parking for Places {
+    fn sleep(&self, thread: usize, _: &Counters) -> io::Result<()> {
+        let (roused, changed) = &self.0[thread];
+        let mut roused = roused.lock().unwrap();
+        while !std::mem::take(&mut *roused) {
+            roused = changed.wait(roused).unwrap();
+        }
+        if thread == 0 { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(()) }
+    }
+
+    fn rouse(&self, thread: usize, _: Option<usize>) {
+        *self.0[thread].0.lock().unwrap() = true;
+        self.0[thread].1.notify_one();
+    }
+}
+
+fn turns_in_places(threads: usize) -> (Turns<Queue>, Arc<Fake>) {
+    let fake = Fake::new();
+    let places = Box::new(Places((0..threads).map(|_| Default::default()).collect()));
+    (Turns::with_parking(Queue::of(&fake), threads, places), fake)
 }
 
 /// Waits until so many threads are parked: nothing announces that.
@@ -46,8 +72,13 @@ fn a_turn_is_counted_once_for_each_thing_done() {
 
 #[test]
 fn threads_park_and_the_last_one_is_first() {
-    let (turns, fake) = turns(4);
-    let (turns, counters) = (&turns, Counters::default());
+    for (turns, fake) in [turns(4), turns_in_places(4)] {
+        park_and_be_woken(&turns, &fake);
+    }
+}
+
+fn park_and_be_woken(turns: &Turns<Queue>, fake: &Fake) {
+    let counters = Counters::default();
     let (sender, order) = mpsc::channel();
     fake.put(1);
     let first = turns.take(0, &counters).unwrap().expect("not closed");
@@ -90,6 +121,24 @@ fn a_holder_that_panics_gives_the_turn_up() {
 }
 
 #[test]
+fn a_sleep_that_fails_hands_the_turn_on() {
+    let (turns, fake) = turns_in_places(3);
+    let (turns, counters) = (&turns, Counters::default());
+    fake.put(1);
+    let held = turns.take(2, &counters).unwrap().expect("not closed");
+    thread::scope(|scope| {
+        let below = scope.spawn(|| turns.take(1, &Counters::default()).unwrap().is_some());
+        until_parked(turns, 1);
+        let fails = scope.spawn(|| turns.take(0, &Counters::default()).err().map(|e| e.kind()));
+        until_parked(turns, 2);
+        held.notify(&counters);
+        assert_eq!(fails.join().unwrap(), Some(io::ErrorKind::OutOfMemory));
+        assert!(below.join().unwrap(), "the turn was not lost");
+    });
+    assert!(turns.take_back().is_some());
+}
+
+#[test]
 fn a_wait_that_fails_gives_the_turn_up() {
     let (turns, fake) = turns(1);
     fake.fail(io::ErrorKind::OutOfMemory);
@@ -100,12 +149,16 @@ fn a_wait_that_fails_gives_the_turn_up() {
 
 #[test]
 fn closing_ends_the_wait_of_the_holder_and_of_the_parked() {
-    let (turns, _) = turns(3);
-    let turns = &turns;
+    for (turns, _) in [turns(4), turns_in_places(4)] {
+        close_on_three(&turns);
+    }
+}
+
+fn close_on_three(turns: &Turns<Queue>) {
     thread::scope(|scope| {
         let take =
             |index| scope.spawn(move || turns.take(index, &Counters::default()).unwrap().is_none());
-        let threads = [0, 1, 2].map(take);
+        let threads = [2, 1, 3].map(take);
         // Two park; the third waits in the queue, or is about to.
         until_parked(turns, 2);
         turns.close();

@@ -9,7 +9,11 @@
 //! an entry into the kernel for every run of datagrams, since it receives in the thread that
 //! armed the receive. [`Polling`] says when. With [`OneThread`](super::OneThread) the ring is
 //! bound to its thread; with [`HandOver`](super::HandOver) it cannot be, and the thread that
-//! started the queue is interrupted to receive for whoever holds it.
+//! armed the receive last is interrupted to receive for whoever holds the queue: the one that
+//! started it, until the receive ends and whoever holds the queue then arms it anew. Three forms
+//! exist to find out what that costs, or what another way of handing over would: [`Polling::Armer`],
+//! [`Polling::Rearm`] and [`Polling::Message`]. They differ from others only where queues are handed
+//! over, so they refuse queues of one thread.
 //!
 //! How it fails: where slices run out the receive ends, and is armed again as soon as one is
 //! posted (`no_buffer` counts). A zero-byte datagram ends it too. A kernel that cannot hold all
@@ -50,6 +54,15 @@ pub enum Polling {
     Interrupt,
     /// At once, in a thread of the kernel that polls (SQPOLL): it takes a core of its own.
     KernelThread,
+    /// At once, in a thread of the provider's own that armed the receive, and does nothing else:
+    /// who handles is never interrupted. The receive stays armed under load.
+    Armer,
+    /// At once, in the thread that holds the queue: before it waits it cancels the receive that
+    /// another one armed, and arms its own. The receive stays armed under load.
+    Rearm,
+    /// As `Deferred`; but threads without a turn sleep in rings of their own, and the turn comes as a
+    /// message from ring to ring (MSG_RING).
+    Message,
 }
 
 /// Slices that the kernel holds where nothing else was asked for: 32,768 cost 3 to 12 % more for
@@ -75,6 +88,9 @@ impl Uring {
             Polling::Armed => "uring-armed",
             Polling::Interrupt => "uring-interrupt",
             Polling::KernelThread => "uring-sqpoll",
+            Polling::Armer => "uring-armer",
+            Polling::Rearm => "uring-rearm",
+            Polling::Message => "uring-message",
         }
     }
 }

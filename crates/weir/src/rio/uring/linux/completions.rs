@@ -4,12 +4,16 @@
 //! zero-byte datagram, with an error, and when completions found no room; then it is armed
 //! again, here and by nobody else.
 //!
+//! Who arms, and so copies, differs where queues are handed over (see `armer`).
+//!
 //! Under load no receive stays armed: each dequeue *sweeps* instead (see `sweeping`). Receives
 //! are armed again before a wait, and when sweeps stay dry.
 
 use super::{
+    armer::ArmedBy,
     arming::forget_then_ask,
     common::{Common, GROUP, class},
+    messages::Messages,
     requests::UringRequests,
     sends::{Segments, Sends},
     sweeping::Sweeping,
@@ -21,6 +25,7 @@ use crate::{
     rio::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
+        turn::Parking,
     },
     socket::DatagramSocket,
     wake::Waker,
@@ -44,8 +49,28 @@ const SWEEPS_PER_GUARD: u32 = 8;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receive {
     pub(super) socket: u32,
-    /// It stays until a datagram comes; otherwise it is a sweep, which never waits.
-    pub(super) waits: bool,
+    pub(super) kind: Kind,
+}
+
+/// What ends a receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing but what ends a multishot receive: it is the socket's.
+    Armed,
+    /// It was armed, and is being cancelled since another took its place.
+    Replaced,
+    /// It never waits.
+    Sweep,
+}
+
+/// What makes a form of polling.
+pub(super) struct Form {
+    /// Receives do not stay armed under load.
+    pub sweeps: bool,
+    /// Turns are passed from ring to ring.
+    pub messages: bool,
+    /// Who arms.
+    pub armed_by: ArmedBy,
 }
 
 /// The completion queue of all sockets of one ring.
@@ -58,6 +83,10 @@ pub struct UringCompletions<T: Sharing> {
     pub(super) disarmed: Vec<u32>,
     /// `None` where receives stay armed under load, too.
     sweeping: Option<Sweeping>,
+    messages: bool,
+    armed_by: ArmedBy,
+    /// Receives that others took the place of and that are not over.
+    replaced: u32,
     pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
@@ -92,12 +121,15 @@ impl<T: Sharing> UringCompletions<T> {
     pub(super) fn start(
         common: Arc<Common<T>>,
         completions: Completions,
-        sweeps: bool,
+        form: Form,
         counters: &Counters,
     ) -> io::Result<Self> {
+        let Form { sweeps, messages, armed_by } = form;
         let sockets = common.sockets.len() as u32;
         let sweeping = sweeps.then(|| Sweeping::new(common.needs.per_dequeue));
-        let most = sweeping.as_ref().map_or(0, Sweeping::most);
+        // Beside the one that waits: sweeps, or the one that it replaced.
+        let replaces = matches!(armed_by, ArmedBy::EachHolder(_));
+        let most = sweeping.as_ref().map_or(u32::from(replaces), Sweeping::most);
         let window = common.buffers.with(|buffers| buffers.window());
         let mut queue = Self {
             common,
@@ -105,6 +137,9 @@ impl<T: Sharing> UringCompletions<T> {
             receives: Slots::new(class::RECEIVE, (sockets * (1 + most)) as usize),
             disarmed: (0..sockets).collect(),
             sweeping,
+            messages,
+            armed_by,
+            replaced: 0,
             alarm_armed: false,
             ids: Vec::with_capacity(window as usize),
             unused: Vec::with_capacity((sockets * most) as usize),
@@ -152,9 +187,15 @@ impl<T: Sharing> UringCompletions<T> {
         can_receive: bool,
         counters: &Counters,
     ) -> io::Result<bool> {
-        let Self { common, receives, disarmed, alarm_armed, .. } = self;
+        let Self { common, receives, disarmed, alarm_armed, armed_by, .. } = self;
         if *alarm_armed && !can_receive {
             return Ok(false);
+        }
+        if let ArmedBy::Armer(armer) = armed_by {
+            while can_receive && let Some(socket) = disarmed.pop() {
+                let token = insert_armed(receives, socket);
+                armer.arm(receive_entry(common, socket, token, how, 0))?;
+            }
         }
         // Submitted under the same guard: the thread that submits a receive is the one whose
         // task copies, and that must be this one.
@@ -166,8 +207,7 @@ impl<T: Sharing> UringCompletions<T> {
                 *alarm_armed = unsafe { push(submissions, &entries, counters) }?;
             }
             while can_receive && let Some(&socket) = disarmed.last() {
-                let receive = Receive { socket, waits: true };
-                let token = receives.insert(receive).expect("a socket has one that waits");
+                let token = insert_armed(receives, socket);
                 let entry = receive_entry(common, socket, token, how, 0);
                 // SAFETY: see `receive_entry`.
                 match unsafe { push(submissions, &[entry], counters) } {
@@ -182,6 +222,36 @@ impl<T: Sharing> UringCompletions<T> {
             submissions.submit(counters)
         })?;
         Ok(counters.kernel_entries.get() > before)
+    }
+
+    /// Takes the place of another thread's receives with such as this thread arms; unless earlier
+    /// ones are not over yet, which bounds them.
+    ///
+    /// The other thread may be receiving just now: then a few datagrams change places.
+    #[cold]
+    fn replace(&mut self, counters: &Counters) -> io::Result<()> {
+        if self.replaced > 0 {
+            return Ok(());
+        }
+        let Self { common, receives, disarmed, tokens, replaced, .. } = self;
+        tokens.extend(receives.iter().map(|(token, _)| token));
+        common.submissions.with(|submissions| {
+            for token in tokens.drain(..) {
+                let cancel = opcode::AsyncCancel::new(token.user_data())
+                    .build()
+                    .user_data(Token::bare(class::REPLACE).user_data())
+                    .flags(squeue::Flags::SKIP_SUCCESS);
+                // SAFETY: a cancel points at nothing.
+                if !unsafe { push(submissions, &[cancel], counters) }? {
+                    break; // this one stays armed where it is
+                }
+                let receive = receives.get_mut(token).expect("it is under way");
+                receive.kind = Kind::Replaced;
+                disarmed.push(receive.socket);
+                *replaced += 1;
+            }
+            Ok(())
+        })
     }
 
     #[inline]
@@ -243,7 +313,7 @@ impl<T: Sharing> UringCompletions<T> {
             common.submissions.with(|submissions| {
                 for _ in 0..now {
                     for &socket in &*disarmed {
-                        let receive = Receive { socket, waits: false };
+                        let receive = Receive { socket, kind: Kind::Sweep };
                         let Ok(token) = receives.insert(receive) else { break };
                         let flags = libc::MSG_DONTWAIT as u32;
                         let entry = receive_entry(common, socket, token, 0, flags);
@@ -268,7 +338,7 @@ impl<T: Sharing> UringCompletions<T> {
     #[inline]
     pub(super) fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
-        let Self { common, completions, receives, disarmed, ids, unused, .. } = self;
+        let Self { common, completions, receives, disarmed, ids, unused, replaced, .. } = self;
         let mut queue = completions.take();
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
@@ -276,6 +346,12 @@ impl<T: Sharing> UringCompletions<T> {
             let token = Token::from_user_data(entry.user_data());
             let (result, flags) = (entry.result(), entry.flags());
             if token.class() != class::RECEIVE {
+                if token.class() == class::REPLACE {
+                    if result != -libc::ENOENT {
+                        found.failed = Some(io::Error::from_raw_os_error(-result));
+                    }
+                    continue; // it was over already
+                }
                 let Some(completion) = settle_other(common, token, result, counters) else {
                     self.alarm_armed &= token.class() != class::ALARM;
                     self.cancels -= u32::from(token.class() == class::CANCEL);
@@ -298,11 +374,15 @@ impl<T: Sharing> UringCompletions<T> {
             let receive = receives.get(token).copied();
             let socket = receive.map(|receive| receive.socket);
             if !cqueue::more(flags)
-                && let Some(Receive { socket, waits: true }) = receives.remove(token)
+                && let Some(Receive { socket, kind }) = receives.remove(token)
             {
-                disarmed.push(socket);
+                match kind {
+                    Kind::Armed => disarmed.push(socket),
+                    Kind::Replaced => *replaced -= 1,
+                    Kind::Sweep => {}
+                }
             }
-            if let Some(Receive { waits: false, .. }) = receive
+            if let Some(Receive { kind: Kind::Sweep, .. }) = receive
                 && (result == -libc::EAGAIN || result == -libc::ENOBUFS)
             {
                 found.emptied |= result == -libc::EAGAIN;
@@ -402,6 +482,12 @@ impl<T: Sharing> UringCompletions<T> {
         }
         count
     }
+}
+
+/// Takes a slot for a receive that is to be armed.
+fn insert_armed(receives: &mut Slots<Receive>, socket: u32) -> Token {
+    let receive = Receive { socket, kind: Kind::Armed };
+    receives.insert(receive).expect("a socket has one that waits")
 }
 
 /// A multishot receive. The header it names never moves while requests are under way, and a
@@ -553,14 +639,26 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         if let Some(sweeping) = &mut self.sweeping {
             sweeping.stop();
         }
+        if self.armed_by.passes_to_this_thread() {
+            self.replace(counters)?;
+        }
         self.arm_again(counters)?;
         self.attention(counters)?;
-        let Self { common, completions, .. } = self;
+        let Self { common, completions, replaced, .. } = self;
+        // The end of each receive that was replaced completes, too, and is nothing to wake for.
+        let at_least = at_least.saturating_add(*replaced);
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }
 
     fn waker(&self) -> Waker {
         self.common.alarm.waker()
+    }
+
+    fn parking(&self, threads: usize) -> io::Result<Option<Box<dyn Parking>>> {
+        if !self.messages {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Messages::new(threads)?)))
     }
 
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped {

@@ -3,18 +3,22 @@
 //! | file | what |
 //! | --- | --- |
 //! | `arming` | the order that keeps a post from going unheard |
+//! | `armer` | who arms, and so copies, where queues are handed over |
 //! | `buffers` | posted slices: the kernel's window, and a stack behind it |
 //! | `frame` | where in a slice the kernel writes header, source and payload |
 //! | `sends` | messages under way |
 //! | `requests`, `completions`, `stop` | the contract's queues, and their end |
 //! | `sweeping` | when receives stay armed, and when they are asked for anew |
+//! | `messages` | turns passed from ring to ring |
 //! | `common` | what the queues have in common |
 
+mod armer;
 mod arming;
 mod buffers;
 mod common;
 mod completions;
 mod frame;
+mod messages;
 mod requests;
 mod sends;
 mod stop;
@@ -38,7 +42,9 @@ use crate::{
     },
     socket::{DatagramSocket, Endpoint},
 };
+use armer::ArmedBy;
 use common::Common;
+use completions::Form;
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -53,11 +59,11 @@ impl Uring {
 
     fn wanted<T: Threading>(&self, needs: &Needs, sockets: usize) -> Wanted {
         let r#use = match (self.polling, T::HANDS_OVER) {
-            (Polling::Deferred | Polling::Armed, false) => Use::Deferred,
-            (Polling::Interrupt, false) => Use::Interrupt,
-            (Polling::Deferred | Polling::Armed | Polling::Interrupt, true) => Use::Shared,
             (Polling::KernelThread, false) => Use::KernelThread,
             (Polling::KernelThread, true) => Use::SharedKernelThread,
+            (_, true) => Use::Shared,
+            (Polling::Interrupt, false) => Use::Interrupt,
+            (_, false) => Use::Deferred,
         };
         // A completion for every buffer and send, for the end of every sweep, and a few for
         // arming, alarm and cancels: then it overflows only where nobody dequeues while more is
@@ -70,6 +76,16 @@ impl Uring {
             .max(needs.per_dequeue)
             .clamp(8 * submissions, MOST_COMPLETIONS);
         Wanted { r#use, submissions, completions: completions.next_power_of_two() }
+    }
+
+    /// What it would be with queues that stay on one thread, where it is nothing of its own then.
+    fn on_one_thread(&self) -> Option<Self> {
+        let polling = match self.polling {
+            Polling::Armer | Polling::Rearm => Polling::Armed,
+            Polling::Message => Polling::Deferred,
+            _ => return None,
+        };
+        Some(Self { polling, ..*self })
     }
 
     /// Receives a datagram from ourselves, armed and swept: only that shows that all of it works
@@ -190,6 +206,11 @@ impl<T: Sharing> Provider<T> for Uring {
             return Err(Unavailable::new(self.what(), reason)
                 .advise(format!("choose 1 to {}", buffers::MOST_HELD)));
         }
+        if let Some(same) = self.on_one_thread().filter(|_| !T::HANDS_OVER) {
+            let reason = "it is a way of handing queues over, and these stay on one thread";
+            return Err(Unavailable::new(self.what(), reason)
+                .advise(format!("use provider {}, which is the same there", same.name())));
+        }
         // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
         // time after the ring is gone, and that must not be a caller's.
         let proof = std::thread::scope(|scope| scope.spawn(|| self.prove::<T>()).join());
@@ -240,9 +261,15 @@ impl<T: Sharing> Provider<T> for Uring {
         // group away or leaks both.
         unsafe { ring.register_buffers(address, entries, common::GROUP) }
             .map_err(|e| Error::io("registering the ring of buffers", e))?;
-        let sweeps = self.polling == Polling::Deferred;
+        let armed_by = ArmedBy::new(self.polling, &common)
+            .map_err(|e| Error::io("starting the thread that arms the receives", e))?;
+        let form = Form {
+            sweeps: matches!(self.polling, Polling::Deferred | Polling::Message),
+            messages: self.polling == Polling::Message,
+            armed_by,
+        };
         let counters = Counters::default();
-        let queue = UringCompletions::start(Arc::clone(&common), completions, sweeps, &counters)
+        let queue = UringCompletions::start(Arc::clone(&common), completions, form, &counters)
             .map_err(|e| Error::io("arming the receives", e))?;
         let requests =
             (0..count).map(|socket| UringRequests::new(Arc::clone(&common), socket)).collect();
@@ -268,7 +295,11 @@ fn polled(ring: &Ring, asked: Polling) -> String {
         (_, true, _) => "deferred: the thread that dequeues copies when it enters the kernel",
         (_, _, true) => "kernel thread: it copies",
         (Polling::Interrupt, ..) => "interrupt: the thread that armed the receives copies at once",
-        (Polling::Deferred, ..) => {
+        (Polling::Armer, ..) => "interrupt: a thread that armed the receives, and only copies",
+        (Polling::Rearm, ..) => {
+            "interrupt: the thread that holds the queue, and armed the receives anew, copies at once"
+        }
+        (Polling::Deferred | Polling::Message, ..) => {
             "interrupt, since deferral needs one thread and a newer kernel: the thread that armed \
              the receives copies at once; under load the one that dequeues does"
         }

@@ -112,8 +112,8 @@ fn it_says_what_it_got<T: Sharing>(polling: Polling) {
     assert!(completions >= 8 * SUBMISSIONS.0 && completions > NEEDS.receives);
     let word = match polling {
         Polling::Deferred | Polling::Armed if !T::HANDS_OVER => "deferred",
-        Polling::Deferred | Polling::Armed | Polling::Interrupt => "interrupt",
         Polling::KernelThread => "kernel thread",
+        _ => "interrupt",
     };
     assert!(granted("polling").starts_with(word), "{}", granted("polling"));
     rig.stop();

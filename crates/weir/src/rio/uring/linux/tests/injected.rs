@@ -50,7 +50,7 @@ fn a_failed_receive_gives_its_buffer_back<T: Sharing>(polling: Polling) {
 fn a_sweep_that_took_a_buffer_for_nothing_puts_it_back<T: Sharing>(polling: Polling) {
     let mut rig = Rig::<T>::new(polling, NEEDS, &[loopback()]);
     rig.post(4);
-    let sweep = completions::Receive { socket: 0, waits: false };
+    let sweep = completions::Receive { socket: 0, kind: completions::Kind::Sweep };
     let token = match rig.queue.receives.insert(sweep) {
         Ok(token) => token,
         Err(_) => return rig.stop(), // this form never sweeps
