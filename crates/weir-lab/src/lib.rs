@@ -6,6 +6,7 @@ pub mod exit;
 pub mod experiment;
 pub mod latency;
 pub mod ledger;
+pub mod link;
 pub mod machine;
 pub mod plan;
 pub mod random;
