@@ -8,9 +8,10 @@ use weir::socket::MOST_BUSY_POLL;
 use weir_lab::bench::processes::Processes;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::{self, Progress, Settings};
+use weir_lab::link::{self, Link, Site};
 use weir_lab::machine::Machine;
 use weir_lab::plan::{
-    self, Depth, Load, Rate, Row, Work,
+    self, Depth, Load, Rate, Row, Work, link_rows,
     rows::{self, Breadth},
 };
 use weir_lab::random::fresh_seed;
@@ -32,6 +33,16 @@ failed its check, a run failed, or its data or ledger are wrong; 5 no design can
 pub enum Kind {
     /// UDP servers.
     Udp,
+}
+
+/// Where server and generator meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    /// On the loopback device.
+    Loopback,
+    /// On a pair of network devices between two network namespaces, made for the comparison and gone
+    /// with it; needs root.
+    Veth,
 }
 
 /// Options of `weir compare`.
@@ -121,6 +132,11 @@ pub struct CompareArgs {
     #[arg(long)]
     generator_cpu: Option<usize>,
 
+    /// Where server and generator meet. On a link of their own AF_XDP takes part, and every row is
+    /// flooded with live frames; such figures are compared among themselves only.
+    #[arg(long, value_enum, default_value_t = On::Loopback)]
+    on: On,
+
     /// Seed of the order, to have it again.
     #[arg(long)]
     seed: Option<u64>,
@@ -194,6 +210,7 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
         false => Breadth::Designs { cores: server_cores.len() },
     };
     let mut rows = match args.design.is_empty() {
+        true if args.on == On::Veth => link_rows::all(breadth),
         true => rows::all(breadth),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
@@ -229,6 +246,12 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, Some(generator_core), interrupt, tell);
+    if args.on == On::Veth {
+        // This thread is at the generator's end of it from now on.
+        let link = Link::make().map_err(weir::Error::from)?;
+        results.link = Some(link.describe().into());
+        bench = bench.at(Site::Link(link));
+    }
     let mut display = Display { terminal: std::io::stderr().is_terminal(), width: 0 };
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| display.show(&progress));
     display.clear();
@@ -257,6 +280,13 @@ fn loads(args: &CompareArgs, depth: Depth) -> Result<Vec<Load>, Failure> {
         return Err(Failure::usage(format!(
             "a datagram of {} bytes is too long; a UDP datagram carries at most {MOST_BYTES}",
             args.length
+        )));
+    }
+    if args.on == On::Veth && args.length > link::LONGEST_BYTES as usize {
+        return Err(Failure::usage(format!(
+            "a datagram of {} bytes does not go over the link in one packet; at most {} do",
+            args.length,
+            link::LONGEST_BYTES
         )));
     }
     let base = Load {

@@ -105,7 +105,8 @@ pub struct FloodArgs {
     omit: Duration,
 
     /// How datagrams are handed over: gso, sendmmsg, uring or send [default: the best that
-    /// works].
+    /// works]; xdp sends live frames past the kernel's network, over an Ethernet device (Linux, with
+    /// CAP_BPF and CAP_NET_ADMIN).
     #[arg(long)]
     engine: Option<String>,
 

@@ -7,6 +7,7 @@ pub mod experiment;
 pub mod kernel_memory;
 pub mod latency;
 pub mod ledger;
+pub mod link;
 pub mod machine;
 pub mod plan;
 pub mod random;

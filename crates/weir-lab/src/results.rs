@@ -146,6 +146,8 @@ pub struct Results {
     pub server_cores: Vec<usize>,
     /// The cores of the generator.
     pub generator_cores: Vec<usize>,
+    /// What link server and generator had of their own; `None` on loopback.
+    pub link: Option<String>,
     /// What the generator can do at most.
     pub calibrations: Vec<Calibration>,
     /// What the rows were checked with before they were timed; `None` if none passed.
@@ -173,6 +175,7 @@ impl Results {
             loads,
             server_cores: vec![],
             generator_cores: vec![],
+            link: None,
             calibrations: vec![],
             checked: None,
             warnings: vec![],

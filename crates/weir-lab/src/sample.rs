@@ -58,6 +58,8 @@ pub struct Sample {
     pub sent_per_s: Option<f64>,
     /// CPU time of the server's process per datagram in nanoseconds.
     pub cpu_ns_per_datagram: Option<f64>,
+    /// CPU time of the threads that receive and handle datagrams, per datagram in nanoseconds.
+    pub threads_cpu_ns_per_datagram: Option<f64>,
     /// Share of its cores that the server used.
     pub server_cpu: Option<f64>,
     /// Share of its cores that the generator used.
@@ -159,6 +161,10 @@ impl Sample {
             offered_per_s: divide(flood.offered as f64, sent_for_s),
             sent_per_s,
             cpu_ns_per_datagram: cpu_ns.and_then(|ns| divide(ns, server.window.handled as f64)),
+            threads_cpu_ns_per_datagram: server
+                .window
+                .threads_cpu_ns
+                .and_then(|ns| divide(ns as f64, server.window.handled as f64)),
             server_cpu,
             generator_cpu,
             latency_ns: server.audit.latency_ns,
@@ -268,6 +274,8 @@ metrics! {
     PERCENT_OF_SENT, "received_percent_of_sent", "%", |s| s.ledger.received_percent();
     /// CPU time of the server per datagram.
     CPU, "cpu_ns_per_datagram", "ns", |s| s.cpu_ns_per_datagram;
+    /// CPU time of the threads that receive and handle datagrams, per datagram.
+    THREADS_CPU, "threads_cpu_ns_per_datagram", "ns", |s| s.threads_cpu_ns_per_datagram;
     /// Share of its cores that the server used.
     SERVER_CPU, "server_cpu_utilization_percent", "%", |s| s.server_cpu.map(|c| c * 100.0);
     /// Share of its cores that the generator used.
@@ -325,6 +333,7 @@ pub(crate) mod tests {
                 datagrams: 400_000,
                 handled: 400_000,
                 cpu_ns: Some(490_000_000),
+                threads_cpu_ns: Some(480_000_000),
             },
             counters: [("datagrams", 480_000), ("kernel_entries", 960)]
                 .map(|(name, count)| (name.to_owned(), count))
@@ -371,6 +380,7 @@ pub(crate) mod tests {
         assert_eq!(sample.received_per_s, Some(800_000.0));
         assert_eq!(sample.sent_per_s, Some(1_000_000.0));
         assert_eq!(sample.cpu_ns_per_datagram, Some(1225.0));
+        assert_eq!(sample.threads_cpu_ns_per_datagram, Some(1200.0));
         assert_eq!(sample.server_cpu, Some(0.98));
         assert_eq!(sample.generator_cpu, Some(0.99));
         assert_eq!(sample.kernel_entries_per_1000, Some(2.0));

@@ -122,6 +122,9 @@ pub struct Window {
     pub handled: u64,
     /// CPU time of the server's process in it in nanoseconds, if known.
     pub cpu_ns: Option<u64>,
+    /// The part of it that the threads had which receive and handle datagrams, in nanoseconds, if known:
+    /// without what watches them, and without threads of the kernel.
+    pub threads_cpu_ns: Option<u64>,
 }
 
 /// Datagrams per dequeue that was not empty.

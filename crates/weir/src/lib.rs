@@ -1,6 +1,8 @@
 //! Every I/O design of a server, on Linux and on Windows, behind one small API.
 
 pub mod affinity;
+#[cfg(target_os = "linux")]
+pub mod bpf;
 pub mod counters;
 pub mod error;
 pub mod limits;
@@ -8,6 +10,7 @@ pub mod machine;
 pub mod memory;
 pub mod options;
 pub mod port;
+pub mod privilege;
 pub mod readiness;
 #[cfg(test)]
 mod required;

@@ -1,10 +1,10 @@
 //! What is counted from a moment on: since the server began, or since a run did.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use weir::counters::Snapshot;
-use weir::counters::os::{ProcessUsage, Sampler, SocketUsage, SystemUsage};
+use weir::counters::os::{DeviceUsage, ProcessUsage, Sampler, SocketUsage, SystemUsage};
 use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire::SocketReport;
@@ -12,6 +12,15 @@ use weir_lab::wire::SocketReport;
 use super::account::both;
 use super::handler::Measured;
 use super::window::{Reading, Readings};
+
+/// CPU time used up to a moment, in nanoseconds, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub struct Cpu {
+    /// By the process.
+    pub process_ns: Option<u64>,
+    /// By the server's threads.
+    pub threads_ns: Option<u64>,
+}
 
 /// The counters when it began, and the readings since.
 pub struct Course {
@@ -23,6 +32,7 @@ pub struct Course {
     at_addresses: Option<SocketUsage>,
     /// Of the server's own.
     sockets: Vec<SocketState>,
+    devices: Option<DeviceUsage>,
     /// Taken while it lasts.
     pub readings: Readings,
     /// The most memory of the kernel for UDP that any reading saw, in bytes.
@@ -36,6 +46,7 @@ impl Course {
     pub fn begin(server: &Running<Measured>, sampler: &mut Sampler) -> Self {
         let at_addresses = SocketUsage::bound_to(server.local_addresses());
         let sockets = server.sockets();
+        let devices = devices(server.local_addresses());
         let (process, system) = (sampler.process(), sampler.system());
         Self {
             at: Instant::now(),
@@ -44,6 +55,7 @@ impl Course {
             system,
             at_addresses,
             sockets,
+            devices,
             readings: Readings::default(),
             kernel_bytes: None,
             other_runs: 0,
@@ -57,10 +69,11 @@ impl Course {
 
     /// Takes a reading: what was handled in all since it began, and how much of that belongs
     /// to it (`own`; none if all does).
-    pub fn read(&mut self, handled: u64, own: Option<u64>, cpu_ns: Option<u64>) {
+    pub fn read(&mut self, handled: u64, own: Option<u64>, cpu: Cpu) {
         let at_ns = self.elapsed_ns();
         let datagrams = own.unwrap_or(handled);
-        self.readings.push(Reading { at_ns, datagrams, handled, cpu_ns });
+        let Cpu { process_ns: cpu_ns, threads_ns: threads_cpu_ns } = cpu;
+        self.readings.push(Reading { at_ns, datagrams, handled, cpu_ns, threads_cpu_ns });
     }
 
     /// What each thread counted since it began.
@@ -76,6 +89,11 @@ impl Course {
     /// What the system counted since it began.
     pub fn system(&self, now: &SystemUsage) -> SystemUsage {
         now.since(&self.system)
+    }
+
+    /// Packets dropped by the devices that have the server's addresses since it began.
+    pub fn dropped_at_devices(&self, addresses: &[SocketAddr]) -> Option<u64> {
+        devices(addresses)?.since(self.devices.as_ref()?).dropped
     }
 
     /// What was dropped at each of the server's sockets since it began. Empty where they cannot be
@@ -110,4 +128,9 @@ impl Course {
             }
         }
     }
+}
+
+fn devices(addresses: &[SocketAddr]) -> Option<DeviceUsage> {
+    let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    DeviceUsage::having(&addresses)
 }

@@ -56,9 +56,9 @@ pub struct ServeUdp {
     control: Option<SocketAddr>,
 
     /// Most datagrams per second that a generator may ask for (k = 1000); one that wants to
-    /// flood as fast as it goes is refused [default: no limit].
-    #[arg(long, requires = "control", value_parser = parse_rate)]
-    max_pps: Option<f64>,
+    /// flood as fast as it goes is refused, unless this is "any" [default: any].
+    #[arg(long, requires = "control", value_parser = parse_most)]
+    max_pps: Option<Most>,
 
     /// The longest flood that a generator may ask for, warm-up included [default: 1 h].
     #[arg(long, requires = "control", value_parser = parse_limit)]
@@ -135,6 +135,26 @@ pub struct ServeUdp {
     /// Documents on standard output, everything else on standard error.
     #[arg(short = 'J', long)]
     json: bool,
+}
+
+/// The highest rate that is permitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Most {
+    Any,
+    PerSecond(f64),
+}
+
+impl Most {
+    fn per_second(self) -> Option<f64> {
+        match self {
+            Self::Any => None,
+            Self::PerSecond(rate) => Some(rate),
+        }
+    }
+}
+
+fn parse_most(text: &str) -> Result<Most, String> {
+    if text == "any" { Ok(Most::Any) } else { parse_rate(text).map(Most::PerSecond) }
 }
 
 fn parse_limit(text: &str) -> Result<Duration, String> {
@@ -253,6 +273,7 @@ fn start(
             peer_errors: args.peer_errors,
             ..SocketOptions::default()
         })
+        .give_up_privilege(true)
         .limits(if args.echo { Limits::echo(args.replies_per_s) } else { Limits::SINK });
     for address in others {
         server = server.and_bind(*address);
@@ -260,6 +281,9 @@ fn start(
     let of_handlers = Arc::clone(audit);
     let handlers = handler::handlers(move || of_handlers.auditor(), args.work, args.echo);
     let running = server.start(design, handlers)?;
+    // Threads that are started from here on have none either.
+    weir::privilege::give_up()
+        .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
     let watch =
         Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone());
     Ok((Arc::new(watch), name))
@@ -279,7 +303,7 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
     }
     let unless_told = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
     Ok(ControlSettings {
-        datagrams_per_s_max: args.max_pps,
+        datagrams_per_s_max: args.max_pps.and_then(Most::per_second),
         duration_max: args.max_time.unwrap_or(unless_told.duration_max),
         ..unless_told
     })
@@ -318,7 +342,8 @@ fn announce(args: &ServeUdp, watch: &Watch, control: Option<&ControlServer>) {
         crate::print(&format!("receives on: {address}\n"));
     }
     if let Some(control) = control {
-        let most = args.max_pps.map(|rate| format!(", at most {rate} datagrams/s"));
+        let most = args.max_pps.and_then(Most::per_second);
+        let most = most.map(|rate| format!(", at most {rate} datagrams/s"));
         let longest = args.max_time.map(|time| format!(", at most {time:?}"));
         let (most, longest) = (most.unwrap_or_default(), longest.unwrap_or_default());
         crate::print(&format!("control channel: {control}{most}{longest}\n"));

@@ -192,6 +192,7 @@ mod tests {
                 datagrams: 984_000,
                 handled: 984_000,
                 cpu_ns: Some(1_000_000_000),
+                threads_cpu_ns: None,
             },
             threads: vec![ThreadReport { dequeues: 9, notifies: 4, datagrams: 984_000, batches }],
             counters: [("datagrams", 984_000), ("posts", 7), ("overflows", 0)]
@@ -237,7 +238,7 @@ mod tests {
             (1_000_900_000, 1_234_567, "1233457"), // / 1000 ms
             (900_000, 9, "10000"),                 // / 0 ms
         ] {
-            let window = Window { elapsed_ns, datagrams, handled: datagrams, cpu_ns: None };
+            let window = Window { elapsed_ns, datagrams, handled: datagrams, ..Window::default() };
             let text = report(&ServerReport { window, ..ServerReport::default() }, Work::default());
             let end = format!(" {datagrams} datagrams, {rate} datagrams/s");
             assert!(text.lines().any(|line| line.ends_with(&end)), "{end:?} is missing of\n{text}");

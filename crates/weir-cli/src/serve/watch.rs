@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::counters::Snapshot;
-use weir::counters::os::Sampler;
+use weir::counters::os::{Sampler, ThreadId};
 use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire;
@@ -14,7 +14,7 @@ use weir_load::audit::{Audit, AuditReport, AuditSettings};
 use weir_load::control::{AgreedRun, Ending, Receiver};
 
 use super::account::{audit_report, batches, both, thread_report, total};
-use super::course::Course;
+use super::course::{Course, Cpu};
 use super::handler::Measured;
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
@@ -188,6 +188,9 @@ impl Watch {
         let system = course.system(&sampler.system());
         let all = sampler.process();
         let process = course.process(&all);
+        let dropped_socket = course.dropped_at_sockets(sockets, &self.addresses, &system);
+        let dropped = Dropped::of(&settings, &total, dropped_socket);
+        let softnet = system.softnet_total().dropped;
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         wire::ServerReport {
             design: self.design.clone(),
@@ -212,9 +215,14 @@ impl Watch {
                 interrupts: system.total.interrupts,
                 // The loopback device has no queue of its own: it hands every packet to the
                 // queue of the CPU, where a drop is counted.
-                dropped_device: loopback.then_some(0),
-                dropped_cpu_queue: system.softnet_total().dropped,
-                dropped_socket: course.dropped_at_sockets(sockets, &self.addresses, &system),
+                dropped_device: match loopback {
+                    true => Some(0),
+                    false => course
+                        .dropped_at_devices(&self.addresses)
+                        .map(|all| all.saturating_sub(dropped.of_device + softnet.unwrap_or(0))),
+                },
+                dropped_cpu_queue: softnet,
+                dropped_socket: dropped.at_socket,
                 resident_bytes: process.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -319,7 +327,8 @@ impl State {
                 u32::try_from(self.runs.len()).unwrap_or(u32::MAX)
             }
         };
-        course.read(0, None, self.sampler.process().cpu_ns);
+        let cpu = self.cpu();
+        course.read(0, None, cpu);
         self.runs.push((run, course));
         self.until_system = 0;
     }
@@ -337,13 +346,19 @@ impl State {
         self.server.as_ref().map(Running::counters).unwrap_or_default()
     }
 
+    fn cpu(&mut self) -> Cpu {
+        let threads = self.server.as_ref().map(Running::thread_ids).unwrap_or_default();
+        let process_ns = self.sampler.process().cpu_ns;
+        Cpu { process_ns, threads_ns: threads.into_iter().map(ThreadId::cpu_ns).sum() }
+    }
+
     fn read(&mut self, audit: &Audit) {
         let counters = self.counters();
-        let cpu_ns = self.sampler.process().cpu_ns;
+        let cpu = self.cpu();
         let handled = |course: &Course| total(&course.threads(&counters)).datagrams;
-        self.whole.read(handled(&self.whole), None, cpu_ns);
+        self.whole.read(handled(&self.whole), None, cpu);
         for (run, course) in &mut self.runs {
-            course.read(handled(course), Some(audit.received(*run)), cpu_ns);
+            course.read(handled(course), Some(audit.received(*run)), cpu);
         }
         if self.until_system == 0 {
             self.until_system = SYSTEM_EVERY;
@@ -354,6 +369,24 @@ impl State {
             }
         }
         self.until_system -= 1;
+    }
+}
+
+/// What was dropped at the server's sockets, and how much of that its device counts, too.
+struct Dropped {
+    at_socket: Option<u64>,
+    of_device: u64,
+}
+
+impl Dropped {
+    /// Where frames are received past the kernel, its sockets know nothing of them: the server has
+    /// counted what found no slice, which the device counts as dropped, and what was damaged.
+    fn of(settings: &BTreeMap<String, String>, total: &Snapshot, at_sockets: Option<u64>) -> Self {
+        if !settings.contains_key("xdp") {
+            return Self { at_socket: at_sockets, of_device: 0 };
+        }
+        let of_device = total.no_buffer + total.overflows + total.too_long;
+        Self { at_socket: Some(of_device + total.discarded), of_device }
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Reading {
     pub handled: u64,
     /// CPU time of the process up to then in nanoseconds, if known.
     pub cpu_ns: Option<u64>,
+    /// CPU time of the server's threads up to then in nanoseconds, if known.
+    pub threads_cpu_ns: Option<u64>,
 }
 
 /// The readings of a run, in the order of time.
@@ -69,11 +71,13 @@ impl Readings {
 }
 
 fn between(first: &Reading, last: &Reading) -> Window {
+    let since = |of: fn(&Reading) -> Option<u64>| Some(of(last)?.saturating_sub(of(first)?));
     Window {
         elapsed_ns: last.at_ns.saturating_sub(first.at_ns),
         datagrams: last.datagrams.saturating_sub(first.datagrams),
         handled: last.handled.saturating_sub(first.handled),
-        cpu_ns: last.cpu_ns.zip(first.cpu_ns).map(|(last, first)| last.saturating_sub(first)),
+        cpu_ns: since(|reading| reading.cpu_ns),
+        threads_cpu_ns: since(|reading| reading.threads_cpu_ns),
     }
 }
 
@@ -86,7 +90,9 @@ mod tests {
         for (at_ns, datagrams) in list {
             let cpu_ns = Some(at_ns / 2);
             let handled = 3 * datagrams;
-            readings.push(Reading { at_ns: *at_ns, datagrams: *datagrams, handled, cpu_ns });
+            let threads_cpu_ns = Some(at_ns / 5);
+            let (at_ns, datagrams) = (*at_ns, *datagrams);
+            readings.push(Reading { at_ns, datagrams, handled, cpu_ns, threads_cpu_ns });
         }
         readings
     }
@@ -95,7 +101,9 @@ mod tests {
     fn neither_the_wait_before_nor_the_quiet_after_counts() {
         let list = [(0, 5), (10, 5), (20, 9), (30, 29), (40, 49), (50, 60), (60, 60), (70, 60)];
         let window = readings(&list).window();
-        let expected = Window { elapsed_ns: 20, datagrams: 40, handled: 120, cpu_ns: Some(10) };
+        let (cpu_ns, threads_cpu_ns) = (Some(10), Some(4));
+        let expected =
+            Window { elapsed_ns: 20, datagrams: 40, handled: 120, cpu_ns, threads_cpu_ns };
         assert_eq!(window, expected);
     }
 
@@ -110,8 +118,11 @@ mod tests {
     #[test]
     fn unknown_cpu_time_stays_unknown() {
         let mut readings = readings(&[(0, 0), (10, 3)]);
-        readings.push(Reading { at_ns: 20, datagrams: 9, handled: 9, cpu_ns: None });
-        assert_eq!(readings.window().cpu_ns, None);
+        let unknown =
+            Reading { at_ns: 20, datagrams: 9, handled: 9, cpu_ns: None, threads_cpu_ns: None };
+        readings.push(unknown);
+        let window = readings.window();
+        assert_eq!((window.cpu_ns, window.threads_cpu_ns), (None, None));
     }
 
     #[test]
@@ -120,7 +131,8 @@ mod tests {
         for n in 0..1_000_000u64 {
             let datagrams = n * 3;
             let cpu_ns = Some(n);
-            readings.push(Reading { at_ns: n * 10, datagrams, handled: datagrams, cpu_ns });
+            let (at_ns, threads_cpu_ns) = (n * 10, cpu_ns);
+            readings.push(Reading { at_ns, datagrams, handled: datagrams, cpu_ns, threads_cpu_ns });
             assert!(readings.kept.len() < MOST_READINGS);
         }
         let window = readings.window();

@@ -46,9 +46,10 @@ impl Exchange {
     /// # Errors
     /// If the sockets cannot be opened.
     pub fn open(server: SocketAddr) -> io::Result<Self> {
-        let own: IpAddr = match server {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        let own: IpAddr = match (server.ip().is_loopback(), server) {
+            (true, _) => server.ip(),
+            (false, SocketAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+            (false, SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let open = |_| {
             let socket = UdpSocket::bind((own, 0))?;

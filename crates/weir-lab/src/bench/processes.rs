@@ -4,7 +4,7 @@
 //! server says where it listens, the generator asks it for consent over the control channel
 //! and floods it, both report. Each answer has a deadline; a child that misses it is ended.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::exit::DATA_ERRORS;
+use crate::link::{self, Site};
 use crate::plan::{Load, Row};
 use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
 
@@ -47,7 +48,7 @@ pub struct Processes {
     program: PathBuf,
     server_cores: Vec<usize>,
     generator_core: Option<usize>,
-    has_ipv6: bool,
+    site: Site,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
     began: Instant,
@@ -64,8 +65,15 @@ impl Processes {
         tell: Option<fn(&str)>,
     ) -> Self {
         let began = Instant::now();
-        let has_ipv6 = exchange::has_ipv6();
-        Self { program, server_cores, generator_core, has_ipv6, interrupt, tell, began }
+        let site = Site::Loopback { has_ipv6: exchange::has_ipv6() };
+        Self { program, server_cores, generator_core, site, interrupt, tell, began }
+    }
+
+    /// The same where server and generator meet elsewhere. On a link, the calling thread must be at the
+    /// generator's end of it.
+    pub fn at(mut self, site: Site) -> Self {
+        self.site = site;
+        self
     }
 
     /// The command of the server of a run.
@@ -76,10 +84,11 @@ impl Processes {
             .arguments(["serve", "udp", "--design"])
             .arguments([run.row.spec()]);
         for _ in 0..load.ports.max(1) {
-            command = command.arguments(["--bind", "127.0.0.1:0"]);
+            command = command.arguments(["--bind".into(), any_port(self.site.server_v4())]);
         }
         command = command
-            .arguments(["--control", "127.0.0.1:0"])
+            .arguments(["--control".into(), any_port(self.site.server_v4())])
+            .arguments(self.permission())
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--work", (!load.work.is_none()).then_some(load.work))
@@ -109,7 +118,7 @@ impl Processes {
             }
         };
         let mut command = CommandLine::new(&self.program)
-            .arguments(["flood", "127.0.0.1"])
+            .arguments(["flood".into(), self.site.server_v4().to_string()])
             .arguments(["-p".into(), ports.join(",")])
             .option("--control", control)
             .option("--cpu", self.generator_core)
@@ -124,6 +133,8 @@ impl Processes {
             .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
         if !load.send_offload {
             command = command.arguments(["--engine", "sendmmsg"]);
+        } else if self.site.link().is_some() {
+            command = command.arguments(["--engine", link::ENGINE]);
         }
         command.arguments(["-i", "0", "--json"])
     }
@@ -134,9 +145,9 @@ impl Processes {
         let mut command = CommandLine::new(&self.program)
             .arguments(["serve", "udp", "--design"])
             .arguments([row.spec()])
-            .arguments(["--bind", "127.0.0.1:0"]);
-        if self.has_ipv6 {
-            command = command.arguments(["--bind", "[::1]:0"]);
+            .arguments(["--bind".into(), any_port(self.site.server_v4())]);
+        if let Some(v6) = self.site.server_v6() {
+            command = command.arguments(["--bind".into(), any_port(v6)]);
         }
         command
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
@@ -148,7 +159,7 @@ impl Processes {
 
     fn try_check(&self, row: &Row, load: &Load) -> Result<Checked, CheckError> {
         let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
-        let mut server = self.spawn(SERVER, &self.echo_server(row, load))?;
+        let mut server = self.spawn_server(&self.echo_server(row, load))?;
         let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
         let mut exchanges = vec![];
         let outcome = line.ready.addresses.iter().try_for_each(|address| {
@@ -176,7 +187,7 @@ impl Processes {
                 datagrams: sent,
                 senders: exchange::SENDERS,
                 sizes_bytes: exchange::sizes(longest),
-                ipv6: self.has_ipv6,
+                ipv6: self.site.server_v6().is_some(),
             }),
         }
     }
@@ -188,9 +199,22 @@ impl Processes {
         Child::spawn(name, command, &self.interrupt)
     }
 
+    /// Starts the server at its end.
+    fn spawn_server(&self, command: &CommandLine) -> Result<Child, ChildError> {
+        self.site.at_server(|| self.spawn(SERVER, command))
+    }
+
+    /// What a server is told where its control channel is not on loopback: that it may be flooded at any
+    /// rate. Nobody else is on the link.
+    fn permission(&self) -> Vec<String> {
+        let words = ["--max-pps", "any", "--max-time", "1h"];
+        let on_a_link = self.site.link().is_some();
+        words.into_iter().filter(|_| on_a_link).map(String::from).collect()
+    }
+
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
         let mut meter = LoadMeter::start();
-        let mut server = self.spawn(SERVER, &self.server(run))?;
+        let mut server = self.spawn_server(&self.server(run))?;
         let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
         let ready = line.ready;
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
@@ -248,6 +272,10 @@ impl Bench for Processes {
     }
 
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
+        if self.site.link().is_some() {
+            let reason = "on a link of its own it floods only who consents, and who consents reads";
+            return Err(RunError::Failed(reason.into()));
+        }
         let failed = |error: weir::Error| {
             RunError::Failed(format!("cannot open a socket that nobody reads: {error}"))
         };
@@ -278,6 +306,11 @@ impl Bench for Processes {
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
         Ok(self.try_run(run)?)
     }
+}
+
+/// An address with a port of the system's choice.
+fn any_port(address: IpAddr) -> String {
+    SocketAddr::new(address, 0).to_string()
 }
 
 /// The server's flag for receive offload.

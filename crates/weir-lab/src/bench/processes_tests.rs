@@ -157,7 +157,8 @@ fn the_commands_can_be_repeated_by_hand() {
     );
     let check = Run { extent: Extent::Checked { datagrams: 1000, flows: 4 }, ..run };
     assert!(bench.server(&check).to_string().contains("--verify-all"));
-    let ipv6 = if bench.has_ipv6 { " --bind [::1]:0" } else { "" }.replace("[::1]:0", "'[::1]:0'");
+    let ipv6 = if bench.site.server_v6().is_some() { " --bind [::1]:0" } else { "" }
+        .replace("[::1]:0", "'[::1]:0'");
     assert_eq!(
         bench.echo_server(&row, &Load::saturation(2000)).to_string(),
         format!(

@@ -5,6 +5,7 @@
 //! of one block still tell the truth.
 
 pub mod budget;
+pub mod link_rows;
 pub mod load;
 pub mod row;
 pub mod rows;

@@ -136,7 +136,7 @@ fn providers_for(design: &str) -> Vec<String> {
 }
 
 /// Finds out on which provider a row runs here, and whether it can.
-fn find_availability(row: &mut Row) {
+pub(super) fn find_availability(row: &mut Row) {
     match Spec::parse(&row.spec()) {
         Ok(Spec { design, .. }) => {
             row.runs_on = Some(design.provider().into());

@@ -9,7 +9,7 @@ use crate::results::{Cell, Results, Status};
 use crate::sample::{
     BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_MAX,
     LATENCY_P50, LATENCY_P99, LATENCY_P999, MEMORY, Metric, OFFERED, PACE, PERCENT_OF_SENT,
-    RECEIVED, SERVER_CPU, THREADS_STARTED, THREADS_USED,
+    RECEIVED, SERVER_CPU, THREADS_CPU, THREADS_STARTED, THREADS_USED,
 };
 use crate::stats::compare::Difference;
 use crate::stats::{Estimate, bootstrap};
@@ -76,6 +76,7 @@ fn largest(at: &At) -> String {
 }
 
 /// One column.
+#[derive(Clone, Copy)]
 pub struct Column {
     /// Its heading; the second line says the unit or the parts.
     pub heading: &'static str,
@@ -116,6 +117,21 @@ pub const THROUGHPUT: &[Column] = &[
     figure("memory\n", |at| at.median_text(&MEMORY, bytes)),
     figure("drops\ndev/cpu/sock", drops),
 ];
+
+/// What is shown of the receiving threads alone, beside their process, on a link of its own.
+const THREADS_CPU_COLUMN: Column =
+    figure("thread\nns/dgram", |at| at.median_text(&THREADS_CPU, |v| format!("{v:.0}")));
+
+/// The columns of a load.
+pub fn of(results: &Results, load: usize) -> Vec<Column> {
+    let mut columns =
+        if results.loads[load].is_paced() { LATENCY.to_vec() } else { THROUGHPUT.to_vec() };
+    let after = columns.iter().position(|column| column.heading.starts_with("CPU"));
+    if let (Some(_), Some(after)) = (&results.link, after) {
+        columns.insert(after + 1, THREADS_CPU_COLUMN);
+    }
+    columns
+}
 
 /// What a paced load shows.
 pub const LATENCY: &[Column] = &[

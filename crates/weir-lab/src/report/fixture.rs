@@ -88,6 +88,7 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
             datagrams: (rate / 2.0) as u64,
             handled: (rate / 2.0) as u64,
             cpu_ns: Some(if paced { 125_000_000 } else { 495_000_000 }),
+            threads_cpu_ns: Some(if paced { 120_000_000 } else { 490_000_000 }),
         },
         counters: [
             ("datagrams".to_owned(), received),

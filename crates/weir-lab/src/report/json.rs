@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::latency;
 use crate::plan::{Load, Rate, Role, Row};
 use crate::ranking::{Ranking, ranked_by};
+use crate::report::link;
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
 use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Status};
@@ -47,6 +48,13 @@ pub fn document(results: &Results) -> Value {
             "run_ms": results.schedules[index].map(|schedule| schedule.run_ms),
             "warmup_ms": results.schedules[index].map(|schedule| schedule.warmup_ms),
             "summary": said,
+            "receiving_threads_on_frames": link::saving(results, index).map(|saving| json!({
+                "frames": results.rows[saving.frames].spec(),
+                "sockets": results.rows[saving.sockets].spec(),
+                "frames_cpu_ns_per_datagram": saving.cpu_ns[0],
+                "sockets_cpu_ns_per_datagram": saving.cpu_ns[1],
+                "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
+            })),
             "published": if load.is_paced() { Value::Null } else { published(results, &ranking) },
         }));
         for row in 0..results.rows.len() {
@@ -61,6 +69,7 @@ pub fn document(results: &Results) -> Value {
         "confidence_percent": CONFIDENCE * 100.0,
         "server_cores": results.server_cores,
         "generator_cores": results.generator_cores,
+        "link": results.link,
         "calibration": results.calibrations.iter().map(|c| json!({
             "receive_offload": c.receive_offload,
             "sent_per_s": c.sent_per_s,

@@ -4,6 +4,7 @@ pub mod columns;
 #[cfg(test)]
 mod fixture;
 pub mod json;
+pub mod link;
 pub mod number;
 pub mod published;
 pub mod sentences;

@@ -7,7 +7,8 @@ use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, prese
 
 use crate::plan::Load;
 use crate::ranking::{Ranking, ranked_by};
-use crate::report::columns::{At, Column, LATENCY, NAMES, THROUGHPUT};
+use crate::report::columns::{self, At, Column, NAMES};
+use crate::report::link;
 use crate::report::number::{bytes, or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
 use crate::report::sentences;
@@ -29,7 +30,7 @@ pub fn report(results: &Results, width: usize) -> String {
         if index > 0 && results.cells[index].iter().all(untouched) {
             continue;
         }
-        let columns = if load.is_paced() { LATENCY } else { THROUGHPUT };
+        let columns = columns::of(results, index);
         let ranking = Ranking::of_load(results, index);
         let _ = writeln!(text, "\n{load}{}\n", rounds(results, index));
         let mut order = order(results, index, &ranking);
@@ -39,7 +40,7 @@ pub fn report(results: &Results, width: usize) -> String {
         }
         let at =
             |row| At { results, ranking: &ranking, load: index, latency_load: first_paced, row };
-        for part in parts(columns, &order, &at, width) {
+        for part in parts(&columns, &order, &at, width) {
             let _ = writeln!(text, "{}\n", part.trim_fmt());
         }
         let said = match load.is_paced() {
@@ -47,6 +48,9 @@ pub fn report(results: &Results, width: usize) -> String {
             false => sentences::of_throughput(results, index, &ranking),
         };
         paragraph(&mut text, &said.join(" "), width);
+        if let Some(saving) = link::sentence(results, index) {
+            paragraph(&mut text, &saving, width);
+        }
         paragraph(&mut text, &noise(results, index, &ranking), width);
         for sentence in left_out(results, index) {
             if !said_of_rows.contains(&sentence) {
@@ -100,6 +104,9 @@ fn settings(results: &Results, width: usize) -> String {
             cores(&results.generator_cores)
         );
         paragraph(&mut text, &line, width);
+    }
+    if let Some(link) = &results.link {
+        paragraph(&mut text, &format!("link: {link}"), width);
     }
     if results.server_cores.len() == 1 {
         paragraph(&mut text, "one core: the rows claim nothing about scaling", width);

@@ -31,7 +31,10 @@ pub use datagrams::{Batch, Datagrams};
 pub use lane::{Blocking, Lane};
 pub use refusal::{Refusal, Refusals, refusal_of};
 
-use crate::stamp::{STAMP_BYTES, Stamp, fill};
+use crate::{
+    pacing::QUANTA_PER_S,
+    stamp::{STAMP_BYTES, Stamp, fill},
+};
 
 /// What became of a batch: `sent + refused + failed` is the batch. The generator counts what
 /// it hands over by itself, and a flood whose engine loses count does not balance.
@@ -69,6 +72,11 @@ impl Sent {
 pub trait Engine {
     /// The most datagrams that a batch may have: what one call carries.
     fn capacity(&self) -> u32;
+
+    /// The most calls a second that a paced flood makes; its quanta are as large as that takes.
+    fn calls_per_s(&self) -> f64 {
+        QUANTA_PER_S
+    }
 
     /// Hands a batch of at most [`capacity`](Self::capacity) datagrams to a lane.
     fn send(&mut self, lane: &Lane, batch: &Batch) -> Sent;
@@ -118,7 +126,8 @@ pub fn named(name: &str) -> Result<&'static About, weir::Error> {
     })
 }
 
-/// Opens the first engine of the table that can be opened for these datagrams and lanes.
+/// Opens the first engine of the table that can be opened for these datagrams and lanes: `send` at the
+/// last, so that none is chosen of those behind it, which must be asked for.
 ///
 /// # Errors
 /// If none can be opened: why the last could not.

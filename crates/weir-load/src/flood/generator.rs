@@ -25,10 +25,11 @@ pub(super) struct Setup {
 }
 
 /// What became of a set-up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Obtained {
     pub engine: &'static str,
     pub capacity: u32,
+    pub calls_per_s: f64,
     pub settings: Vec<(&'static str, String)>,
     pub passed_over: Vec<Unavailable>,
     pub send_buffer_bytes: usize,
@@ -105,6 +106,7 @@ impl Generator {
         let obtained = Obtained {
             engine: about.name,
             capacity: engine.capacity(),
+            calls_per_s: engine.calls_per_s(),
             settings: engine.settings(),
             passed_over,
             send_buffer_bytes: lanes.first().map_or(0, |lane| lane.send_buffer_bytes),

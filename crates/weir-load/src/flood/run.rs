@@ -6,7 +6,7 @@ use super::{
     FloodError, FloodSpec,
     crew::{Crew, text_of},
     describe::describe,
-    generator::{Generator, Live, Setup},
+    generator::{Generator, Live, Obtained, Setup},
     report::{FloodReport, Progress, assemble},
 };
 use crate::{
@@ -61,7 +61,7 @@ pub fn flood(
         // Dropping the crew ends its threads, on every way out of here.
         let crew = Crew::call(scope, spec, &setups, &lives, stop)?;
         let obtained = crew.obtained()?;
-        let quantum = quantum(spec, obtained.capacity)?;
+        let quantum = quantum(spec, &obtained)?;
         watch(Event::Ready(&describe(spec, &ports, &obtained, quantum)));
 
         let mut warm_up_sent = 0;
@@ -110,7 +110,7 @@ pub fn settings(spec: &FloodSpec) -> Result<Vec<(&'static str, String)>, FloodEr
         let opening = scope.spawn(|| Generator::open(&setup).map(|generator| generator.obtained));
         opening.join().unwrap_or_else(|panic| Err(FloodError::Panicked(text_of(&*panic))))
     })?;
-    Ok(describe(spec, &spec.ports, &obtained, quantum(spec, obtained.capacity)?))
+    Ok(describe(spec, &spec.ports, &obtained, quantum(spec, &obtained)?))
 }
 
 fn setups(spec: &FloodSpec, ports: &[u16]) -> Vec<Setup> {
@@ -136,7 +136,8 @@ fn setups(spec: &FloodSpec, ports: &[u16]) -> Vec<Setup> {
         .collect()
 }
 
-fn quantum(spec: &FloodSpec, capacity: u32) -> Result<u32, FloodError> {
+fn quantum(spec: &FloodSpec, obtained: &Obtained) -> Result<u32, FloodError> {
+    let Obtained { capacity, calls_per_s, .. } = *obtained;
     match (spec.quantum, spec.load.datagrams_per_s()) {
         (Some(asked), _) if asked > capacity => Err(FloodError::Spec(format!(
             "a quantum of {asked} (--quantum) is more than one call of the engine carries, \
@@ -144,6 +145,8 @@ fn quantum(spec: &FloodSpec, capacity: u32) -> Result<u32, FloodError> {
         ))),
         (Some(asked), _) => Ok(asked),
         (None, None) => Ok(capacity),
-        (None, Some(rate)) => Ok(pacing::quantum(rate / spec.generators as f64, capacity)),
+        (None, Some(rate)) => {
+            Ok(pacing::quantum(rate / spec.generators as f64, calls_per_s, capacity))
+        }
     }
 }

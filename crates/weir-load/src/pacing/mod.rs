@@ -26,13 +26,13 @@ pub use windows::{WINDOW_NS, Windows};
 /// a smooth pace.
 pub const QUANTA_PER_S: f64 = 100_000.0;
 
-/// Datagrams per quantum: the fewest with which there are at most [`QUANTA_PER_S`] quanta
-/// a second, and at most `capacity`, what one call of the engine carries.
+/// Datagrams per quantum: the fewest with which there are at most `quanta_per_s` of them, what the
+/// engine can do ([`QUANTA_PER_S`] mostly), and at most `capacity`, what one call of it carries.
 ///
 /// So below 100,000 datagrams a second each goes out by itself, and above it 10 ms hold
 /// 500 quanta or more.
-pub fn quantum(datagrams_per_s: f64, capacity: u32) -> u32 {
-    ((datagrams_per_s / QUANTA_PER_S).ceil() as u32).clamp(1, capacity.max(1))
+pub fn quantum(datagrams_per_s: f64, quanta_per_s: f64, capacity: u32) -> u32 {
+    ((datagrams_per_s / quanta_per_s).ceil() as u32).clamp(1, capacity.max(1))
 }
 
 /// What to do now.
@@ -117,11 +117,12 @@ mod tests {
 
     #[test]
     fn the_quantum_is_small_and_bounded() {
-        assert_eq!(quantum(1.0, 64), 1);
-        assert_eq!(quantum(100_000.0, 64), 1);
-        assert_eq!(quantum(200_000.0, 64), 2);
-        assert_eq!(quantum(1e9, 64), 64);
-        assert_eq!(quantum(1e9, 0), 1);
+        assert_eq!(quantum(1.0, QUANTA_PER_S, 64), 1);
+        assert_eq!(quantum(100_000.0, QUANTA_PER_S, 64), 1);
+        assert_eq!(quantum(200_000.0, QUANTA_PER_S, 64), 2);
+        assert_eq!(quantum(1e9, QUANTA_PER_S, 64), 64);
+        assert_eq!(quantum(1e9, QUANTA_PER_S, 0), 1);
+        assert_eq!(quantum(200_000.0, 10_000.0, 64), 20);
     }
 
     /// Runs a pacer for `seconds`; `late_ns` says how late each wait ends.
@@ -167,11 +168,11 @@ mod tests {
         /// With a clock that is always on time every window holds.
         #[test]
         fn on_time_every_window_holds(rate in 1.0f64..2e6, capacity in 1u32..128) {
-            let (windows, sent, skipped) = run(rate, quantum(rate, capacity), 0.3, || 0);
+            let (windows, sent, skipped) = run(rate, quantum(rate, QUANTA_PER_S, capacity), 0.3, || 0);
             prop_assert_eq!(windows.within(), windows.count());
             prop_assert_eq!(skipped, 0);
             let off = (sent as f64 - rate * 0.3).abs();
-            prop_assert!(off <= f64::from(quantum(rate, capacity)) + 1.0);
+            prop_assert!(off <= f64::from(quantum(rate, QUANTA_PER_S, capacity)) + 1.0);
         }
 
         /// Waits that end late by less than a quantum lose nothing, and where 2 % are two
@@ -181,7 +182,7 @@ mod tests {
             rate in 10_000.0f64..2e6,
             jitter in proptest::collection::vec(0.0f64..0.98, 50..100),
         ) {
-            let quantum = quantum(rate, 64);
+            let quantum = quantum(rate, QUANTA_PER_S, 64);
             let interval_ns = f64::from(quantum) * 1e9 / rate;
             let mut at = 0;
             let late = || { at += 1; (jitter[at % jitter.len()] * interval_ns) as u64 };
@@ -197,7 +198,7 @@ mod tests {
             rate in 100.0f64..2e6,
             delays_ns in proptest::collection::vec(0u64..3_000_000, 20..60),
         ) {
-            let quantum = quantum(rate, 64);
+            let quantum = quantum(rate, QUANTA_PER_S, 64);
             let mut at = 0;
             let late = || { at += 1; delays_ns[at % delays_ns.len()] };
             let (_, sent, skipped) = run(rate, quantum, 0.2, late);

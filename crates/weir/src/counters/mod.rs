@@ -124,8 +124,18 @@ counters! {
     overflows,
     /// Datagrams longer than the slice.
     truncated,
-    /// Frames that were not believed (length or checksum), or fitted no slice, where frames are seen.
+    /// Frames that were not believed (length or checksum), where frames are seen.
     discarded,
+    /// Frames that fitted no slice, where frames are seen.
+    too_long,
+    /// Frames of other programs that were passed on to the kernel, where frames are seen: other
+    /// addresses, ports and protocols.
+    passed_foreign,
+    /// Parts of datagrams that were passed on to the kernel, which alone puts them together.
+    passed_fragments,
+    /// Datagrams for the server that came by a queue of the device where it has no socket, and went to
+    /// the kernel.
+    passed_unserved,
     /// Datagrams of another size than the expected one, where one is expected.
     wrong_size,
     /// Receives that failed.

@@ -89,6 +89,15 @@ providers! {
     Xdp "xdp":
         "AF_XDP: frames between a queue of a network device and our memory, past the network stack",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+    XdpBusyPolled "xdp-busy-polled":
+        "AF_XDP, with the device served by the thread that finds nothing to dequeue",
+        "preferred busy polling, Linux 5.11";
+    XdpCopied "xdp-copied":
+        "AF_XDP, with frames copied by the kernel also where the device could use our memory",
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+    XdpGeneric "xdp-generic":
+        "AF_XDP, with the program outside the device's driver: what every device can",
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
     XdpAnyPort "xdp-any-port":
         "AF_XDP, with the datagrams to every port of the address, not to the bound one alone",
         "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
@@ -110,7 +119,14 @@ impl Choice {
     /// Whether it receives on loopback. Those that see the frames of a device do not: there are
     /// none.
     pub fn reaches_loopback(self) -> bool {
-        !matches!(self.resolve(), Choice::Xdp | Choice::XdpAnyPort)
+        !matches!(
+            self.resolve(),
+            Choice::Xdp
+                | Choice::XdpAnyPort
+                | Choice::XdpBusyPolled
+                | Choice::XdpCopied
+                | Choice::XdpGeneric
+        )
     }
 
     /// Whether it is a way of handing queues over, and so refuses those that stay on one thread:
@@ -193,11 +209,23 @@ macro_rules! with_provider {
                 $body
             }
             $crate::rio::Choice::Xdp => {
-                let $provider = $crate::rio::xdp::Xdp { any_port: false };
+                let $provider = $crate::rio::xdp::Xdp::default();
+                $body
+            }
+            $crate::rio::Choice::XdpBusyPolled => {
+                let $provider = $crate::rio::xdp::Xdp::of($crate::rio::xdp::Mode::BusyPolled);
+                $body
+            }
+            $crate::rio::Choice::XdpCopied => {
+                let $provider = $crate::rio::xdp::Xdp::of($crate::rio::xdp::Mode::Copied);
+                $body
+            }
+            $crate::rio::Choice::XdpGeneric => {
+                let $provider = $crate::rio::xdp::Xdp::of($crate::rio::xdp::Mode::Generic);
                 $body
             }
             $crate::rio::Choice::XdpAnyPort => {
-                let $provider = $crate::rio::xdp::Xdp { any_port: true };
+                let $provider = $crate::rio::xdp::Xdp { any_port: true, ..Default::default() };
                 $body
             }
             $crate::rio::Choice::Auto => unreachable!("resolved above"),

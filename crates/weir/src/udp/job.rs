@@ -81,6 +81,8 @@ pub(super) struct Thread<H> {
 #[derive(Default)]
 pub(super) struct Shared {
     stopping: AtomicBool,
+    /// Whether its threads give up privilege once they have started.
+    pub(super) gives_up_privilege: AtomicBool,
     /// When it was first asked to stop, or failed.
     pub(super) ended: OnceLock<Instant>,
     failure: Mutex<Option<Error>>,
@@ -155,6 +157,10 @@ impl<H: Handler> Job<H> {
             local_addresses: Vec::new(),
             rate: None,
         }
+    }
+
+    pub(super) fn give_up_privilege(&self, on: bool) {
+        self.shared.gives_up_privilege.store(on, Relaxed);
     }
 
     /// Whether a socket is asked to receive several datagrams at once.

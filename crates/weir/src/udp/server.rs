@@ -22,6 +22,7 @@ pub struct Server {
     region: RegionOptions,
     payload_bytes: usize,
     expected_bytes: Option<usize>,
+    gives_up_privilege: bool,
 }
 
 /// Longest datagram received whole unless told otherwise: the originals' buffer size.
@@ -47,6 +48,7 @@ impl Server {
             region: RegionOptions::default(),
             payload_bytes: DEFAULT_PAYLOAD_BYTES,
             expected_bytes: None,
+            gives_up_privilege: false,
         }
     }
 
@@ -101,6 +103,13 @@ impl Server {
     /// told as truncated and counted.
     pub fn payload_bytes(mut self, bytes: usize) -> Self {
         self.payload_bytes = bytes;
+        self
+    }
+
+    /// Has each thread of the server give up the privilege that setting it up may have taken, before it
+    /// handles a datagram ([`crate::privilege`]). The thread that starts the server keeps its own.
+    pub fn give_up_privilege(mut self, on: bool) -> Self {
+        self.gives_up_privilege = on;
         self
     }
 
@@ -182,6 +191,7 @@ impl Server {
         job.limits = self.limits;
         job.region = self.region;
         job.expected_bytes = self.expected_bytes;
+        job.give_up_privilege(self.gives_up_privilege);
         job.state("size", self.payload_bytes);
         job.state("receive-offload", options.receive_offload);
         job.state("busy-poll-us", polls_us.unwrap_or(0));

@@ -9,6 +9,7 @@ use crate::{
     Error,
     counters::Counters,
     memory::{Region, Slice},
+    privilege,
     socket::{Arrival, DatagramSocket, Peer, Span, Unsent},
     wake::Waker,
 };
@@ -16,7 +17,7 @@ use std::{
     any::Any,
     io,
     num::NonZeroU16,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
 };
 
 /// One thread of a server: its handler, its counters, and the replies it has to send.
@@ -68,8 +69,12 @@ impl<H: Handler> Worker<H> {
         if let Some(waker) = waker {
             self.add_waker(waker);
         }
+        let given_up = match self.shared.gives_up_privilege.load(Relaxed) {
+            true => privilege::give_up().map_err(|e| Error::io("giving up privilege", e)),
+            false => Ok(()),
+        };
         if let Some(ready) = self.ready.take() {
-            let _ = ready.send(Ok(()));
+            let _ = ready.send(given_up);
         }
     }
 

@@ -1,12 +1,13 @@
-//! The engines of Linux, the best first.
+//! The engines of Linux, the best first; behind `send`, which always works, what must be asked for.
 
 mod gso;
 mod sendmmsg;
 mod uring;
+mod xdp;
 
 use super::{About, send};
 
-pub(super) static ENGINES: [About; 4] = [
+pub(super) static ENGINES: [About; 5] = [
     About {
         name: "gso",
         summary: "segmentation offload: up to 64 datagrams of one flow as one large send",
@@ -23,4 +24,9 @@ pub(super) static ENGINES: [About; 4] = [
         open: uring::open,
     },
     About { name: "send", summary: "one call a datagram", open: send::open },
+    About {
+        name: "xdp",
+        summary: "live frames past the kernel's network: up to 1024 a call, only if asked for",
+        open: xdp::open,
+    },
 ];

@@ -42,6 +42,7 @@ fn run(load: Load, quantum: u32, answer: Answer) -> (FloodReport, u64, Vec<(Batc
     let batches = Arc::new(Mutex::new(Vec::new()));
     let obtained = Obtained {
         engine: "said",
+        calls_per_s: crate::pacing::QUANTA_PER_S,
         capacity: 8,
         settings: Vec::new(),
         passed_over: Vec::new(),

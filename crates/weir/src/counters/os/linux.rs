@@ -5,19 +5,21 @@
 //! same sum as of the last timer tick, so of a thread that polls it is up to 4 ms old;
 //! `getrusage` cuts it to µs, and `stat` to ticks of 10 ms.
 
+mod devices;
 mod parse;
 #[cfg(fuzzing)]
 pub use parse::parse_every_text;
 
 use super::{
-    KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, TotalUsage, usage,
+    DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage,
+    TotalUsage, usage,
 };
 use crate::Error;
 use socket2::Socket;
 use std::{
     fs::{self, File},
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::{fd::AsRawFd, unix::fs::FileExt},
 };
 
@@ -137,6 +139,18 @@ pub(super) fn kernel_memory() -> KernelMemory {
         ring_bytes: parse::mapped_rings(&read("/proc/self/maps")),
         ..parse::kernel_memory(&read("/proc/meminfo"))
     }
+}
+
+pub(super) fn thread_cpu_ns(id: ThreadId) -> Option<u64> {
+    clock_ns(thread_clock(id.number() as libc::pid_t))
+}
+
+pub(super) fn devices_having(addresses: &[IpAddr]) -> Option<DeviceUsage> {
+    let names = devices::names(addresses)?;
+    // Of the calling thread, as a thread may have entered a network namespace.
+    let text = fs::read("/proc/thread-self/net/dev").ok()?;
+    let of = names.iter().map(|name| parse::device(&text, name));
+    Some(of.fold(DeviceUsage::default(), |all, one| all.plus(&one)))
 }
 
 /// A file of `/proc` that stays open and is read again from its beginning, into a buffer

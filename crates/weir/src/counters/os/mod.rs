@@ -40,6 +40,8 @@
 //   socket_usage(&Socket) -> io::Result<SocketUsage>
 //   sockets_bound_to(&[SocketAddr]) -> Option<SocketUsage>
 //   kernel_memory() -> KernelMemory
+//   devices_having(&[IpAddr]) -> Option<DeviceUsage>
+//   thread_cpu_ns(ThreadId) -> Option<u64>
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
@@ -50,7 +52,10 @@ pub use sys::parse_every_text;
 mod usage;
 
 use crate::Error;
-use std::{fmt, net::SocketAddr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 use usage::usage;
 
 usage! {
@@ -213,6 +218,25 @@ impl SocketUsage {
     }
 }
 
+usage! {
+    /// What network devices counted of what they received.
+    DeviceUsage {
+        /// Packets received.
+        count received,
+        /// Packets dropped: their queue was full, or nobody took them further. Where frames are
+        /// received by AF_XDP past the kernel, those that found no slice are among them.
+        count dropped,
+    }
+}
+
+impl DeviceUsage {
+    /// The figures of all devices that have one of these addresses, added up. `None` where an address
+    /// is of no device, or the operating system does not say.
+    pub fn having(addresses: &[IpAddr]) -> Option<Self> {
+        sys::devices_having(addresses)
+    }
+}
+
 /// Figures of one core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OfCore<T> {
@@ -350,6 +374,12 @@ impl ThreadId {
     /// The calling thread's.
     pub fn current() -> Self {
         Self(sys::current_thread_id())
+    }
+
+    /// Time on a core that this thread of this process has had up to now, in ns, exact as in
+    /// [`ThreadUsage`]. It opens no file; `None` once the thread has ended.
+    pub fn cpu_ns(self) -> Option<u64> {
+        sys::thread_cpu_ns(self)
     }
 
     /// The number itself, as other programs of the operating system show it.

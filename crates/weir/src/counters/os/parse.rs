@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::counters::os::{
-    CoreUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage, SoftnetUsage, ThreadUsage,
-    TotalUsage, UdpUsage, usage,
+    CoreUsage, DeviceUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage, SoftnetUsage,
+    ThreadUsage, TotalUsage, UdpUsage, usage,
 };
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -87,6 +87,17 @@ pub(super) fn process_status(text: &[u8]) -> ProcessUsage {
         threads: labelled(text, "Threads:"),
         ..ProcessUsage::default()
     }
+}
+
+/// `/proc/net/dev`: behind each device's name packets received (the second number) and dropped (the
+/// fourth).
+pub(super) fn device(text: &[u8], name: &str) -> DeviceUsage {
+    let numbers = lines(text).find_map(|line| {
+        let at = line.iter().position(|byte| *byte == b':')?;
+        (line[..at].trim_ascii() == name.as_bytes()).then(|| &line[at + 1..])
+    });
+    let figure = |n| number(words(numbers?).nth(n)?);
+    DeviceUsage { received: figure(1), dropped: figure(3) }
 }
 
 fn udp(figure: impl Fn(&str) -> Option<u64>) -> UdpUsage {
@@ -275,4 +286,5 @@ pub fn parse_every_text(text: &[u8]) {
     let _ = (stat_total(text), stat_cores(text, 10_000_000), sockstat(text, 4096), meminfo(text));
     let _ = udp_sockets(text, &addresses);
     let _ = (kernel_memory(text), page_tables(text), mapped_rings(text));
+    let _ = device(text, "lo");
 }

@@ -3,6 +3,21 @@
 use super::*;
 use proptest::prelude::*;
 
+const DEVICES: &[u8] = b"Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 1093364    7120    0    0    0     0          0         0  1093364    7120    0    0    0     0       0          0
+ weir0:81230904  765432    0   17    0     0          0         0    70042     431    0    3    0     0       0          0
+";
+
+#[test]
+fn what_a_device_received_and_dropped() {
+    let both = |received, dropped| DeviceUsage { received, dropped };
+    assert_eq!(device(DEVICES, "weir0"), both(Some(765_432), Some(17)));
+    assert_eq!(device(DEVICES, "lo"), both(Some(7120), Some(0)));
+    assert_eq!(device(DEVICES, "weir"), both(None, None));
+    assert_eq!(device(b"weir0: 1", "weir0"), both(None, None));
+}
+
 const TICK_NS: u64 = 10_000_000;
 
 const THREAD_STAT: &[u8] = b"5317 (a) S 9 (odd na\xffme) R 5309 5309 3590 0 -1 4194304 101 0 0 0 \

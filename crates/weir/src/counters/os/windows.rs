@@ -2,11 +2,12 @@
 //! performance counters' library or administrator's rights is `None`.
 
 use super::{
-    KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage, UdpUsage,
+    DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage,
+    UdpUsage,
 };
 use crate::Error;
 use socket2::Socket;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::windows::io::AsRawHandle;
 use std::{io, os::windows::io::FromRawHandle, os::windows::io::OwnedHandle};
 use windows_sys::Win32::{
@@ -198,4 +199,12 @@ mod tests {
         assert_eq!(widened(3, first), Some((1 << 32) + 3));
         assert_eq!(widened(3, Some((1 << 32) + 3)), Some((1 << 32) + 3));
     }
+}
+
+pub(super) fn thread_cpu_ns(id: ThreadId) -> Option<u64> {
+    ThreadSampler::new(id).ok()?.read().ok()?.cpu_ns
+}
+
+pub(super) fn devices_having(_: &[IpAddr]) -> Option<DeviceUsage> {
+    None
 }

@@ -1,11 +1,11 @@
 //! Programs on devices: one for each device, which the queues of this process share.
 
 use super::{
-    bpf::{Link, Place, Program, SocketMap},
     device::Device,
-    program::{Filter, assemble},
+    program::{Filter, Passed, assemble},
     socket::{LOOK_AGAIN, RELEASE},
 };
+use crate::bpf::{Counts, Link, Place, Program, SocketMap};
 use std::{
     fs, io,
     os::{fd::RawFd, unix::fs::MetadataExt as _},
@@ -24,6 +24,9 @@ struct Attached {
     filters: Vec<Filter>,
     place: Place,
     map: SocketMap,
+    /// What the program passed on to the kernel, and how much of that was told already.
+    counts: Counts<{ Passed::ALL }>,
+    told: Mutex<[u64; Passed::ALL]>,
     /// Which queues have a socket of ours.
     taken: Mutex<Vec<bool>>,
     _link: Link,
@@ -56,7 +59,13 @@ fn lock<X>(mutex: &Mutex<X>) -> MutexGuard<'_, X> {
 
 /// Takes a free queue of a device that gives us what the filters let through. `shared`: the device
 /// may be one that another queue of ours receives the same from.
-pub fn take(device: &Device, filters: &[Filter], shared: bool) -> Result<Lease, Refused> {
+/// `generic`: not in the driver, also where that can.
+pub fn take(
+    device: &Device,
+    filters: &[Filter],
+    shared: bool,
+    generic: bool,
+) -> Result<Lease, Refused> {
     let network = network().map_err(|e| Refused::Failed("reading the network namespace", e))?;
     let mut all = lock(&ATTACHED);
     all.retain(|one| one.strong_count() > 0);
@@ -68,7 +77,7 @@ pub fn take(device: &Device, filters: &[Filter], shared: bool) -> Result<Lease, 
         Some(one) if shared && one.filters == filters => one,
         Some(_) => return Err(Refused::Other),
         None => {
-            let one = Arc::new(attach(network, device, filters)?);
+            let one = Arc::new(attach(network, device, filters, generic)?);
             all.push(Arc::downgrade(&one));
             one
         }
@@ -80,12 +89,18 @@ pub fn take(device: &Device, filters: &[Filter], shared: bool) -> Result<Lease, 
     Ok(Lease { attached, queue: queue as u32 })
 }
 
-fn attach(network: Network, device: &Device, filters: &[Filter]) -> Result<Attached, Refused> {
+fn attach(
+    network: Network,
+    device: &Device,
+    filters: &[Filter],
+    generic: bool,
+) -> Result<Attached, Refused> {
     let map =
         SocketMap::new(device.queues).map_err(|e| Refused::Failed("making a map of sockets", e))?;
-    let program = Program::load(&assemble(device.mac, filters, map.fd()))
+    let counts = Counts::new().map_err(|e| Refused::Failed("making a map of counts", e))?;
+    let program = Program::load(&assemble(device.mac, filters, map.fd(), counts.fd()))
         .map_err(|e| Refused::Failed("loading the program", e))?;
-    let (link, place) = attach_somewhere(&program, device.index)
+    let (link, place) = attach_somewhere(&program, device.index, generic)
         .map_err(|e| Refused::Failed("attaching the program to the device", e))?;
     Ok(Attached {
         network,
@@ -93,6 +108,8 @@ fn attach(network: Network, device: &Device, filters: &[Filter]) -> Result<Attac
         filters: filters.to_vec(),
         place,
         map,
+        counts,
+        told: Mutex::default(),
         taken: Mutex::new(vec![false; device.queues as usize]),
         _link: link,
     })
@@ -100,11 +117,11 @@ fn attach(network: Network, device: &Device, filters: &[Filter]) -> Result<Attac
 
 /// Attaches a program in the driver, or else where every device can have one. Waits a moment for an
 /// earlier owner's end: a process that was started just then holds his link until it runs.
-fn attach_somewhere(program: &Program, device: u32) -> io::Result<(Link, Place)> {
+fn attach_somewhere(program: &Program, device: u32, generic: bool) -> io::Result<(Link, Place)> {
     let by = Instant::now() + RELEASE;
+    let first = if generic { Place::Generic } else { Place::Native };
     loop {
-        let native = program.attach(device, Place::Native).map(|link| (link, Place::Native));
-        match native {
+        match program.attach(device, first).map(|link| (link, first)) {
             // Another program is there: it would be in the way of the other place, too.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
                 if Instant::now() >= by {
@@ -112,9 +129,9 @@ fn attach_somewhere(program: &Program, device: u32) -> io::Result<(Link, Place)>
                 }
                 std::thread::sleep(LOOK_AGAIN);
             }
-            Err(_) => {
-                let generic = program.attach(device, Place::Generic);
-                return generic.map(|link| (link, Place::Generic));
+            Err(_) if first == Place::Native => {
+                let second = program.attach(device, Place::Generic);
+                return second.map(|link| (link, Place::Generic));
             }
             attached => return attached,
         }
@@ -132,6 +149,16 @@ impl Lease {
 
     pub fn place(&self) -> Place {
         self.attached.place
+    }
+
+    /// What the program passed on since anybody asked: the queues of a device share it, and each
+    /// frame is told once. Nothing, where the kernel does not say (before Linux 5.19 it takes
+    /// CAP_BPF).
+    pub fn passed_on(&self) -> [u64; Passed::ALL] {
+        let mut told = lock(&self.attached.told);
+        let now = self.attached.counts.read().unwrap_or(*told);
+        let before = std::mem::replace(&mut *told, now);
+        std::array::from_fn(|n| now[n].saturating_sub(before[n]))
     }
 
     /// From now on the socket gets what arrives on this queue and is let through.

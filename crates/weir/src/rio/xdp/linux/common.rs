@@ -5,7 +5,7 @@ use super::{
     device::Device,
     packet::{Ends, write_headers},
     ring::{Consumer, Producer},
-    socket::{Frame, Socket},
+    socket::{Frame, Probe, Socket},
 };
 use crate::{
     memory::{Posted, Region, Slice},
@@ -321,7 +321,10 @@ pub(super) struct Port<T: Sharing> {
     pub lease: Option<Lease>,
     /// `None` once it is closed.
     pub socket: Option<Socket>,
-    pub zero_copy: bool,
+    /// Tells when a device has let go of the slices, where it uses them itself.
+    pub probe: Option<Probe>,
+    /// Whether what looks like one datagram may be several, where its checksum was left to a device.
+    pub may_be_several: bool,
     pub filling: T::Shared<Filling>,
     pub transmit: T::Shared<Transmit>,
 }
@@ -345,6 +348,8 @@ pub(super) struct Common<T: Sharing> {
     pub bounds: Vec<Bound>,
     pub ports: Vec<Port<T>>,
     pub signals: Arc<Signals>,
+    /// Whether whoever finds nothing serves the devices.
+    pub serves_devices: bool,
     /// Receives that are outstanding, over all sockets, those not committed included.
     pub receives_out: T::Count,
     /// Sends that are outstanding, the same way.

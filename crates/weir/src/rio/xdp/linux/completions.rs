@@ -3,9 +3,10 @@
 use super::{
     common::{Common, Port},
     packet,
+    program::Passed,
     requests::XdpRequests,
     ring::Consumer,
-    socket::{Frame, Statistics, await_release},
+    socket::{Frame, Statistics},
 };
 use crate::{
     counters::Counters,
@@ -27,11 +28,12 @@ use std::{
 /// How long a wait leaves sends alone: nothing tells when the kernel is done with them.
 const LOOK_AFTER_SENDS: Duration = Duration::from_millis(1);
 
-/// How long a wait goes without asking what the kernel dropped, so that the counters tell why
-/// nothing comes.
+/// How long a wait goes without asking what the kernel dropped and passed on, so that the counters
+/// tell why nothing comes: soon after something came, and then at times.
+const LOOK_SOON_AFTER_DROPS: Duration = Duration::from_millis(5);
 const LOOK_AFTER_DROPS: Duration = Duration::from_secs(1);
 
-/// Dequeues and waits between two looks at what the kernel dropped: each is a call.
+/// Dequeues and waits between two looks at what the kernel dropped and passed on: each is two calls.
 const LOOKS_APART: u32 = 1024;
 
 /// The completion queue of all addresses.
@@ -73,6 +75,21 @@ impl<T: Sharing> XdpCompletions<T> {
         });
         let (common, receivers) = (Arc::clone(common), receivers.collect());
         Self { common, receivers, next: 0, bell, entries, looks: 0 }
+    }
+
+    /// Takes what arrived by all devices, up to what fits.
+    fn dequeue_ports(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<usize> {
+        let (count, first) = (self.receivers.len(), self.next);
+        let mut received = 0;
+        for i in 0..count {
+            if out.room() == 0 {
+                break;
+            }
+            let index = (first + i) % count;
+            received += self.dequeue_port(index, out, counters)?;
+            self.next = (index + 1) % count;
+        }
+        Ok(received)
     }
 
     /// Takes what arrived by one device, up to what fits.
@@ -144,15 +161,30 @@ impl<T: Sharing> XdpCompletions<T> {
         Ok(())
     }
 
-    /// Counts what the kernel dropped since it was last asked.
+    /// Has each device serve its queue, on this thread.
+    #[cold]
+    fn serve_devices(&self, counters: &Counters) {
+        for port in &self.common.ports {
+            counters.kernel_entries.one();
+            port.socket().rouse();
+        }
+    }
+
+    /// Counts what the kernel dropped, and what was passed on to it, since it was last asked.
     fn count_drops(&mut self, counters: &Counters) {
         for (port, receiver) in self.common.ports.iter().zip(&mut self.receivers) {
-            counters.kernel_entries.one();
+            counters.kernel_entries.add(2);
+            if let Some(lease) = &port.lease {
+                let passed = lease.passed_on();
+                counters.passed_foreign.add(passed[Passed::Foreign as usize]);
+                counters.passed_fragments.add(passed[Passed::Fragment as usize]);
+                counters.passed_unserved.add(passed[Passed::Unserved as usize]);
+            }
             let Ok(now) = port.socket().statistics() else { continue };
             let before = std::mem::replace(&mut receiver.counted, now);
             counters.no_buffer.add(now.no_buffer.saturating_sub(before.no_buffer));
             counters.overflows.add(now.overflows.saturating_sub(before.overflows));
-            counters.discarded.add(now.too_long.saturating_sub(before.too_long));
+            counters.too_long.add(now.too_long.saturating_sub(before.too_long));
         }
     }
 
@@ -244,6 +276,9 @@ fn understand<T: Sharing>(
     let start = frame.addr as usize % layout.stride;
     let whole = slice.whole_mut();
     let packet = packet::parse(whole.get(start..start + frame.len as usize)?).ok()?;
+    if packet.left_to_device && common.ports[port].may_be_several {
+        return None;
+    }
     let takes = |bound: &super::common::Bound| bound.port == port && bound.takes(packet.to);
     let socket = common.bounds.iter().position(takes)?;
     let length = packet.payload.len();
@@ -273,15 +308,10 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
             self.dequeue_sends(out, counters)?;
         }
         self.count_drops_at_times(counters);
-        let (count, first) = (self.receivers.len(), self.next);
-        let mut received = 0;
-        for i in 0..count {
-            if out.room() == 0 {
-                break;
-            }
-            let index = (first + i) % count;
-            received += self.dequeue_port(index, out, counters)?;
-            self.next = (index + 1) % count;
+        let received = self.dequeue_ports(out, counters)?;
+        if received == 0 && self.common.serves_devices && out.room() > 0 {
+            self.serve_devices(counters);
+            return self.dequeue_ports(out, counters);
         }
         Ok(received)
     }
@@ -294,6 +324,7 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
     ) -> io::Result<Woken> {
         let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.count_drops_at_times(counters);
+        let mut look_after = LOOK_SOON_AFTER_DROPS;
         loop {
             if self.about_to_wait() {
                 self.common.signals.no_longer_waiting();
@@ -301,7 +332,7 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
             }
             let left = by.map(|by| by.saturating_duration_since(Instant::now()));
             let sending = self.common.sends_out.get() > 0;
-            let most = if sending { LOOK_AFTER_SENDS } else { LOOK_AFTER_DROPS };
+            let most = if sending { LOOK_AFTER_SENDS } else { look_after };
             let woken = self.poll(left.map_or(most, |left| left.min(most)), counters);
             self.common.signals.no_longer_waiting();
             match woken? {
@@ -313,7 +344,13 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
                     }
                     if !sending {
                         self.count_drops(counters);
+                        look_after = LOOK_AFTER_DROPS;
                     }
+                }
+                // Mostly the end: nobody asks afterwards.
+                Woken::ByWaker => {
+                    self.count_drops(counters);
+                    return Ok(Woken::ByWaker);
                 }
                 woken => return Ok(woken),
             }
@@ -359,5 +396,5 @@ fn close<T: Sharing>(port: &mut Port<T>, by: Instant) -> bool {
     port.lease = None; // no frame follows
     port.socket = None;
     // Where the kernel copies, it is done when the close returns; a device may take its time.
-    !port.zero_copy || await_release(port.device.index, queue, by)
+    port.probe.take().is_none_or(|probe| probe.await_release(port.device.index, queue, by))
 }

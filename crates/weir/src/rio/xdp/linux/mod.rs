@@ -4,14 +4,13 @@
 //! | --- | --- |
 //! | `ring` | the four rings of a socket, in memory shared with the kernel |
 //! | `packet` | datagrams in frames: reading them, and the headers of replies |
-//! | `program`, `bpf`, `attached` | the program on the device: made, loaded, attached and shared |
+//! | `program`, `attached` | the program on the device: made, loaded, attached and shared |
 //! | `device` | which device has an address |
 //! | `socket` | a socket, its memory, and its calls |
 //! | `common` | what the queues have in common: who owns which slice, posted slices, sends |
 //! | `requests`, `completions` | the contract's queues, and their end |
 
 mod attached;
-mod bpf;
 mod common;
 mod completions;
 mod device;
@@ -26,9 +25,10 @@ mod tests;
 pub use completions::XdpCompletions;
 pub use requests::XdpRequests;
 
-use super::Xdp;
+use super::{Mode, Xdp};
 use crate::{
     Error, Unavailable,
+    bpf::{self, Counts, Place, SocketMap},
     memory::{Layout, Region, RegionOptions},
     readiness::bell::Bell,
     rio::{
@@ -39,11 +39,10 @@ use crate::{
     wake::Waker,
 };
 use attached::{Lease, Refused};
-use bpf::Place;
 use common::{Bound, Common, Filling, Port, Table, Transmit};
 use device::Device;
-use program::Filter;
-use socket::{Failed, KERNEL_HEADROOM, Memory, Rings, Socket};
+use program::{Filter, Passed};
+use socket::{Failed, KERNEL_HEADROOM, Memory, Probe, Rings, Socket};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
@@ -59,6 +58,11 @@ const HEADROOM: usize = (KERNEL_HEADROOM + packet::HEADERS_V6).next_multiple_of(
 /// Slices that the kernel holds at a time for each device, at most; those posted beyond wait in
 /// user space. As many as are a burst of several milliseconds.
 const WINDOW: u32 = 4096;
+
+/// How long a call serves a device that is polled busily, at most, in microseconds, and how many frames:
+/// what a driver takes at a time.
+const BUSY_POLL_US: i32 = 20;
+const BUSY_POLL_FRAMES: i32 = 64;
 
 /// Entries of the rings for sending, at least.
 const SENDS_AT_LEAST: u32 = 64;
@@ -119,10 +123,13 @@ impl Xdp {
         let region = Region::new(layout, 1, RegionOptions::default())
             .map_err(|e| self.unavailable(e.to_string()))?;
         Socket::new(&memory(&region, packet::HEADERS_V6), 1, 1).map_err(|e| self.failed(e))?;
-        let map = bpf::SocketMap::new(1)
-            .map_err(|e| self.failed(("making a map of sockets (bpf)", e)))?;
+        let map =
+            SocketMap::new(1).map_err(|e| self.failed(("making a map of sockets (bpf)", e)))?;
+        let counts = Counts::<{ Passed::ALL }>::new()
+            .map_err(|e| self.failed(("making a map of counts (bpf)", e)))?;
         let filter = Filter { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: Some(1) };
-        bpf::Program::load(&program::assemble([2, 0, 0, 0, 0, 1], &[filter], map.fd()))
+        let mac = [2, 0, 0, 0, 0, 1];
+        bpf::Program::load(&program::assemble(mac, &[filter], map.fd(), counts.fd()))
             .map_err(|e| self.failed(("loading a program (bpf)", e)))?;
         Ok(())
     }
@@ -167,7 +174,9 @@ impl Xdp {
         needs: &Needs,
     ) -> Result<OpenedPort, Error> {
         let name = device.name.clone();
-        let lease = attached::take(&device, filters, shared).map_err(|refused| match refused {
+        let generic = self.mode == Mode::Generic;
+        let taken = attached::take(&device, filters, shared, generic);
+        let lease = taken.map_err(|refused| match refused {
             Refused::Failed(call, e) => self.failed((call, e)),
             Refused::NoQueue => {
                 let queues = device.queues;
@@ -191,12 +200,18 @@ impl Xdp {
         let (socket, rings) =
             Socket::new(&memory(region, headers), window.next_power_of_two(), sends)
                 .map_err(|e| self.failed(e))?;
-        let native = lease.place() == Place::Native;
+        if self.mode == Mode::BusyPolled {
+            socket
+                .prefer_busy_polling(BUSY_POLL_US, BUSY_POLL_FRAMES)
+                .map_err(|e| self.failed(("asking for busy polling", e)))?;
+        }
+        let may_share = lease.place() == Place::Native && self.mode != Mode::Copied;
         socket
-            .bind(device.index, lease.queue(), native)
+            .bind(device.index, lease.queue(), may_share)
             .map_err(|e| self.failed(("binding to the queue of the device", e)))?;
         let zero_copy = socket.is_zero_copy().map_err(|e| Error::io("XDP_OPTIONS", e))?;
-        Ok(OpenedPort { device, lease, socket, rings, zero_copy, window })
+        let probe = zero_copy.then(Probe::new).transpose().map_err(|e| self.failed(e))?;
+        Ok(OpenedPort { device, lease, socket, rings, probe, window })
     }
 }
 
@@ -213,7 +228,8 @@ struct OpenedPort {
     lease: Lease,
     socket: Socket,
     rings: Rings,
-    zero_copy: bool,
+    /// Where the device uses the memory itself.
+    probe: Option<Probe>,
     window: u32,
 }
 
@@ -295,20 +311,22 @@ impl<T: Sharing> Provider<T> for Xdp {
 
     fn start(&self, opened: XdpOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
         let XdpOpened { bounds, ports, region, needs, bell } = opened;
-        let granted = granted(&ports);
+        let serves_devices = self.mode == Mode::BusyPolled;
+        let granted = granted(&ports, serves_devices);
         let window = ports.iter().map(|port| port.window).max().unwrap_or(1);
         let mut rings = Vec::new();
         let ports = ports.into_iter().map(|opened| {
-            let OpenedPort { device, lease, socket, rings: of_port, zero_copy, window } = opened;
+            let OpenedPort { device, lease, socket, rings: of_port, probe, window } = opened;
             let Rings { fill, receive, transmit, completion } = of_port;
             rings.push(receive);
             let filling = Filling::new(fill, window, needs.receives);
             let transmit = Transmit::new(transmit, completion, region.count(), needs.sends);
             Port {
                 device,
+                may_be_several: lease.place() == Place::Generic,
                 lease: Some(lease),
                 socket: Some(socket),
-                zero_copy,
+                probe,
                 filling: T::Shared::<_>::new(filling),
                 transmit: T::Shared::<_>::new(transmit),
             }
@@ -322,6 +340,7 @@ impl<T: Sharing> Provider<T> for Xdp {
             bounds,
             ports,
             signals: Arc::default(),
+            serves_devices,
             receives_out: T::Count::default(),
             sends_out: T::Count::default(),
             ended: false,
@@ -343,19 +362,31 @@ impl<T: Sharing> Provider<T> for Xdp {
 }
 
 /// What was obtained.
-fn granted(ports: &[OpenedPort]) -> Vec<(&'static str, String)> {
+fn granted(ports: &[OpenedPort], serves_devices: bool) -> Vec<(&'static str, String)> {
     let mut granted = Vec::new();
     for port in ports {
         let Device { name, queues, .. } = &port.device;
         granted.push(("device", name.clone()));
         granted.push(("device-queue", format!("{} of {queues}", port.lease.queue())));
-        let how = match (port.lease.place(), port.zero_copy) {
-            (Place::Native, true) => "native, zero-copy: the device uses the slices",
-            (Place::Native, false) => "native, copied by the kernel",
-            (Place::Generic, _) => "generic, copied by the kernel from buffers of its own",
+        let how = match (port.lease.place(), &port.probe) {
+            (Place::Native, Some(_)) => "native, zero-copy: the device uses the slices",
+            (Place::Native, None) => "native, copied by the kernel",
+            (Place::Generic, _) => {
+                "generic, copied by the kernel from buffers of its own; what a sender of this \
+                 machine left to a device to sum or to cut is discarded"
+            }
         };
         granted.push(("xdp", how.into()));
         granted.push(("window", port.window.to_string()));
     }
+    granted.push(("need-wakeup", "true".into()));
+    let served = match serves_devices {
+        true => format!(
+            "by the thread that finds nothing, {BUSY_POLL_FRAMES} frames and {BUSY_POLL_US} µs at most, \
+             once its first frame came"
+        ),
+        false => "by the kernel, when it interrupts".into(),
+    };
+    granted.push(("device-served", served));
     granted
 }

@@ -36,6 +36,9 @@ pub struct Packet {
     pub mac: [u8; 6],
     /// Where in the frame its payload lies.
     pub payload: Range<usize>,
+    /// Whether its checksum was left to a device: it comes from this machine, and may be several
+    /// datagrams that the device was to cut apart, where the kernel does not see to that before.
+    pub left_to_device: bool,
 }
 
 /// Why a frame holds no datagram that can be believed.
@@ -80,27 +83,37 @@ pub fn parse(frame: &[u8]) -> Result<Packet, Malformed> {
     let datagram = datagram.get(..length).ok_or(Malformed::Length)?;
     let pseudo = network.pseudo.add_2bytes(udp.length().to_be_bytes());
     let [.., high, low] = *udp.slice() else { return Err(Malformed::Length) };
-    if !is_believed([high, low], pseudo, datagram, network.source.is_ipv4()) {
-        return Err(Malformed::Checksum);
-    }
+    let left_to_device = check([high, low], pseudo, datagram, network.source.is_ipv4())?;
     let start = network.payload.start;
     Ok(Packet {
         from: SocketAddr::new(network.source, udp.source_port()),
         to: SocketAddr::new(network.destination, udp.destination_port()),
         mac: ethernet.source(),
         payload: start + UdpHeader::LEN..start + length,
+        left_to_device,
     })
 }
 
-/// Whether a datagram's checksum is right, or left out where that may be, or that of a frame whose
-/// sender left it to a device.
+/// Checks a datagram's checksum: it is right, or left out where that may be, or that of a frame whose
+/// sender left it to a device. Answers whether it is the last.
+///
+/// # Errors
+/// [`Malformed::Checksum`].
 #[inline]
-fn is_believed(field: [u8; 2], pseudo: Sum16BitWords, datagram: &[u8], is_v4: bool) -> bool {
+fn check(
+    field: [u8; 2],
+    pseudo: Sum16BitWords,
+    datagram: &[u8],
+    is_v4: bool,
+) -> Result<bool, Malformed> {
     if field == [0, 0] {
-        return is_v4;
+        return if is_v4 { Ok(false) } else { Err(Malformed::Checksum) };
+    }
+    if pseudo.clone().add_slice(datagram).ones_complement() == 0 {
+        return Ok(false);
     }
     let left_to_device = u16::from_ne_bytes(field) == !pseudo.ones_complement();
-    left_to_device || pseudo.add_slice(datagram).ones_complement() == 0
+    if left_to_device { Ok(true) } else { Err(Malformed::Checksum) }
 }
 
 fn parse_v4(frame: &[u8]) -> Result<Network, Malformed> {

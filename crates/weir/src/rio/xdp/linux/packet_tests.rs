@@ -20,7 +20,7 @@ fn ends() -> impl Strategy<Value = Ends> {
     })
 }
 
-fn frame(ends: &Ends, payload: &[u8]) -> Vec<u8> {
+fn frame_of(ends: &Ends, payload: &[u8]) -> Vec<u8> {
     let mut memory = vec![0xaa; ROOM];
     memory.extend_from_slice(payload);
     let range = ROOM..memory.len();
@@ -51,9 +51,10 @@ proptest! {
         payload in prop::collection::vec(any::<u8>(), 0..1500),
         padding in 0usize..64,
     ) {
-        let mut frame = frame(&ends, &payload);
+        let mut frame = frame_of(&ends, &payload);
         frame.resize(frame.len() + padding, 0x55); // a device fills short frames up
         let packet = parse(&frame).unwrap();
+        prop_assert!(!packet.left_to_device);
         prop_assert_eq!((packet.from, packet.to), (ends.from, ends.to));
         prop_assert_eq!((packet.mac, &frame[..6]), (ends.from_mac, &ends.to_mac[..]));
         prop_assert_eq!(&frame[packet.payload.clone()], &payload[..]);
@@ -67,7 +68,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         bit in 0u8..8,
     ) {
-        let mut frame = frame(&ends, &payload);
+        let mut frame = frame_of(&ends, &payload);
         // Version, traffic class, flow label, length and hops of IPv6 are in no checksum.
         let summed_from = if ends.from.is_ipv4() { 14 } else { 22 };
         let at = summed_from + at.index(frame.len() - summed_from);
@@ -87,7 +88,7 @@ proptest! {
         payload in prop::collection::vec(any::<u8>(), 0..200),
         keep in any::<prop::sample::Index>(),
     ) {
-        let frame = frame(&ends, &payload);
+        let frame = frame_of(&ends, &payload);
         prop_assert!(parse(&frame[..keep.index(frame.len())]).is_err());
     }
 
@@ -113,9 +114,13 @@ proptest! {
         ends in ends(),
         payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let mut frame = frame(&ends, &payload);
+        let mut frame = frame_of(&ends, &payload);
         leave_checksum_to_device(&mut frame, &ends);
-        prop_assert!(parse(&frame).is_ok());
+        // That it is right by chance is as well.
+        let whole = parse(&frame_of(&ends, &payload)).unwrap();
+        let left = parse(&frame).unwrap();
+        prop_assert!(left.left_to_device || frame == frame_of(&ends, &payload));
+        prop_assert_eq!(Packet { left_to_device: false, ..left }, whole);
     }
 }
 
@@ -127,7 +132,7 @@ fn some_ends(from: &str, to: &str) -> Ends {
 #[test]
 fn a_checksum_is_as_others_compute_it() {
     let ends = some_ends("10.0.0.1:1000", "10.0.0.2:2000");
-    let frame = frame(&ends, b"hello");
+    let frame = frame_of(&ends, b"hello");
     // Addresses, protocol and length; ports and length; "hello", as 16-bit words (RFC 768).
     let sum: u32 = [
         0x0a00, 0x0001, 0x0a00, 0x0002, 0x0011, 0x000d, 0x03e8, 0x07d0, 0x000d, 0x6865, 0x6c6c,
@@ -144,7 +149,7 @@ fn what_is_left_out_is_believed_over_ipv4_alone() {
     let v4 = some_ends("10.0.0.1:1000", "10.0.0.2:2000");
     let v6 = some_ends("[fd00::1]:1000", "[fd00::2]:2000");
     for (ends, expected) in [(v4, Ok(())), (v6, Err(Malformed::Checksum))] {
-        let mut frame = frame(&ends, b"hello");
+        let mut frame = frame_of(&ends, b"hello");
         let at = ends.headers().unwrap() - 2;
         frame[at..at + 2].fill(0);
         assert_eq!(parse(&frame).map(drop), expected);
@@ -155,11 +160,11 @@ fn what_is_left_out_is_believed_over_ipv4_alone() {
 fn fragments_and_other_protocols_are_no_datagrams() {
     let ends = some_ends("10.0.0.1:1000", "10.0.0.2:2000");
     for (at, value) in [(20, 0x20), (21, 1), (23, 6), (12, 9), (14, 0x65)] {
-        let mut frame = frame(&ends, b"hello");
+        let mut frame = frame_of(&ends, b"hello");
         frame[at] = value;
         assert_eq!(parse(&frame), Err(Malformed::NoDatagram), "byte {at}");
     }
-    let mut short = frame(&ends, b"hello");
+    let mut short = frame_of(&ends, b"hello");
     short[38..40].copy_from_slice(&7u16.to_be_bytes());
     assert_eq!(parse(&short), Err(Malformed::Length));
 }

@@ -2,15 +2,14 @@
 
 use super::{
     super::{
-        HEADROOM, Xdp,
-        bpf::{Program, SocketMap},
-        memory,
+        HEADROOM, Xdp, memory,
         packet::{Ends, HEADERS_V6, write_headers},
         socket::{Rings, Socket},
     },
     *,
 };
 use crate::{
+    bpf::{self, Counts, SocketMap},
     memory::{Layout, Region, RegionOptions},
     required::cannot_run,
 };
@@ -22,7 +21,8 @@ const REDIRECT: u32 = 4;
 
 /// A program with a socket of ours at queue 0, and what keeps that alive.
 struct Loaded {
-    program: Program,
+    program: bpf::Program,
+    counts: Counts<{ Passed::ALL }>,
     _kept: (SocketMap, Socket, Rings, Arc<Region>),
 }
 
@@ -35,8 +35,9 @@ fn load(filters: &[Filter]) -> Option<Loaded> {
     let (socket, rings) = Socket::new(&memory(&region, HEADERS_V6), 1, 1).unwrap();
     let map = SocketMap::new(1).unwrap();
     map.set(0, socket.fd()).unwrap();
-    let program = Program::load(&assemble(MAC, filters, map.fd())).unwrap();
-    Some(Loaded { program, _kept: (map, socket, rings, region) })
+    let counts = Counts::new().unwrap();
+    let program = bpf::Program::load(&assemble(MAC, filters, map.fd(), counts.fd())).unwrap();
+    Some(Loaded { program, counts, _kept: (map, socket, rings, region) })
 }
 
 fn frame(to: &str) -> Vec<u8> {
@@ -62,7 +63,7 @@ fn datagrams_to_our_addresses_are_ours_and_nothing_else() {
         filter("10.0.0.2", None),
         filter("fd00::2", None),
     ];
-    let Some(Loaded { program, _kept }) = load(&filters) else { return };
+    let Some(Loaded { program, counts, _kept }) = load(&filters) else { return };
     for (to, expected) in [
         ("10.0.0.1:1000", REDIRECT),
         ("10.0.0.1:1001", REDIRECT),
@@ -78,12 +79,13 @@ fn datagrams_to_our_addresses_are_ours_and_nothing_else() {
     ] {
         assert_eq!(program.run(&frame(to)).unwrap(), expected, "{to}");
     }
+    assert_eq!(counts.read().unwrap(), [5, 0, 0], "all that was passed on is foreign");
 }
 
 #[test]
 fn all_but_whole_plain_datagrams_is_the_kernels() {
     let filters = [filter("10.0.0.1", None), filter("fd00::1", None)];
-    let Some(Loaded { program, _kept }) = load(&filters) else { return };
+    let Some(Loaded { program, counts, _kept }) = load(&filters) else { return };
     let (v4, v6) = (frame("10.0.0.1:1"), frame("[fd00::1]:1"));
     assert_eq!([&v4, &v6].map(|frame| program.run(frame).unwrap()), [REDIRECT; 2]);
     for (name, frame, at, value) in [
@@ -97,11 +99,17 @@ fn all_but_whole_plain_datagrams_is_the_kernels() {
         ("the last but far fragment", &v4, 20, 0x1f),
         ("TCP", &v4, 23, 6),
         ("another version", &v6, 14, 0x40),
-        ("one with extensions", &v6, 20, 44),
+        ("one with options of its own", &v6, 20, 60),
+        ("a fragment over IPv6", &v6, 20, 44),
     ] {
         let mut frame = frame.clone();
         frame[at] = value;
+        let before = counts.read().unwrap();
         assert_eq!(program.run(&frame).unwrap(), PASS, "{name}");
+        let mut expected = before;
+        let fragment = name.contains("fragment");
+        expected[if fragment { Passed::Fragment } else { Passed::Foreign } as usize] += 1;
+        assert_eq!(counts.read().unwrap(), expected, "{name}");
     }
     let mut whole = v4.clone();
     whole[20] = 0x40; // "do not fragment" is no fragment
@@ -120,4 +128,5 @@ fn a_queue_without_a_socket_of_ours_is_the_kernels() {
     let frame = frame("10.0.0.1:1");
     loaded._kept.0.clear(0);
     assert_eq!(loaded.program.run(&frame).unwrap(), PASS);
+    assert_eq!(loaded.counts.read().unwrap(), [0, 0, 1]);
 }

@@ -3,11 +3,13 @@
 //! Origin: Documentation/networking/af_xdp.rst, linux/if_xdp.h.
 
 use super::ring::{Consumer, Producer, Shape};
+use crate::memory::{Layout, Region, RegionOptions};
 use std::{
     io,
     mem::{size_of, zeroed},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr::NonNull,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -80,14 +82,16 @@ impl Socket {
         registration.len = memory.bytes as u64;
         registration.chunk_size = memory.chunk_bytes as u32;
         registration.headroom = memory.headroom as u32;
-        socket.set(libc::XDP_UMEM_REG, &registration).map_err(|e| ("XDP_UMEM_REG", e))?;
+        socket
+            .set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
+            .map_err(|e| ("XDP_UMEM_REG", e))?;
         for (option, entries) in [
             (libc::XDP_UMEM_FILL_RING, receives),
             (libc::XDP_RX_RING, receives),
             (libc::XDP_UMEM_COMPLETION_RING, sends),
             (libc::XDP_TX_RING, sends),
         ] {
-            socket.set(option, &entries).map_err(|e| ("sizing the rings", e))?;
+            socket.set(libc::SOL_XDP, option, &entries).map_err(|e| ("sizing the rings", e))?;
         }
         // SAFETY: all zeroes are valid offsets.
         let offsets: libc::xdp_mmap_offsets =
@@ -184,6 +188,17 @@ impl Socket {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Asks that the device be served by whoever calls for it rather than by its interrupts: so long
+    /// a call at most, so many frames at a time.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn prefer_busy_polling(&self, for_us: i32, frames: i32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &1i32)?;
+        self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, &for_us)?;
+        self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &frames)
+    }
+
     /// Whether the device uses the memory itself.
     pub fn is_zero_copy(&self) -> io::Result<bool> {
         // SAFETY: all zeroes are valid options.
@@ -210,7 +225,7 @@ impl Socket {
         if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Has the driver look at the fill ring.
+    /// Has the driver look at the fill ring, and, with busy polling, serve the queue.
     pub fn rouse(&self) {
         let (null, none) = (std::ptr::null_mut(), std::ptr::null_mut());
         // Whether there was anything does not matter.
@@ -224,12 +239,12 @@ impl Socket {
         self.0.as_raw_fd()
     }
 
-    fn set<V>(&self, option: libc::c_int, value: &V) -> io::Result<()> {
+    fn set<V>(&self, level: libc::c_int, option: libc::c_int, value: &V) -> io::Result<()> {
         // SAFETY: the value outlives the call, with the size given.
         let result = unsafe {
             libc::setsockopt(
                 self.fd(),
-                libc::SOL_XDP,
+                level,
                 option,
                 (&raw const *value).cast(),
                 size_of::<V>() as libc::socklen_t,
@@ -252,23 +267,38 @@ impl Socket {
     }
 }
 
-/// Waits until the kernel has given up a queue of a device whose socket was closed: only then has
-/// a device that used the memory itself let go of it. Somebody else can bind to the queue then.
-pub fn await_release(device: u32, queue: u32, by: Instant) -> bool {
-    use crate::memory::{Layout, Region, RegionOptions};
-    const PROBE_BYTES: usize = 4096;
-    let layout = Layout::packed(0, PROBE_BYTES, PROBE_BYTES);
-    let Ok(region) = Region::new(layout, 1, RegionOptions::default()) else { return false };
-    let (base, bytes) = region.extent();
-    let memory = Memory { base, bytes, chunk_bytes: PROBE_BYTES, headroom: 0 };
-    let Ok((probe, _rings)) = Socket::new(&memory, 1, 1) else { return false };
-    loop {
-        match probe.bind_once(device, queue, libc::XDP_COPY) {
-            Ok(()) => return true,
-            // The device is gone, and with it whatever it did.
-            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return true,
-            Err(_) if Instant::now() < by => std::thread::sleep(LOOK_AGAIN),
-            Err(_) => return false,
+/// A socket that is to be bound to a queue of a device once another has given it up. Made beforehand,
+/// since making it takes privilege.
+pub struct Probe {
+    socket: Socket,
+    _kept: Arc<Region>,
+}
+
+impl Probe {
+    /// # Errors
+    /// The call that failed, and its answer.
+    pub fn new() -> Result<Self, Failed> {
+        const BYTES: usize = 4096;
+        let layout = Layout::packed(0, BYTES, BYTES);
+        let region = Region::new(layout, 1, RegionOptions::default())
+            .map_err(|e| ("a page of memory", io::Error::other(e)))?;
+        let (base, bytes) = region.extent();
+        let memory = Memory { base, bytes, chunk_bytes: BYTES, headroom: 0 };
+        let (socket, _) = Socket::new(&memory, 1, 1)?;
+        Ok(Self { socket, _kept: region })
+    }
+
+    /// Waits until the kernel has given up a queue of a device whose socket was closed: only then has
+    /// a device that used the memory itself let go of it. Somebody else can bind to the queue then.
+    pub fn await_release(self, device: u32, queue: u32, by: Instant) -> bool {
+        loop {
+            match self.socket.bind_once(device, queue, libc::XDP_COPY) {
+                Ok(()) => return true,
+                // The device is gone, and with it whatever it did.
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return true,
+                Err(_) if Instant::now() < by => std::thread::sleep(LOOK_AGAIN),
+                Err(_) => return false,
+            }
         }
     }
 }

@@ -66,7 +66,8 @@ fn a_device_serves_several_addresses_of_both_families() {
             assert_eq!(client.recv_from(&mut back).unwrap(), (40 + number, to));
         }
         let names: Vec<_> = rig.granted.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["device", "device-queue", "xdp", "window"], "one device");
+        let one_device = ["device", "device-queue", "xdp", "window"];
+        assert_eq!(names, [&one_device[..], &["need-wakeup", "device-served"]].concat());
         rig.stop();
     });
 }
@@ -74,7 +75,7 @@ fn a_device_serves_several_addresses_of_both_families() {
 #[test]
 fn the_frame_tells_who_sent_it_and_to_which_port() {
     on_a_wire(|wire| {
-        let any = Xdp { any_port: true };
+        let any = Xdp { any_port: true, ..Xdp::default() };
         let mut rig = Rig::<OneThread>::new(any, NEEDS, &[ours(OURS_V4).into()]);
         let client = wire.client(rig.at[0]);
         let theirs = wire.inside(|| {
@@ -114,7 +115,138 @@ fn what_is_not_ours_goes_to_the_kernel() {
         let (slice, _, arrival) = rig.receive();
         assert_eq!(&slice.payload()[..arrival.len], b"whole");
         drop(slice);
+        // What was passed on is counted, by its reason: three parts, and the two to the other port.
+        let counters = rig.counters.snapshot();
+        rig.queue.wait(1, Some(Duration::from_millis(20)), &rig.counters).unwrap();
+        let since = rig.counters.snapshot().since(&counters);
+        assert_eq!((since.passed_fragments, since.passed_unserved), (3, 0));
+        assert!(since.passed_foreign >= 1, "{since:?}");
         rig.stop();
+    });
+}
+
+/// Datagrams that a sender leaves to the device to be cut apart.
+const SEGMENTS: usize = 8;
+
+/// Has a client send so many datagrams of this size with one call.
+fn send_segments(wire: &Wire, to: SocketAddr, size: usize) {
+    let from = SocketAddr::new(THEIRS_V4.parse().unwrap(), 0);
+    let client = wire.inside(|| DatagramSocket::bind(&from.into())).unwrap();
+    let bytes: Vec<u8> = (0..SEGMENTS).flat_map(|number| payload(number, size)).collect();
+    let segment = (size as u16).try_into().unwrap();
+    client.native().send_segments(&bytes, segment, &to.into(), &Counters::default()).unwrap();
+}
+
+/// Waits until so many frames were counted as lost, one way or the other, and none arrived.
+fn lost(rig: &mut Rig<OneThread>) -> (u64, u64) {
+    let by = Instant::now() + PATIENCE;
+    loop {
+        let counted = (rig.counters.too_long.get(), rig.counters.discarded.get());
+        if counted != (0, 0) || Instant::now() > by {
+            return counted;
+        }
+        rig.queue.wait(1, Some(Duration::from_millis(20)), &rig.counters).unwrap();
+        assert_eq!(rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap(), 0, "one of several");
+    }
+}
+
+#[test]
+fn what_is_left_to_a_device_to_cut_comes_apart_where_the_driver_runs_the_program() {
+    on_a_wire(|wire| {
+        let mut rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
+        assert!(rig.granted.iter().any(|(name, how)| *name == "xdp" && how.contains("native")));
+        for size in [20, 64, 1472] {
+            send_segments(wire, rig.at[0], size);
+            let mut number = 0;
+            while number < SEGMENTS {
+                for Completion { slice, outcome, socket } in rig.completions() {
+                    let Outcome::Received(arrival) = outcome else { panic!("{outcome:?}") };
+                    assert_eq!(slice.payload()[..arrival.len], payload(number, size));
+                    number += 1;
+                    rig.post(slice, socket);
+                }
+            }
+        }
+        rig.stop();
+    });
+}
+
+#[test]
+fn what_is_left_to_a_device_to_cut_is_counted_as_lost_where_it_comes_as_one() {
+    on_a_wire(|wire| {
+        for (size, expected) in [(1472, (1, 0)), (20, (0, 1))] {
+            let generic = Xdp::of(Mode::Generic);
+            let mut rig = Rig::<OneThread>::new(generic, NEEDS, &[ours(OURS_V4).into()]);
+            let how = &rig.granted.iter().find(|(name, _)| *name == "xdp").unwrap().1;
+            assert!(how.contains("generic") && how.contains("discarded"), "{how}");
+            send_segments(wire, rig.at[0], size);
+            assert_eq!(lost(&mut rig), expected, "too long, discarded: {SEGMENTS} of {size} bytes");
+            rig.stop();
+        }
+    });
+}
+
+#[test]
+fn outside_the_driver_what_a_sender_has_done_himself_arrives() {
+    on_a_wire(|wire| {
+        wire.inside(|| leave_nothing_to(THEIRS)).unwrap();
+        let generic = Xdp::of(Mode::Generic);
+        let mut rig = Rig::<OneThread>::new(generic, NEEDS, &[ours(OURS_V4).into()]);
+        let to = rig.at[0];
+        let client = wire.client(to);
+        for number in 0..4 {
+            let bytes = payload(number, 100 * number);
+            client.send_to(&bytes, to).unwrap();
+            let (slice, _, arrival) = rig.receive();
+            assert_eq!(slice.payload()[..arrival.len], bytes);
+            rig.post(slice, 0);
+        }
+        rig.stop();
+    });
+}
+
+/// Takes the sums of what it sends from a device: what `ethtool -K DEVICE tx off` does.
+fn leave_nothing_to(device: &str) -> io::Result<()> {
+    const SET_TRANSMIT_SUMS: u32 = 0x17; // ETHTOOL_STXCSUM
+    let any = UdpSocket::bind("0.0.0.0:0")?;
+    let mut value = [SET_TRANSMIT_SUMS, 0];
+    // SAFETY: all zeroes is a valid request; the value that it names is what this command reads, and
+    // outlives the call.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
+        match libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[test]
+fn every_mode_that_the_device_has_receives_and_says_which_it_is() {
+    on_a_wire(|wire| {
+        wire.inside(|| leave_nothing_to(THEIRS)).unwrap();
+        for (mode, xdp, served) in [
+            (Mode::Best, "native", "by the kernel"),
+            (Mode::Copied, "native, copied", "by the kernel"),
+            (Mode::Generic, "generic", "by the kernel"),
+            (Mode::BusyPolled, "native", "by the thread"),
+        ] {
+            let mut rig = Rig::<OneThread>::new(Xdp::of(mode), NEEDS, &[ours(OURS_V4).into()]);
+            let granted =
+                |wanted: &str| &rig.granted.iter().find(|(name, _)| *name == wanted).unwrap().1;
+            assert!(granted("xdp").starts_with(xdp), "{mode:?}: {}", granted("xdp"));
+            let how = granted("device-served");
+            assert!(how.starts_with(served), "{mode:?}: {how}");
+            assert_eq!(granted("need-wakeup"), "true");
+            let to = rig.at[0];
+            wire.client(to).send_to(b"hello", to).unwrap();
+            drop(rig.receive());
+            rig.stop();
+        }
     });
 }
 
@@ -288,7 +420,8 @@ fn a_device_has_one_server_and_is_free_after_it() {
             assert_eq!(socket.recv_from(&mut [0; 100]).unwrap().0, 5);
         }
         let device = rig_device();
-        assert!(socket::await_release(device, 0, Instant::now() + PATIENCE), "nobody has it");
+        let probe = Probe::new().unwrap();
+        assert!(probe.await_release(device, 0, Instant::now() + PATIENCE), "nobody has it");
     });
 }
 
@@ -302,7 +435,7 @@ fn a_queue_that_is_held_is_not_released() {
     on_a_wire(|_| {
         let rig = Rig::<OneThread>::new(Xdp::default(), NEEDS, &[ours(OURS_V4).into()]);
         let soon = Instant::now() + Duration::from_millis(20);
-        assert!(!socket::await_release(rig_device(), 0, soon));
+        assert!(!Probe::new().unwrap().await_release(rig_device(), 0, soon));
         rig.stop();
     });
 }

@@ -1,28 +1,41 @@
-//! The system call bpf(2), as far as it is needed: a map of sockets, a program, and the link that
-//! attaches it to a device.
+//! The system call bpf(2), as far as it is needed: programs that see the frames of a device (XDP), the
+//! maps they use, the link that attaches one to a device, and running one over frames made up.
+//!
+//! Programs are assembled here, instruction by instruction, so that neither a C compiler nor a file of
+//! types of the kernel (BTF) is needed.
 //!
 //! A link, unlike a program that is set on a device, belongs to the process: when its descriptor is
 //! closed, for whatever reason, the kernel detaches the program.
 //!
-//! Origin: bpf(2), `union bpf_attr` of linux/bpf.h.
+//! All of it needs CAP_BPF and CAP_NET_ADMIN (before Linux 5.8 CAP_SYS_ADMIN) when it is made; nothing
+//! of it once it is there (Linux 5.19).
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `assembler` | instructions, and jumps to labels |
+//! | `maps` | what programs and this process share: sockets, counts, memory |
+//!
+//! Origin: bpf(2), `union bpf_attr` of linux/bpf.h; links, Linux 5.9; live frames, Linux 5.18.
 
-use super::program::Instruction;
+mod assembler;
+mod maps;
+
+pub use assembler::{Assembler, Instruction, code};
+pub use maps::{Counts, SharedMemory, SocketMap};
+
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
 /// Commands of bpf(2).
-const MAP_CREATE: libc::c_long = 0;
-const MAP_UPDATE: libc::c_long = 2;
-const MAP_DELETE: libc::c_long = 3;
 const PROGRAM_LOAD: libc::c_long = 5;
-#[cfg(test)]
 const PROGRAM_TEST_RUN: libc::c_long = 10;
 const LINK_CREATE: libc::c_long = 28;
 
-/// BPF_MAP_TYPE_XSKMAP.
-const SOCKETS: u32 = 17;
+/// BPF_F_TEST_XDP_LIVE_FRAMES: what the program says of a frame is done with it.
+const LIVE_FRAMES: u32 = 1 << 1;
+
 /// BPF_PROG_TYPE_XDP.
 const XDP: u32 = 6;
 /// BPF_XDP, where a link attaches.
@@ -67,44 +80,13 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// A map from the number of a queue to the socket that has it.
-#[derive(Debug)]
-pub struct SocketMap(OwnedFd);
-
-impl SocketMap {
-    /// A map with room for so many queues.
-    pub fn new(queues: u32) -> io::Result<Self> {
-        // map_type, key_size; value_size, max_entries; no flags.
-        let mut attributes = [pair(SOCKETS, 4), pair(4, queues), 0];
-        // SAFETY: as MAP_CREATE takes them; they point at nothing.
-        unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
-    }
-
-    pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
-    pub fn set(&self, queue: u32, socket: RawFd) -> io::Result<()> {
-        let (key, value) = (&raw const queue as u64, &raw const socket as u64);
-        // map_fd; key; value; no flags.
-        let mut attributes = [pair(self.fd() as u32, 0), key, value, 0];
-        // SAFETY: key and value are four bytes each, as the map was made, and outlive the call.
-        unsafe { call(MAP_UPDATE, &mut attributes) }.map(drop)
-    }
-
-    /// Takes a queue's socket out. That there is none is as well.
-    pub fn clear(&self, queue: u32) {
-        let mut attributes = [pair(self.fd() as u32, 0), &raw const queue as u64, 0, 0];
-        // SAFETY: the key is four bytes, as the map was made, and outlives the call.
-        let _ = unsafe { call(MAP_DELETE, &mut attributes) };
-    }
-}
-
 /// A program that the kernel has checked and taken.
 #[derive(Debug)]
 pub struct Program(OwnedFd);
 
 impl Program {
+    /// Has the kernel check a program, and take it.
+    ///
     /// # Errors
     /// What the kernel answered, with what its checker wrote, if anything.
     pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
@@ -140,8 +122,10 @@ impl Program {
     }
 
     /// Runs it over a frame as if that had arrived on queue 0 of no device, and returns its answer
-    /// (XDP_PASS is 2, XDP_REDIRECT is 4).
-    #[cfg(test)]
+    /// (XDP_PASS is 2, XDP_REDIRECT is 4). Nothing is done with the frame.
+    ///
+    /// # Errors
+    /// What the kernel answered.
     pub fn run(&self, frame: &[u8]) -> io::Result<u32> {
         // prog_fd, retval; data_size_in, data_size_out; data_in; data_out; repeat, duration.
         let mut attributes = [
@@ -157,7 +141,39 @@ impl Program {
         Ok(u32::from_ne_bytes([a, b, c, d]))
     }
 
-    /// Attaches it to a device, for as long as the link is kept.
+    /// Runs it over a frame that is this one each time, so often, as if it had arrived by the
+    /// loopback device of the calling thread's network: and does with it what the program says, so
+    /// that one that redirects to a device sends. The frames go in runs of `together` (at most 256)
+    /// during which nothing else interrupts this core; the calling thread's CPU time is charged.
+    ///
+    /// What became of a frame after the program is not told.
+    ///
+    /// # Errors
+    /// What the kernel answered: EINVAL before Linux 5.18, or where the frame is longer than a page
+    /// holds with what is kept beside it. With EINTR, too, a part of the frames has gone.
+    pub fn send(&self, frame: &[u8], times: u32, together: u32) -> io::Result<()> {
+        // prog_fd, retval; data_size_in, data_size_out; data_in; data_out; repeat, duration;
+        // ctx_size_in, ctx_size_out; ctx_in; ctx_out; flags, cpu; batch_size.
+        let mut attributes = [
+            pair(self.0.as_raw_fd() as u32, 0),
+            pair(frame.len() as u32, 0),
+            frame.as_ptr() as u64,
+            0,
+            pair(times, 0),
+            0,
+            0,
+            0,
+            pair(LIVE_FRAMES, 0),
+            pair(together, 0),
+        ];
+        // SAFETY: as PROG_TEST_RUN takes them; the frame outlives the call.
+        unsafe { call(PROGRAM_TEST_RUN, &mut attributes) }.map(drop)
+    }
+
+    /// Attaches it to a device, by its number, for as long as the link is kept.
+    ///
+    /// # Errors
+    /// What the kernel answered: EBUSY where another program is attached.
     pub fn attach(&self, device: u32, place: Place) -> io::Result<Link> {
         let flags = match place {
             Place::Native => 1 << 2,
