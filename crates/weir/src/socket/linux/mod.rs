@@ -222,7 +222,7 @@ impl Native {
     }
 
     /// Sends datagrams of this size that lie behind each other (UDP_SEGMENT, Linux 4.18).
-    pub(super) fn send_segments(
+    pub(crate) fn send_segments(
         &self,
         bytes: &[u8],
         segment: NonZeroU16,
