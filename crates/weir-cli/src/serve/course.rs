@@ -24,6 +24,8 @@ pub struct Course {
     pub kernel_bytes: Option<u64>,
     /// Other runs that were open at some time during this one.
     pub other_runs: u32,
+    /// Why it was ended although something of it was still to come, if so.
+    pub cut_short: Option<String>,
 }
 
 impl Course {
@@ -40,6 +42,7 @@ impl Course {
             readings: Readings::default(),
             kernel_bytes: None,
             other_runs: 0,
+            cut_short: None,
         }
     }
 
