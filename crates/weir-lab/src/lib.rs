@@ -2,11 +2,14 @@
 
 pub mod bench;
 pub mod child;
+pub mod crossing;
+pub mod curve;
 pub mod exit;
 pub mod experiment;
 pub mod latency;
 pub mod ledger;
 pub mod machine;
+pub mod offload;
 pub mod plan;
 pub mod random;
 pub mod ranking;

@@ -47,6 +47,8 @@ pub struct Processes {
     program: PathBuf,
     server_cores: Vec<usize>,
     generator_core: Option<usize>,
+    /// Further cores for further generators.
+    more_generator_cores: Vec<usize>,
     has_ipv6: bool,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
@@ -65,7 +67,22 @@ impl Processes {
     ) -> Self {
         let began = Instant::now();
         let has_ipv6 = exchange::has_ipv6();
-        Self { program, server_cores, generator_core, has_ipv6, interrupt, tell, began }
+        Self {
+            program,
+            server_cores,
+            generator_core,
+            more_generator_cores: vec![],
+            has_ipv6,
+            interrupt,
+            tell,
+            began,
+        }
+    }
+
+    /// Gives further generators cores of their own; without, they share the first one's.
+    pub fn with_more_generator_cores(mut self, cores: Vec<usize>) -> Self {
+        self.more_generator_cores = cores;
+        self
     }
 
     /// The command of the server of a run.
@@ -111,9 +128,10 @@ impl Processes {
             .arguments(["flood", "127.0.0.1"])
             .arguments(["-p".into(), ports.join(",")])
             .option("--control", control)
-            .option("--cpu", self.generator_core)
+            .option("--cpu", self.generator_cores(load))
             .option("-l", Some(load.size_bytes))
             .option("-P", Some(flows))
+            .option("--generators", (load.generators > 1).then_some(load.generators))
             .option("-k", datagrams)
             .option("--pps", per_second);
         let (warmup_ms, run_ms) = milliseconds(extent);
@@ -125,6 +143,15 @@ impl Processes {
             command = command.arguments(["--engine", "sendmmsg"]);
         }
         command.arguments(["-i", "0", "--json"])
+    }
+
+    /// The cores of the generators of a load, as the command spells them.
+    fn generator_cores(&self, load: &Load) -> Option<String> {
+        let more = usize::from(load.generators.max(1)) - 1;
+        let cores = self.generator_core.into_iter();
+        let all = cores.chain(self.more_generator_cores.iter().copied().take(more));
+        let text: Vec<String> = all.map(|core| core.to_string()).collect();
+        (!text.is_empty()).then(|| text.join(","))
     }
 
     /// The command of the server of a check: it answers, and tells how often.
