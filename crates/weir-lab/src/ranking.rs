@@ -26,6 +26,33 @@ pub fn ranked_by(load: &Load) -> (&'static Metric, Better) {
     }
 }
 
+/// Differences of the rows of a group below this share are noise; `None` if it is not known. A row
+/// that is not compared has no noise that would be that of the others.
+pub fn noise_floor_of(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    metric: &Metric,
+) -> Option<f64> {
+    let pairs = pairs_of_again(results, load, offloaded, metric)?;
+    noise_floor(&pairs, CONFIDENCE, results.seed)
+}
+
+/// The pairs of the row that runs under two names, if it is compared.
+fn pairs_of_again(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    metric: &Metric,
+) -> Option<Pairs> {
+    let (of, second) = results.again(offloaded)?;
+    if [of, second].into_iter().any(|row| results.unranked(load, row).is_some()) {
+        return None;
+    }
+    let readings = |row: usize| results.cells[load][row].readings(metric);
+    Some(pair(&readings(of), &readings(second)))
+}
+
 /// One ranked row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
@@ -107,20 +134,15 @@ impl Ranking {
         }
         let cells = &results.cells[load];
         let seed = results.seed;
-        let mut unlike_pairs = 0;
+        let of_again = pairs_of_again(results, load, offloaded, metric);
+        let noise_floor = of_again.as_ref().and_then(|all| noise_floor(all, CONFIDENCE, seed));
+        let mut unlike_pairs = of_again.map_or(0, |pairs| pairs.unlike);
         let mut pairs = |first: usize, second: usize| -> Pairs {
             let found = pair(&cells[first].readings(metric), &cells[second].readings(metric));
             unlike_pairs += found.unlike;
             found
         };
         let again = results.again(offloaded);
-        // A row that is not compared has no noise that would be that of the others.
-        let noise_floor = again
-            .filter(|(of, second)| {
-                [of, second].into_iter().all(|row| results.unranked(load, *row).is_none())
-            })
-            .map(|(of, second)| pairs(of, second))
-            .and_then(|pairs| noise_floor(&pairs, CONFIDENCE, seed));
 
         let mut order: Vec<(usize, f64)> = (0..results.rows.len())
             .filter(|row| results.rows[*row].receive_offload == offloaded)

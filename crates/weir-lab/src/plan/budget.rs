@@ -1,6 +1,6 @@
 //! From a budget of seconds to rounds and durations.
 
-use super::{Load, Rate, Row, Shown, rows_of};
+use super::{Load, Rate, Row, Shown, Takes, rows_of};
 use crate::stats::bootstrap;
 
 /// How much to measure.
@@ -44,12 +44,14 @@ pub fn estimate_s(depth: Depth, loads: &[Load], rows: &[Row]) -> f64 {
 
 impl Depth {
     /// Seconds from the first check to the table, unless told otherwise: for the first look and the
-    /// table within two minutes they are fixed, else they follow from the loads.
+    /// table within two minutes they are fixed; what has more loads or more rows than those has the
+    /// time that it takes.
     pub fn budget_s(self, loads: &[Load], rows: &[Row]) -> f64 {
+        let ordinary = loads.iter().all(|load| load.takes == Takes::default());
         match self {
-            Self::Quick => 30.0,
-            Self::Standard if loads.len() <= 2 => 110.0,
-            Self::Standard | Self::Full => estimate_s(self, loads, rows),
+            Self::Quick if ordinary && loads.len() == 1 => 30.0,
+            Self::Standard if ordinary && loads.len() <= 2 => 110.0,
+            _ => estimate_s(self, loads, rows),
         }
     }
 
@@ -171,6 +173,9 @@ mod tests {
         assert!((two - one - 3.0 * 2.0 * 0.49).abs() < 1e-9, "{two}");
         assert_eq!(Depth::Full.budget_s(&[base], &rows), one);
         assert_eq!(Depth::Standard.budget_s(&[base], &rows), 110.0);
+        let takes = Takes { offloaded: true, ..Takes::default() };
+        let paired = [Load { takes, ..base }];
+        assert_eq!(Depth::Standard.budget_s(&paired, &rows), one, "not squeezed into two minutes");
     }
 
     proptest::proptest! {

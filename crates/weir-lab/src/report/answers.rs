@@ -7,7 +7,7 @@ use crate::crossing::{self, Axis, Sweep};
 use crate::curve::{self, Highest};
 use crate::offload;
 use crate::plan::{Goal, Load, Rate};
-use crate::ranking::{Better, Place, Ranking, ranked_by};
+use crate::ranking::{Better, Place, Ranking, noise_floor_of, ranked_by};
 use crate::report::columns::percentile;
 use crate::report::number::{microseconds, si};
 use crate::report::sentences::{list, shortened, times};
@@ -64,7 +64,7 @@ fn better_by(
     rows: (usize, usize),
 ) -> Difference {
     let offloaded = results.rows[rows.0].receive_offload;
-    let floor = Ranking::of(results, load, offloaded, metric, better).noise_floor;
+    let floor = noise_floor_of(results, load, offloaded, metric);
     let readings = |row: usize| results.cells[load][row].readings(metric);
     let (first, second) = match better {
         Better::Higher => rows,
@@ -331,8 +331,11 @@ fn work(results: &Results) -> Vec<String> {
     sweeps.iter().filter_map(|sweep| crossings(results, sweep)).collect()
 }
 
-/// The crossings of a sweep in words; `None` where it has no two stops.
+/// The crossings of a sweep in words; `None` where nothing could cross.
 pub fn crossings(results: &Results, sweep: &Sweep) -> Option<String> {
+    if sweep.names.len() < 2 {
+        return None;
+    }
     let (kind, unit) = match sweep.axis {
         Axis::Work { shared: false } => ("With work on state of each thread's own", "steps"),
         Axis::Work { shared: true } => ("With work on state that all threads share", "steps"),

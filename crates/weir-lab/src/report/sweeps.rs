@@ -5,7 +5,7 @@ use comfy_table::CellAlignment;
 use crate::crossing::{Axis, Sweep, over_threads, over_work};
 use crate::curve::{Highest, highest_of};
 use crate::latency;
-use crate::plan::{Goal, Load, Rate};
+use crate::plan::{Goal, Load, Rate, Shown};
 use crate::report::answers::crossings;
 use crate::report::number::{UNKNOWN, microseconds, or_unknown, percent, si};
 use crate::report::table::{narrow, paragraph, table_of_width};
@@ -15,7 +15,13 @@ use crate::sample::SERVER_CPU;
 /// All of them; empty if nothing was swept.
 pub(super) fn tables(results: &Results, width: usize) -> String {
     let mut text = String::new();
-    for sweep in over_work(results).iter().chain(&over_threads(results)) {
+    // The steps of a sweep over work have their threads in its own table.
+    let has_table = |sweep: &Sweep| match sweep.axis {
+        Axis::Threads { load } => results.loads[load].shown == Shown::Table,
+        Axis::Work { .. } => true,
+    };
+    let (work, threads) = (over_work(results), over_threads(results));
+    for sweep in work.iter().chain(&threads).filter(|sweep| has_table(sweep)) {
         text.push_str(&along(results, sweep, width));
         if let Some(words) = crossings(results, sweep) {
             paragraph(&mut text, &words, width);
