@@ -11,7 +11,7 @@ use weir_lab::experiment::{self, Progress, Settings};
 use weir_lab::link::{self, Link, Site};
 use weir_lab::machine::Machine;
 use weir_lab::plan::{
-    self, Depth, Load, Rate, Row, Work, link_rows,
+    self, Asked, Depth, Load, Rate, Row, Sweep, Work, asked, link_rows,
     rows::{self, Breadth},
 };
 use weir_lab::random::fresh_seed;
@@ -63,7 +63,9 @@ pub struct CompareArgs {
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
-    /// Every load, every variant of every design, and more rounds; takes about 40 minutes.
+    /// The whole study: every load, size, work and number of ports, flows and generators, receive
+    /// offload beside its absence, and sweeps over load, work and threads. --dry-run tells how long it
+    /// takes.
     #[arg(long)]
     full: bool,
 
@@ -74,44 +76,74 @@ pub struct CompareArgs {
 
     /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
     /// each design; takes about 3 minutes.
-    #[arg(long, conflicts_with_all = ["quick", "full", "time", "pace"])]
+    #[arg(long, conflicts_with_all = ["quick", "full", "time", "pace", "load", "sweep"])]
     memory: bool,
 
-    /// Time that it may take in all [default: 110s, with --quick 30s, with --variants 5m, with
-    /// --full 40m].
+    /// Time that it may take in all [default: 110s, with --quick 30s, with --variants 5m; with more
+    /// loads than usual what their rounds take, see --dry-run].
     #[arg(short = 't', long, value_parser = parse_time)]
     time: Option<std::time::Duration>,
 
-    /// Payload of a datagram in bytes (k = 1024).
-    #[arg(short = 'l', long, default_value = "64", value_parser = parse_size)]
-    length: usize,
+    /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
+    /// base; each other value is compared by itself, with the first of the others.
+    #[arg(
+        short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ','
+    )]
+    length: Vec<usize>,
 
     /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
-    /// them on state that all threads share under a lock.
-    #[arg(long, default_value_t)]
-    work: Work,
+    /// them on state that all threads share under a lock [default: 0].
+    #[arg(long, value_delimiter = ',')]
+    work: Vec<Work>,
 
-    /// Flows of the generator.
-    #[arg(short = 'P', long, default_value_t = 1)]
-    parallel: u16,
+    /// Numbers of threads of each design that takes one and is not given one by --design: a row for
+    /// each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Vec<u32>,
+
+    /// Ports that the server listens on; a flow goes to one of them [default: 1].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    ports: Vec<u16>,
+
+    /// Flows of each generator [default: 1].
+    #[arg(
+        short = 'P', long, visible_alias = "flows", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    parallel: Vec<u16>,
+
+    /// Generators: threads that send, on cores of their own as far as there are any [default: 1].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    generators: Vec<u16>,
 
     /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
+
+    /// Loads: saturation, datagrams per second (k = 1000) or a share of each design's own maximum, as
+    /// in saturation,75%,50k [default: saturation,50k, with --quick saturation].
+    #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
+    load: Vec<Pace>,
 
     /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
     /// design's own maximum: 50k or 75%; may be given several times.
     #[arg(long, value_parser = parse_pace)]
     pace: Vec<Pace>,
 
+    /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
+    /// latencies below it; work and threads, where designs overtake one another.
+    #[arg(long, value_delimiter = ',')]
+    sweep: Vec<Swept>,
+
     /// Generator without segmentation offload.
     #[arg(long)]
     no_send_offload: bool,
 
     /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
-    /// one. Such figures are compared among themselves only.
-    #[arg(long)]
-    receive_offload: bool,
+    /// one. Only: such rows alone. Paired: each design with and without in the same rounds, which gives
+    /// the ratio; they are not ranked among each other [with --full: paired].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
+    receive_offload: Option<ReceiveOffload>,
 
     /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
     /// needs CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
@@ -128,9 +160,9 @@ pub struct CompareArgs {
     #[arg(long)]
     server_cpu: Option<Cores>,
 
-    /// Core of the generator [default: the last one].
+    /// Cores of the generators, which take them in turn [default: the last ones].
     #[arg(long)]
-    generator_cpu: Option<usize>,
+    generator_cpu: Option<Cores>,
 
     /// Where server and generator meet. On a link of their own AF_XDP takes part, and every row is
     /// flooded with live frames; such figures are compared among themselves only.
@@ -157,6 +189,35 @@ pub struct CompareArgs {
 /// A paced load, as written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Pace(Rate);
+
+/// What is swept, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Swept {
+    /// The offered load.
+    Load,
+    /// Work per datagram.
+    Work,
+    /// Threads.
+    Threads,
+}
+
+/// Which rows have receive offload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReceiveOffload {
+    /// None.
+    No,
+    /// All.
+    Only,
+    /// Each has one beside it that does.
+    Paired,
+}
+
+fn parse_load(text: &str) -> Result<Pace, String> {
+    match text {
+        "saturation" => Ok(Pace(Rate::Saturation)),
+        _ => parse_pace(text),
+    }
+}
 
 fn parse_pace(text: &str) -> Result<Pace, String> {
     match text.ends_with('%') {
@@ -204,48 +265,41 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     ctrlc::set_handler(move || raised.raise())
         .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
 
-    let (server_cores, generator_core) = cores(args)?;
-    let breadth = match args.variants || args.full {
-        true => Breadth::Variants,
-        false => Breadth::Designs { cores: server_cores.len() },
-    };
-    let mut rows = match args.design.is_empty() {
-        true if args.on == On::Veth => link_rows::all(breadth),
-        true => rows::all(breadth),
-        false => rows::of_texts(&args.design).map_err(Failure::usage)?,
-    };
+    let depth = depth(args);
+    let asked = asked(args, depth)?;
+    let loads = asked.loads();
+    let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
+    let (server_cores, generator_cores) = cores(args, most_generators.into())?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
     if args.memory {
+        let rows = designs(args, server_cores.len())?;
         return crate::memory::compare(&program, &interrupt, &rows, args.json, command);
     }
-    let again = rows::preferred_again(&rows);
-    plan::add_again(&mut rows, again);
-    let depth = depth(args);
-    let loads = loads(args, depth)?;
+    let rows = rows(args, &asked, server_cores.len())?;
 
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
     results.server_cores = server_cores.clone();
-    results.generator_cores = vec![generator_core];
-    if server_cores.contains(&generator_core) {
-        results.warnings.push(format!(
-            "server and generator share core {generator_core}: rates say little about either"
-        ));
-    }
-    let of_variants = (args.variants && depth == Depth::Standard).then_some(VARIANTS_BUDGET_S);
+    results.generator_cores = generator_cores.clone();
+    results.warnings.extend(shared_cores(&results, most_generators));
+    let of_variants = args.variants && depth == Depth::Standard && results.loads.len() <= 2;
+    let of_variants = of_variants.then_some(VARIANTS_BUDGET_S);
     let budget_s = args.time.map(|time| time.as_secs_f64()).or(of_variants);
     let settings = Settings { depth, budget_s };
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         if args.json {
-            crate::print_results(&format!("{:#}\n", json::plan(&results)))?;
+            let plan = json::plan(&results, depth, settings.budget_s(&results));
+            crate::print_results(&format!("{plan:#}\n"))?;
         }
         return Ok(exit::OK);
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
-    let mut bench = Processes::new(program, server_cores, Some(generator_core), interrupt, tell);
+    let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
+    let mut bench = Processes::new(program, server_cores, first, interrupt, tell)
+        .with_more_generator_cores(more.unwrap_or_default().to_vec());
     if args.on == On::Veth {
         // This thread is at the generator's end of it from now on.
         let link = Link::make().map_err(weir::Error::from)?;
@@ -274,86 +328,183 @@ fn depth(args: &CompareArgs) -> Depth {
     }
 }
 
-fn loads(args: &CompareArgs, depth: Depth) -> Result<Vec<Load>, Failure> {
+/// What was asked for, as the plan takes it.
+fn asked(args: &CompareArgs, depth: Depth) -> Result<Asked, Failure> {
     const MOST_BYTES: usize = weir_load::stamp::DATAGRAM_BYTES_MAX;
-    if args.length > MOST_BYTES {
+    if let Some(length) = args.length.iter().find(|length| **length > MOST_BYTES) {
         return Err(Failure::usage(format!(
-            "a datagram of {} bytes is too long; a UDP datagram carries at most {MOST_BYTES}",
-            args.length
+            "a datagram of {length} bytes is too long; a UDP datagram carries at most {MOST_BYTES}"
         )));
     }
-    if args.on == On::Veth && args.length > link::LONGEST_BYTES as usize {
+    let too_long = |length: &&usize| **length > link::LONGEST_BYTES as usize;
+    if let (On::Veth, Some(length)) = (args.on, args.length.iter().find(too_long)) {
         return Err(Failure::usage(format!(
-            "a datagram of {} bytes does not go over the link in one packet; at most {} do",
-            args.length,
+            "a datagram of {length} bytes does not go over the link in one packet; at most {} do",
             link::LONGEST_BYTES
         )));
     }
+    let sizes_bytes: Vec<u32> = args.length.iter().map(|length| *length as u32).collect();
+    let generators = args.generators.first().copied().unwrap_or(1);
+    let ports = args.ports.first().copied().unwrap_or(1);
+    let offload = offload(args);
     let base = Load {
-        work: args.work,
-        flows: args.parallel.max(1),
-        receive_offload: args.receive_offload,
+        work: args.work.first().copied().unwrap_or_default(),
+        ports,
+        // A flow goes to one port: with fewer, some ports would have none.
+        flows: args.parallel.first().copied().unwrap_or(1).max(ports.div_ceil(generators)),
+        generators,
+        receive_offload: offload == ReceiveOffload::Only,
         send_offload: !args.no_send_offload,
         rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
         busy_poll_us: args.busy_poll,
-        ..Load::saturation(args.length as u32)
+        ..Load::saturation(sizes_bytes.first().copied().unwrap_or(64))
     };
-    if args.pace.is_empty() {
-        return Ok(plan::loads(depth, base));
-    }
-    let paced = args.pace.iter().map(|Pace(rate)| base.at(*rate));
-    Ok(std::iter::once(base).chain(paced).collect())
+    let paced = args.pace.iter().map(|Pace(rate)| *rate);
+    let besides = (!args.pace.is_empty()).then_some(Rate::Saturation);
+    let rates = args.load.iter().map(|Pace(rate)| *rate).chain(besides).chain(paced).collect();
+    let asked = Asked {
+        rates,
+        sizes_bytes,
+        works: args.work.clone(),
+        ports: args.ports.clone(),
+        flows: args.parallel.clone(),
+        generators: args.generators.clone(),
+        sweeps: args
+            .sweep
+            .iter()
+            .map(|swept| match swept {
+                Swept::Load => Sweep::Load,
+                Swept::Work => Sweep::Work,
+                Swept::Threads => Sweep::Threads,
+            })
+            .collect(),
+        with_offload: offload == ReceiveOffload::Paired,
+        ..Asked::new(depth, base)
+    };
+    Ok(if depth == Depth::Full { asked.or_the_whole_study() } else { asked })
 }
 
-/// The server's cores and the generator's: the last core is the generator's, the server has
-/// the others.
-fn cores(args: &CompareArgs) -> Result<(Vec<usize>, usize), Failure> {
+fn offload(args: &CompareArgs) -> ReceiveOffload {
+    let unless_said = if args.full && args.on == On::Loopback {
+        ReceiveOffload::Paired
+    } else {
+        ReceiveOffload::No
+    };
+    args.receive_offload.unwrap_or(unless_said)
+}
+
+/// The designs that were asked for; without any, those that suit the place.
+fn designs(args: &CompareArgs, cores: usize) -> Result<Vec<Row>, Failure> {
+    let breadth = match args.variants {
+        true => Breadth::Variants,
+        false => Breadth::Designs { cores },
+    };
+    Ok(match (args.design.is_empty(), args.on) {
+        (false, _) => rows::of_texts(&args.design).map_err(Failure::usage)?,
+        (true, On::Veth) => link_rows::all(breadth),
+        (true, On::Loopback) => rows::all(breadth),
+    })
+}
+
+/// The rows: designs, on the numbers of threads that were asked for, with receive offload beside
+/// them if that was, and one of them twice.
+fn rows(args: &CompareArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure> {
+    let mut rows = designs(args, cores)?;
+    let in_sweep = asked.sweeps.contains(&Sweep::Threads);
+    let numbers = match (args.threads.is_empty(), in_sweep) {
+        (false, _) => args.threads.clone(),
+        (true, true) => asked::THREADS.to_vec(),
+        (true, false) => vec![],
+    };
+    let by_itself = |row: &Row| !args.design.is_empty() && row.threads().is_some();
+    if !numbers.is_empty() {
+        rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
+    }
+    if asked.with_offload {
+        rows::with_offload(&mut rows);
+    }
+    let again = rows::preferred_again(&rows);
+    plan::add_again(&mut rows, again);
+    Ok(rows)
+}
+
+/// The server's cores and the generators': the last cores are the generators', the server has
+/// the others. Where there are too few, generators share one, and last of all with the server.
+fn cores(args: &CompareArgs, generators: usize) -> Result<(Vec<usize>, Vec<usize>), Failure> {
     let allowed = weir::affinity::allowed_cores();
     let known = |core: &usize| allowed.contains(core);
-    let asked = args.server_cpu.iter().flat_map(|Cores(cores)| cores).chain(&args.generator_cpu);
+    let asked = args.server_cpu.iter().chain(&args.generator_cpu).flat_map(|Cores(cores)| cores);
     if let Some(core) = asked.into_iter().find(|core| !known(core)) {
         return Err(Failure::usage(format!(
             "core {core} is not one that this process may use; there are {allowed:?}"
         )));
     }
-    let server_asked = args.server_cpu.as_ref().map(|Cores(cores)| cores.clone());
-    let last_free = |taken: &[usize]| {
-        allowed.iter().rev().find(|core| !taken.contains(core)).or(allowed.last()).copied()
-    };
-    let generator = match args.generator_cpu {
-        Some(core) => core,
-        None => last_free(server_asked.as_deref().unwrap_or(&[])).unwrap_or(0),
-    };
+    let list = |asked: &Option<Cores>| asked.as_ref().map(|Cores(cores)| cores.clone());
+    let (server_asked, generator_asked) = (list(&args.server_cpu), list(&args.generator_cpu));
+    let generator = generator_asked.unwrap_or_else(|| {
+        let taken = server_asked.clone().unwrap_or_default();
+        let free = allowed.iter().rev().filter(|core| !taken.contains(core)).copied();
+        // One is left to a server that did not ask for any.
+        let spare = free.clone().count().saturating_sub(usize::from(server_asked.is_none())).max(1);
+        let cores: Vec<usize> = free.take(generators.min(spare)).collect();
+        if cores.is_empty() { allowed.last().copied().into_iter().collect() } else { cores }
+    });
     let server = server_asked.unwrap_or_else(|| {
         let others: Vec<usize> = allowed
             .iter()
             .copied()
-            .filter(|core| *core != generator)
+            .filter(|core| !generator.contains(core))
             .take(MOST_SERVER_CORES)
             .collect();
-        if others.is_empty() { vec![generator] } else { others }
+        if others.is_empty() { generator.clone() } else { others }
     });
     Ok((server, generator))
 }
 
+/// What must be known of cores that several share.
+fn shared_cores(results: &Results, most_generators: u16) -> Vec<String> {
+    let mut warnings = vec![];
+    let both = results.generator_cores.iter().find(|core| results.server_cores.contains(core));
+    if let Some(core) = both {
+        warnings
+            .push(format!("server and generator share core {core}: rates say little about either"));
+    }
+    let cores = results.generator_cores.len();
+    if usize::from(most_generators) > cores {
+        warnings.push(format!(
+            "{most_generators} generators share {cores} of the cores: they send no more than fewer"
+        ));
+    }
+    warnings
+}
+
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = settings.budget_s.unwrap_or_else(|| settings.depth.budget_s());
+    let budget = settings.budget_s(results);
+    let time =
+        if budget < 300.0 { format!("{budget:.0} s") } else { format!("{:.0} min", budget / 60.0) };
     let mut text = format!(
-        "compares {} rows in about {budget:.0} s: server on core {:?}, generator on core {:?}, \
+        "compares {} rows under {} loads in about {time}: server on core {:?}, generator on core {:?}, \
          intervals of ±{} asked for, seed {}\n",
         results.rows.len(),
+        results.loads.len(),
         results.server_cores,
         results.generator_cores,
         percent(results.asked_half_width),
         results.seed
     );
-    for load in &results.loads {
-        text.push_str(&format!("  load: {load}\n"));
+    let rows: Vec<usize> =
+        results.loads.iter().map(|load| plan::rows_of(load, &results.rows).len()).collect();
+    let shares = plan::shares(settings.depth, &results.loads, &rows, budget);
+    for ((load, rows), share_s) in results.loads.iter().zip(rows).zip(shares) {
+        let rounds = settings.depth.rounds_of(load);
+        let part = format!("{rows} rows, about {rounds} rounds, {share_s:.0} s");
+        text.push_str(&format!("  load: {load} ({part})\n"));
     }
     for row in &results.rows {
+        let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
         let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
-        text.push_str(&format!("  row: {row}{}\n", reason.unwrap_or_default()));
+        text.push_str(&format!("  row: {row}{swept}{}\n", reason.unwrap_or_default()));
     }
     text
 }
@@ -420,6 +571,86 @@ fn width() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn args(words: &[&str]) -> CompareArgs {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: CompareArgs,
+        }
+        let all = std::iter::once("compare").chain(words.iter().copied());
+        Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args
+    }
+
+    fn loads(words: &[&str]) -> Vec<String> {
+        let args = args(words);
+        let asked = asked(&args, depth(&args)).unwrap();
+        asked.loads().iter().map(Load::to_string).collect()
+    }
+
+    #[test]
+    fn lists_are_one_load_for_each_value() {
+        let words = ["--size", "64,1k", "--work", "0,shared:9", "--flows=1,4", "--load=saturation"];
+        let wanted = [
+            "saturation, 64 B",
+            "saturation, 1024 B",
+            "saturation, 64 B, work shared:9",
+            "saturation, 64 B, 4 flows",
+        ];
+        assert_eq!(loads(&words), wanted);
+        assert_eq!(loads(&["-l", "1400", "--quick"]), ["saturation, 1400 B"]);
+        let paced = ["--load", "50k,75%"];
+        let wanted = [
+            "saturation, 64 B",
+            "paced at 50000/s, 64 B",
+            "paced at 75 % of each row's maximum, 64 B",
+        ];
+        assert_eq!(loads(&paced), wanted);
+        assert_eq!(loads(&["--pace", "75%", "--pace", "50k"]).len(), 3);
+        assert_eq!(loads(&["--ports", "4", "--quick"]), ["saturation, 64 B, 4 ports, 4 flows"]);
+        assert_eq!(loads(&["--sweep", "load", "--quick"]).len(), 14);
+    }
+
+    #[test]
+    fn receive_offload_is_for_all_for_none_or_beside() {
+        let of = |words: &[&str]| offload(&args(words));
+        assert_eq!(of(&[]), ReceiveOffload::No);
+        assert_eq!(of(&["--receive-offload"]), ReceiveOffload::Only);
+        assert_eq!(of(&["--receive-offload=paired"]), ReceiveOffload::Paired);
+        assert_eq!(of(&["--full"]), ReceiveOffload::Paired);
+        assert_eq!(of(&["--full", "--receive-offload=no"]), ReceiveOffload::No);
+    }
+
+    #[test]
+    fn rows_follow_from_designs_threads_and_offload() {
+        let of = |words: &[&str]| -> Vec<String> {
+            let args = args(words);
+            let asked = asked(&args, depth(&args)).unwrap();
+            rows(&args, &asked, 1).unwrap().iter().map(Row::title).collect()
+        };
+        let words = ["--design", "blocking", "--threads", "1,2"];
+        assert_eq!(
+            of(&words),
+            ["blocking --threads 1", "blocking --threads 2", "blocking --threads 1 (again)"]
+        );
+        let words = ["--design", "blocking --threads 4", "--threads", "1,2"];
+        assert_eq!(of(&words), ["blocking --threads 4", "blocking --threads 4 (again)"]);
+        let words = ["--design", "blocking", "--receive-offload=paired"];
+        let wanted =
+            ["blocking", "blocking (offload)", "blocking (again)", "blocking (offload) (again)"];
+        assert_eq!(of(&words), wanted);
+        let swept = of(&["--design", "blocking", "--sweep", "threads", "--quick"]);
+        assert_eq!(
+            swept,
+            [
+                "blocking --threads 1",
+                "blocking --threads 2",
+                "blocking --threads 8",
+                "blocking --threads 1 (again)"
+            ]
+        );
+    }
 
     #[test]
     fn a_time_of_polling_has_limits() {

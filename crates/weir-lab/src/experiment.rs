@@ -5,6 +5,7 @@
 //! fails is noted and the experiment goes on; an interrupt ends it with what there is.
 
 use crate::bench::{Bench, Extent, Made, Run, RunError};
+use crate::curve::{self, NoRate};
 use crate::exit;
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
@@ -33,6 +34,13 @@ pub struct Settings {
     pub depth: Depth,
     /// Seconds it may take in all; `None` for the depth's own.
     pub budget_s: Option<f64>,
+}
+
+impl Settings {
+    /// Seconds it may take in all.
+    pub fn budget_s(&self, results: &Results) -> f64 {
+        self.budget_s.unwrap_or_else(|| self.depth.budget_s(&results.loads, &results.rows))
+    }
 }
 
 /// What happened, for whoever watches.
@@ -66,7 +74,7 @@ pub fn run(
     settings: &Settings,
     tell: &mut dyn FnMut(Progress),
 ) {
-    let budget_s = settings.budget_s.unwrap_or_else(|| settings.depth.budget_s());
+    let budget_s = settings.budget_s(results);
     let mut experiment = Experiment {
         bench,
         settings: *settings,
@@ -109,9 +117,13 @@ struct Experiment<'a> {
 impl Experiment<'_> {
     fn calibrate(&mut self, results: &mut Results) -> Result<(), Interrupted> {
         let mut kinds: Vec<Load> = vec![];
-        for load in &results.loads {
-            if !kinds.iter().any(|known| known.receive_offload == load.receive_offload) {
-                kinds.push(load.at(plan::Rate::Saturation));
+        for index in 0..results.loads.len() {
+            for offloaded in results.groups(index) {
+                let load = results.loads[index].at(plan::Rate::Saturation);
+                let load = Load { receive_offload: load.receive_offload || offloaded, ..load };
+                if !kinds.iter().any(|known| calibration_of(known).is_of(&load)) {
+                    kinds.push(load);
+                }
             }
         }
         for load in kinds {
@@ -119,10 +131,10 @@ impl Experiment<'_> {
             match self.bench.calibrate(&load) {
                 Ok(sent_per_s) => {
                     let calibration = Calibration {
-                        receive_offload: load.receive_offload,
                         sent_per_s,
                         core_to_core_ns,
                         core_to_core_after_ns: self.bench.core_to_core_ns(),
+                        ..calibration_of(&load)
                     };
                     (self.tell)(Progress::Calibrated(calibration));
                     results.calibrations.push(calibration);
@@ -138,13 +150,19 @@ impl Experiment<'_> {
 
     /// Checks each row that can run. The second name of a row passes with its first.
     fn check(&mut self, results: &mut Results) -> Result<(), Interrupted> {
-        let Some(load) = results.loads.first().copied() else { return Ok(()) };
+        // Slices are as long as the longest datagrams, so those are checked.
+        let Some(longest) = results.loads.iter().copied().max_by_key(|load| load.size_bytes) else {
+            return Ok(());
+        };
         for index in 0..results.rows.len() {
             let row = results.rows[index].clone();
             if let Role::Again(mut of) = row.role {
                 // It shows the noise, so another row runs twice where its own does not run.
                 let passed = |c: &Conformance| *c == Conformance::Passed;
-                let other = results.conformance[..index].iter().position(passed);
+                let other = (0..index).find(|other| {
+                    passed(&results.conformance[*other])
+                        && results.rows[*other].receive_offload == row.receive_offload
+                });
                 if let Some(other) = other.filter(|_| !passed(&results.conformance[of])) {
                     of = other;
                     results.rows[index] = results.rows[of].clone().with_role(Role::Again(of));
@@ -158,7 +176,10 @@ impl Experiment<'_> {
             }
             (self.tell)(Progress::Checking(&row));
             let before_s = self.bench.elapsed_s();
-            let load = load.at(plan::Rate::Saturation);
+            let load = Load {
+                receive_offload: longest.receive_offload || row.receive_offload,
+                ..longest.at(plan::Rate::Saturation)
+            };
             let run = Run { row: &row, load: &load, per_second: None, extent: CHECK };
             let mut outcome = match self.bench.run(&run) {
                 Ok(Made { server, flood, .. }) => {
@@ -193,24 +214,30 @@ impl Experiment<'_> {
 
     /// Runs every load in its turn. Time that one did not use is left to the next.
     fn measure(&mut self, results: &mut Results) -> Result<(), Interrupted> {
-        let rows: Vec<usize> = (0..results.rows.len())
-            .filter(|row| results.conformance[*row] == Conformance::Passed)
-            .collect();
-        if rows.is_empty() {
+        let passed = |row: &usize| results.conformance[*row] == Conformance::Passed;
+        if !(0..results.rows.len()).any(|row| passed(&row)) {
             results.error = Some(
                 "none of the designs can be measured here; the reasons stand in their rows".into(),
             );
             return Ok(());
         }
+        let rows_of = |load: usize| -> Vec<usize> {
+            let taking = |row: &usize| passed(row) && results.takes_part(load, *row);
+            (0..results.rows.len()).filter(taking).collect()
+        };
+        let rows: Vec<Vec<usize>> = (0..results.loads.len()).map(rows_of).collect();
+        let counts: Vec<usize> = rows.iter().map(Vec::len).collect();
         for index in 0..results.loads.len() {
             let overhead_ms = crate::stats::median(&self.overhead_ms)
                 .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
             let left_s = (self.budget_s - self.bench.elapsed_s()).max(0.0);
-            let share_s = plan::shares(&results.loads[index..], left_s)[0];
-            let schedule = budget::fit(self.settings.depth, share_s, rows.len(), overhead_ms);
+            let depth = self.settings.depth;
+            let share_s = plan::shares(depth, &results.loads[index..], &counts[index..], left_s)[0];
+            let aimed = depth.rounds_of(&results.loads[index]);
+            let schedule = budget::fit(aimed, share_s, counts[index], overhead_ms);
             results.schedules[index] = Some(schedule);
             (self.tell)(Progress::Load(&results.loads[index], schedule));
-            self.measure_load(results, index, &rows, schedule)?;
+            self.measure_load(results, index, &rows[index], schedule)?;
         }
         let took_s = self.bench.elapsed_s();
         if took_s > self.budget_s * 1.1 {
@@ -247,7 +274,8 @@ impl Experiment<'_> {
             for row in plan::block_order(rows, &mut self.random) {
                 number += 1;
                 let cell = &results.cells[load][row];
-                if cell.samples.is_empty() && cell.failed_runs >= GIVEN_UP_AFTER {
+                let given_up = cell.samples.is_empty() && cell.failed_runs >= GIVEN_UP_AFTER;
+                if given_up || cell.skipped.is_some() {
                     continue;
                 }
                 (self.tell)(Progress::Run { number, of, row: &results.rows[row] });
@@ -271,11 +299,15 @@ impl Experiment<'_> {
         schedule: Schedule,
     ) -> Result<(), Interrupted> {
         let row = results.rows[row_index].clone();
-        let load = results.loads[load_index];
-        let per_second = match load.per_second(results.maximum(row_index)) {
+        let load = results.load_of(load_index, row_index);
+        let per_second = match curve::per_second(results, load_index, row_index) {
             Ok(per_second) => per_second,
-            Err(unknown) => {
-                results.cells[load_index][row_index].failed(unknown.to_string());
+            Err(NoRate::Unknown(reason)) => {
+                results.cells[load_index][row_index].failed(reason);
+                return Ok(());
+            }
+            Err(NoRate::NothingToSearch(reason)) => {
+                results.cells[load_index][row_index].skipped = Some(reason);
                 return Ok(());
             }
         };
@@ -291,7 +323,7 @@ impl Experiment<'_> {
                 let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                 let planned_ms = (schedule.run_ms + schedule.warmup_ms) as f64;
                 self.overhead_ms.push(took_ms - planned_ms);
-                let calibration = results.calibration(load.receive_offload);
+                let calibration = results.calibration(&load);
                 let alike = calibration.map(|c| c.is_alike(core_to_core_ns));
                 let at = Circumstances {
                     block,
@@ -319,12 +351,26 @@ impl Experiment<'_> {
     }
 }
 
+/// A calibration of the generator for such a load, before it was made.
+fn calibration_of(load: &Load) -> Calibration {
+    Calibration {
+        receive_offload: load.receive_offload,
+        size_bytes: load.size_bytes,
+        flows: load.flows,
+        generators: load.generators,
+        sent_per_s: 0.0,
+        core_to_core_ns: None,
+        core_to_core_after_ns: None,
+    }
+}
+
 /// Whether more rounds of a load would tell nothing that was asked for: every figure is as sure
 /// as that, and every verdict is given.
 fn is_settled(results: &mut Results, load: usize) -> bool {
     results.count_only_alike();
     let (metric, _) = ranked_by(&results.loads[load]);
-    results.confidence(load, metric).reached() && !Ranking::of_load(results, load).is_open()
+    let is_open = |group| Ranking::of_group(results, load, group).is_open();
+    results.confidence(load, metric).reached() && !results.groups(load).into_iter().any(is_open)
 }
 
 /// Whether every datagram of a check arrived once and whole, or is accounted for as dropped

@@ -2,6 +2,8 @@
 
 pub mod bench;
 pub mod child;
+pub mod crossing;
+pub mod curve;
 pub mod exit;
 pub mod experiment;
 pub mod kernel_memory;
@@ -9,6 +11,7 @@ pub mod latency;
 pub mod ledger;
 pub mod link;
 pub mod machine;
+pub mod offload;
 pub mod plan;
 pub mod random;
 pub mod ranking;

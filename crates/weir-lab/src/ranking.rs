@@ -26,6 +26,33 @@ pub fn ranked_by(load: &Load) -> (&'static Metric, Better) {
     }
 }
 
+/// Differences of the rows of a group below this share are noise; `None` if it is not known. A row
+/// that is not compared has no noise that would be that of the others.
+pub fn noise_floor_of(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    metric: &Metric,
+) -> Option<f64> {
+    let pairs = pairs_of_again(results, load, offloaded, metric)?;
+    noise_floor(&pairs, CONFIDENCE, results.seed)
+}
+
+/// The pairs of the row that runs under two names, if it is compared.
+fn pairs_of_again(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    metric: &Metric,
+) -> Option<Pairs> {
+    let (of, second) = results.again(offloaded)?;
+    if [of, second].into_iter().any(|row| results.unranked(load, row).is_some()) {
+        return None;
+    }
+    let readings = |row: usize| results.cells[load][row].readings(metric);
+    Some(pair(&readings(of), &readings(second)))
+}
+
 /// One ranked row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
@@ -82,35 +109,44 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// Ranks the rows that passed by what that load is ranked by.
+    /// Ranks the rows that passed by what that load is ranked by: those without receive offload
+    /// beside them, if there are both.
     pub fn of_load(results: &Results, load: usize) -> Self {
-        let (metric, better) = ranked_by(&results.loads[load]);
-        Self::of(results, load, metric, better)
+        Self::of_group(results, load, results.groups(load).first().copied().unwrap_or(false))
     }
 
-    /// Ranks the rows that passed.
-    pub fn of(results: &Results, load: usize, metric: &Metric, better: Better) -> Self {
+    /// Ranks the rows of one group ([`Results::groups`]) that passed by what that load is ranked by.
+    pub fn of_group(results: &Results, load: usize, offloaded: bool) -> Self {
+        let (metric, better) = ranked_by(&results.loads[load]);
+        Self::of(results, load, offloaded, metric, better)
+    }
+
+    /// Ranks the rows of a group that passed. The traditional design is the measure of both groups.
+    pub fn of(
+        results: &Results,
+        load: usize,
+        offloaded: bool,
+        metric: &Metric,
+        better: Better,
+    ) -> Self {
         if !results.compares(load) {
             return Self { places: vec![], noise_floor: None, unlike_pairs: 0 };
         }
         let cells = &results.cells[load];
         let seed = results.seed;
-        let mut unlike_pairs = 0;
+        let of_again = pairs_of_again(results, load, offloaded, metric);
+        let noise_floor = of_again.as_ref().and_then(|all| noise_floor(all, CONFIDENCE, seed));
+        let mut unlike_pairs = of_again.map_or(0, |pairs| pairs.unlike);
         let mut pairs = |first: usize, second: usize| -> Pairs {
             let found = pair(&cells[first].readings(metric), &cells[second].readings(metric));
             unlike_pairs += found.unlike;
             found
         };
-        let again = results.again();
-        // A row that is not compared has no noise that would be that of the others.
-        let noise_floor = again
-            .filter(|(of, second)| {
-                [of, second].into_iter().all(|row| results.unranked(load, *row).is_none())
-            })
-            .map(|(of, second)| pairs(of, second))
-            .and_then(|pairs| noise_floor(&pairs, CONFIDENCE, seed));
+        let again = results.again(offloaded);
 
         let mut order: Vec<(usize, f64)> = (0..results.rows.len())
+            .filter(|row| results.rows[*row].receive_offload == offloaded)
+            .filter(|row| results.takes_part(load, *row))
             .filter(|row| results.unranked(load, *row).is_none())
             .filter(|row| again.is_none_or(|(_, second)| second != *row))
             .filter_map(|row| Some((row, cells[row].estimate(metric, seed)?.median)))
@@ -211,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_winner_its_tie_and_the_ratios() {
-        let ranking = Ranking::of(&four(), 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&four(), 0, false, &RECEIVED, Better::Higher);
         let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
         assert_eq!(order, [2, 1, 3, 0], "the second name has no place");
         assert_eq!(
@@ -232,7 +268,7 @@ mod tests {
         for sample in &mut results.cells[0][4].samples {
             sample.received_per_s = sample.received_per_s.map(|rate| rate / 3.0);
         }
-        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
         assert!(ranking.is_too_noisy() && ranking.places.len() == 4);
         assert_eq!((ranking.winner(), ranking.rank(2)), (None, None));
     }
@@ -241,7 +277,7 @@ mod tests {
     fn rows_at_rates_of_their_own_are_not_compared() {
         let mut results = four();
         results.loads[0].rate = crate::plan::Rate::OfMaximum(0.5);
-        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
         assert!(ranking.places.is_empty() && ranking.noise_floor.is_none());
     }
 
@@ -261,14 +297,14 @@ mod tests {
         assert_eq!(results.invalid(0, 1), None, "what was lost is accounted for");
         results.cells[0][2].samples.iter_mut().for_each(|s| s.pace_kept = Some(0.9));
         assert!(results.unranked(0, 2).unwrap().contains("kept its pace in 90 %"));
-        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
         assert_eq!((ranking.place(1), ranking.place(2)), (None, None));
         assert!(ranking.place(3).is_some());
     }
 
     #[test]
     fn less_can_be_better() {
-        let ranking = Ranking::of(&four(), 0, &RECEIVED, Better::Lower);
+        let ranking = Ranking::of(&four(), 0, false, &RECEIVED, Better::Lower);
         assert_eq!(ranking.winner().unwrap().row, 0);
     }
 
@@ -276,7 +312,7 @@ mod tests {
     fn a_row_that_failed_its_check_has_no_place_and_is_no_measure() {
         let mut results = four();
         results.conformance[0] = Conformance::Failed("lost datagrams".into());
-        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
         assert_eq!(ranking.rank(0), None);
         assert!(ranking.places.iter().all(|place| place.to_traditional.is_none()));
     }
@@ -285,10 +321,35 @@ mod tests {
     fn without_a_second_name_nothing_is_claimed() {
         let mut results = four();
         results.rows[4].role = Role::Plain;
-        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
         assert_eq!(ranking.noise_floor, None);
         assert!(ranking.places[1..].iter().all(Place::is_unclear));
         assert_eq!(ranking.rank(1), Some(2));
+    }
+
+    #[test]
+    fn rows_with_receive_offload_are_ranked_among_themselves() {
+        let mut results = four();
+        results.loads[0].takes.offloaded = true;
+        for row in [1, 2, 4] {
+            results.rows[row].receive_offload = true;
+        }
+        assert_eq!(results.groups(0), [false, true]);
+        let plain = Ranking::of_load(&results, 0);
+        let order: Vec<usize> = plain.places.iter().map(|place| place.row).collect();
+        assert_eq!((order, plain.noise_floor), (vec![3, 0], None), "its own noise is not known");
+        let offloaded = Ranking::of_group(&results, 0, true);
+        assert_eq!(offloaded.winner().unwrap().row, 2);
+        let ratio = offloaded.winner().unwrap().to_traditional.unwrap().ratio().unwrap();
+        assert!((ratio.median - 2.0).abs() < 1e-9, "the measure is that of all");
+    }
+
+    #[test]
+    fn a_row_that_takes_no_part_has_no_place() {
+        let mut results = four();
+        results.rows[1].only_swept = true;
+        let ranking = Ranking::of_load(&results, 0);
+        assert!(ranking.place(1).is_none() && ranking.places.len() == 3);
     }
 
     #[test]
@@ -299,7 +360,7 @@ mod tests {
             vec![Row::parse("epoll").unwrap()],
             vec![Load::saturation(64)],
         );
-        let ranking = Ranking::of(&results, 0, &RECEIVED, Better::Higher);
+        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
         assert_eq!((ranking.winner(), ranking.noise_floor), (None, None));
     }
 }

@@ -34,6 +34,8 @@ pub struct Cell {
     pub failures: Vec<String>,
     /// How many runs failed.
     pub failed_runs: u32,
+    /// Why there was nothing to run, if so: that is no failure.
+    pub skipped: Option<String>,
     /// True if most of its runs were made while the machine was another than during most runs
     /// of the load, so that its figures cannot be compared.
     pub of_another_machine: bool,
@@ -105,6 +107,12 @@ pub enum Status {
 pub struct Calibration {
     /// Whether the sink asked for receive offload, which changes the sender's work.
     pub receive_offload: bool,
+    /// Payload of its datagrams in bytes.
+    pub size_bytes: u32,
+    /// Flows of each generator.
+    pub flows: u16,
+    /// Generators.
+    pub generators: u16,
     /// Datagrams per second sent.
     pub sent_per_s: f64,
     /// Nanoseconds of a cache line's way from core to core just before it.
@@ -114,6 +122,14 @@ pub struct Calibration {
 }
 
 impl Calibration {
+    /// Whether it tells of such a load.
+    pub fn is_of(&self, load: &Load) -> bool {
+        self.receive_offload == load.receive_offload
+            && self.size_bytes == load.size_bytes
+            && self.flows == load.flows
+            && self.generators == load.generators
+    }
+
     /// Whether the machine was the same throughout it as at a moment of that core-to-core time.
     pub fn is_alike(&self, core_to_core_ns: Option<f64>) -> bool {
         let times = [self.core_to_core_ns, self.core_to_core_after_ns];
@@ -209,6 +225,27 @@ impl Results {
         }
     }
 
+    /// Whether a row takes part in a load.
+    pub fn takes_part(&self, load: usize, row: usize) -> bool {
+        self.loads[load].takes(&self.rows[row])
+    }
+
+    /// A load as it is for a row: receive offload may be asked for by either.
+    pub fn load_of(&self, load: usize, row: usize) -> Load {
+        let of = self.loads[load];
+        Load { receive_offload: of.receive_offload || self.rows[row].receive_offload, ..of }
+    }
+
+    /// Whether rows with receive offload stand beside the others under a load; without them, and
+    /// with them. Each that there are is ranked by itself.
+    pub fn groups(&self, load: usize) -> Vec<bool> {
+        let is_there = |offloaded: &bool| {
+            let of_group = |row: &usize| self.rows[*row].receive_offload == *offloaded;
+            (0..self.rows.len()).filter(of_group).any(|row| self.takes_part(load, row))
+        };
+        [false, true].into_iter().filter(is_there).collect()
+    }
+
     /// How a row under a load ended.
     pub fn status(&self, load: usize, row: usize) -> Status {
         if self.rows[row].unavailable.is_some() {
@@ -230,7 +267,8 @@ impl Results {
         }
         let cell = &self.cells[load][row];
         if cell.samples.is_empty() {
-            return Some(match cell.failures.first() {
+            let reason = cell.failures.first().or(cell.skipped.as_ref());
+            return Some(match reason {
                 Some(reason) => reason.clone(),
                 None => "the experiment ended before its first run".into(),
             });
@@ -278,7 +316,7 @@ impl Results {
 
     /// Whether the rows of a load are compared: not where each has a rate of its own.
     pub fn compares(&self, load: usize) -> bool {
-        !matches!(self.loads[load].rate, Rate::OfMaximum(_))
+        matches!(self.loads[load].rate, Rate::Saturation | Rate::PerSecond(_))
     }
 
     /// The row that others are compared with, if it is among them.
@@ -286,18 +324,20 @@ impl Results {
         self.rows.iter().position(|row| row.role == Role::Traditional)
     }
 
-    /// The row that runs under two names, and its second name.
-    pub fn again(&self) -> Option<(usize, usize)> {
+    /// The row that runs under two names, and its second name, of the rows without receive offload
+    /// beside them or with it.
+    pub fn again(&self, offloaded: bool) -> Option<(usize, usize)> {
         self.rows.iter().enumerate().find_map(|(index, row)| match row.role {
-            Role::Again(of) => Some((of, index)),
+            Role::Again(of) if row.receive_offload == offloaded => Some((of, index)),
             _ => None,
         })
     }
 
-    /// What a row received per second at most: its median under the first load that
-    /// saturates.
-    pub fn maximum(&self, row: usize) -> Option<f64> {
-        let load = self.loads.iter().position(|load| !load.is_paced())?;
+    /// What a row received per second at most: its median at saturation under a load that is like
+    /// the given one.
+    pub fn maximum(&self, load: usize, row: usize) -> Option<f64> {
+        let like = |other: &Load| !other.is_paced() && other.is_like(&self.loads[load]);
+        let load = self.loads.iter().position(like)?;
         Some(self.cells[load][row].estimate(&RECEIVED, self.seed)?.median)
     }
 
@@ -306,15 +346,15 @@ impl Results {
         !self.loads.iter().any(|load| load.receive_offload)
     }
 
-    /// What the generator can do at most against a receiver of that kind.
-    pub fn calibration(&self, receive_offload: bool) -> Option<&Calibration> {
-        self.calibrations.iter().find(|c| c.receive_offload == receive_offload)
+    /// What the generator can do at most with such a load.
+    pub fn calibration(&self, load: &Load) -> Option<&Calibration> {
+        self.calibrations.iter().find(|calibration| calibration.is_of(load))
     }
 
-    /// How sure the figures of a load are, over all ranked rows.
+    /// How sure the figures of a load are, over all its ranked rows.
     pub fn confidence(&self, load: usize, metric: &Metric) -> Confidence {
         let estimates: Vec<Estimate> = (0..self.rows.len())
-            .filter(|row| self.unranked(load, *row).is_none())
+            .filter(|row| self.takes_part(load, *row) && self.unranked(load, *row).is_none())
             .filter_map(|row| self.cells[load][row].estimate(metric, self.seed))
             .collect();
         Confidence::of(&estimates, self.asked_half_width)
@@ -339,20 +379,44 @@ impl Results {
 /// The server's setting that says how large the receive buffers of its sockets are, in bytes.
 pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
 
-/// Warns of settings that must be equal for figures to be compared, and are not.
+/// Warns of settings that must be equal for figures to be compared, and are not: some of them over
+/// all loads, the others among the rows that are compared under one load.
 pub fn unequal_settings(results: &Results) -> Vec<String> {
-    const ENGINE: &str = "generator's engine";
-    const MUST_BE_EQUAL: [&str; 5] =
-        [RECEIVE_BUFFER, "receive-offload", "busy-poll-us", "size", ENGINE];
-    let mut warnings = vec![];
+    let rows_of =
+        |cells| -> Vec<(&Row, &Cell)> { results.rows.iter().zip::<&Vec<Cell>>(cells).collect() };
+    let all = results.cells.iter().flat_map(rows_of).collect();
+    let mut warnings = unequal(&all, &[RECEIVE_BUFFER, ENGINE]);
+    for load in 0..results.loads.len() {
+        for group in results.groups(load) {
+            let mut cells = rows_of(&results.cells[load]);
+            cells.retain(|(row, _)| row.receive_offload == group);
+            warnings.extend(unequal(&cells, &["receive-offload", "busy-poll-us", "size"]));
+        }
+    }
+    let mut seen: Vec<String> = vec![];
+    warnings.retain(|warning| {
+        !seen.contains(warning) && {
+            seen.push(warning.clone());
+            true
+        }
+    });
+    warnings
+}
+
+/// The generator's engine, as if it were a setting of the server.
+const ENGINE: &str = "generator's engine";
+
+fn unequal(cells: &Vec<(&Row, &Cell)>, names: &[&str]) -> Vec<String> {
     let setting = |sample: &Sample, name: &str| match name {
         ENGINE => sample.engine.clone(),
         _ => sample.settings.get(name).cloned(),
     };
-    for name in MUST_BE_EQUAL {
+    let mut warnings = vec![];
+    for name in names {
         let mut values: Vec<(String, &Row)> = vec![];
-        let cells = results.cells.iter().flat_map(|cells| results.rows.iter().zip(cells));
-        for (row, sample) in cells.flat_map(|(row, c)| c.samples.iter().map(move |s| (row, s))) {
+        for (row, sample) in
+            cells.iter().flat_map(|(row, c)| c.samples.iter().map(move |s| (*row, s)))
+        {
             if let Some(value) = setting(sample, name)
                 && !values.iter().any(|(known, _)| *known == value)
             {
@@ -413,7 +477,9 @@ pub fn unlike_calibration(results: &Results) -> Vec<String> {
     }
     let time =
         |time: Option<f64>| time.map_or_else(|| "unknown".into(), |ns| format!("{ns:.0} ns"));
-    let at: Vec<String> = results.calibrations.iter().map(|c| time(c.core_to_core_ns)).collect();
+    let mut at: Vec<String> =
+        results.calibrations.iter().map(|c| time(c.core_to_core_ns)).collect();
+    at.dedup();
     vec![format!(
         "in {unlike} of {} runs the machine was another (core to core) than at the calibration of \
          the generator ({}): in those its maximum is not known, and is not used",

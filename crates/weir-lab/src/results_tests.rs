@@ -199,6 +199,9 @@ fn a_run_on_another_machine_than_the_calibrations_is_warned_of() {
     let mut results = results(&["epoll"]);
     let calibration = Calibration {
         receive_offload: false,
+        size_bytes: 64,
+        flows: 1,
+        generators: 1,
         sent_per_s: 2e6,
         core_to_core_ns: Some(27.0),
         core_to_core_after_ns: Some(30.0),

@@ -97,6 +97,9 @@ pub struct Sample {
     pub slices_missing: u32,
     /// Whether the generator signalled the end of the run.
     pub end_signalled: bool,
+    /// Why the run was ended although something of it was still to come, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<String>,
     /// What limited the run.
     pub verdict: Verdict,
     /// The server's settings as obtained.
@@ -183,6 +186,7 @@ impl Sample {
             audit: Audit { latency_histogram: vec![], ..server.audit.clone() },
             slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
+            cut_short: server.cut_short.clone(),
             verdict,
             settings: server.settings.clone(),
             engine: flood.engine.clone(),
@@ -231,6 +235,9 @@ impl Sample {
                 "{} slices did not come back from the kernel",
                 self.slices_missing
             ));
+        }
+        if let Some(reason) = &self.cut_short {
+            return Some(format!("a run was cut short: {reason}"));
         }
         match self.ledger.balance() {
             Balance::Balanced => None,

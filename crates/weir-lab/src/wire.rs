@@ -77,6 +77,9 @@ pub struct ServerReport {
     pub settings: BTreeMap<String, String>,
     /// Whether the generator signalled the end of the run; if not, quiet ended it.
     pub end_signalled: bool,
+    /// Why the run was ended although something of it was still to come, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<String>,
     /// Other runs that were open at some time during this one. Counters, batches, drops and
     /// whatever else is of the server and not of a datagram are those of all together.
     pub other_runs: u32,
@@ -106,7 +109,10 @@ impl ServerReport {
     /// Whether it says that the run is complete and wrong: a server that says so ends with
     /// another exit code than 0.
     pub fn tells_of_errors(&self) -> bool {
-        self.audit.data_errors || self.slices_missing > 0 || !self.end_signalled
+        self.audit.data_errors
+            || self.slices_missing > 0
+            || !self.end_signalled
+            || self.cut_short.is_some()
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Course {
     pub kernel_bytes: Option<u64>,
     /// Other runs that were open at some time during this one.
     pub other_runs: u32,
+    /// Why it was ended although something of it was still to come, if so.
+    pub cut_short: Option<String>,
 }
 
 impl Course {
@@ -59,6 +61,7 @@ impl Course {
             readings: Readings::default(),
             kernel_bytes: None,
             other_runs: 0,
+            cut_short: None,
         }
     }
 

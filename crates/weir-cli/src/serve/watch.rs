@@ -6,12 +6,12 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir::counters::Snapshot;
-use weir::counters::os::{Sampler, ThreadId};
+use weir::counters::os::{Sampler, SocketUsage, ThreadId};
 use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
-use weir_load::control::{AgreedRun, Ending, Receiver};
+use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
 
 use super::account::{audit_report, batches, both, thread_report, total};
 use super::course::{Course, Cpu};
@@ -199,6 +199,7 @@ impl Watch {
             other_runs: course.other_runs,
             threads_started: threads.len() as u32,
             threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
+            cut_short: course.cut_short.clone(),
             slices_missing: 0, // known only once the server has stopped
             window: course.readings.window(),
             counters: total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
@@ -266,6 +267,40 @@ impl Receiver for Watch {
         self.audit.quiet_ns(run.ask.run)
     }
 
+    fn outstanding(&self, run: &AgreedRun, sent: Option<u64>) -> Outstanding {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let sockets_now = state.sockets();
+        // With several runs nobody can say whose datagrams lie in a socket, or were dropped there.
+        let [(id, course)] = state.runs.as_slice() else { return Outstanding::default() };
+        if *id != run.ask.run {
+            return Outstanding::default();
+        }
+        let settings = state.settings();
+        let is = |name: &str, value: &str| settings.get(name).is_some_and(|v| v.starts_with(value));
+        // The sockets of AF_XDP hold a port and are never read.
+        let sockets = (!is("provider", "xdp")).then(|| SocketUsage::bound_to(&self.addresses));
+        let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
+        // Elsewhere a device may drop, and with receive offload a drop is of several.
+        let accountable = sent.filter(|_| loopback && !is("receive-offload", "true"));
+        let missing = accountable.and_then(|sent| {
+            let system = course.system(&state.sampler.system());
+            let at_sockets = course.dropped_at_sockets(&sockets_now, &self.addresses, &system)?;
+            let dropped = at_sockets + system.softnet_total().dropped.unwrap_or(0);
+            Some(sent.saturating_sub(self.audit.received(*id) + dropped))
+        });
+        Outstanding { queued_bytes: sockets.flatten().and_then(|all| all.queued_bytes), missing }
+    }
+
+    fn cut_short(&self, run: &AgreedRun, reason: &str) {
+        let mut state = self.lock();
+        if let Some((_, course)) = state.runs.iter_mut().find(|(id, _)| *id == run.ask.run) {
+            course.cut_short.get_or_insert_with(|| reason.to_owned());
+        }
+        drop(state);
+        self.note(reason);
+    }
+
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
         let sent = match ending {
             Ending::Signalled(end) => Some(end.sent_per_flow.as_slice()),
@@ -295,7 +330,7 @@ impl Receiver for Watch {
             report.audit.latency_ns = None;
             report.audit.latency_histogram.clear();
         }
-        if report.audit.data_errors || !report.end_signalled {
+        if report.audit.data_errors || !report.end_signalled || report.cut_short.is_some() {
             state.wrong_runs += 1;
         }
         let value = serde_json::to_value(&report).unwrap_or_default();
@@ -321,7 +356,10 @@ impl State {
         let before = self.runs.iter().position(|(id, _)| *id == run);
         let before = before.map(|at| self.runs.remove(at).1);
         course.other_runs = match before {
-            Some(before) => before.other_runs,
+            Some(before) => {
+                course.cut_short = before.cut_short;
+                before.other_runs
+            }
             None => {
                 self.runs.iter_mut().for_each(|(_, other)| other.other_runs += 1);
                 u32::try_from(self.runs.len()).unwrap_or(u32::MAX)

@@ -48,6 +48,8 @@ pub struct Processes {
     program: PathBuf,
     server_cores: Vec<usize>,
     generator_core: Option<usize>,
+    /// Further cores for further generators.
+    more_generator_cores: Vec<usize>,
     site: Site,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
@@ -66,13 +68,28 @@ impl Processes {
     ) -> Self {
         let began = Instant::now();
         let site = Site::Loopback { has_ipv6: exchange::has_ipv6() };
-        Self { program, server_cores, generator_core, site, interrupt, tell, began }
+        Self {
+            program,
+            server_cores,
+            generator_core,
+            more_generator_cores: vec![],
+            site,
+            interrupt,
+            tell,
+            began,
+        }
     }
 
     /// The same where server and generator meet elsewhere. On a link, the calling thread must be at the
     /// generator's end of it.
     pub fn at(mut self, site: Site) -> Self {
         self.site = site;
+        self
+    }
+
+    /// Gives further generators cores of their own; without, they share the first one's.
+    pub fn with_more_generator_cores(mut self, cores: Vec<usize>) -> Self {
+        self.more_generator_cores = cores;
         self
     }
 
@@ -121,9 +138,10 @@ impl Processes {
             .arguments(["flood".into(), self.site.server_v4().to_string()])
             .arguments(["-p".into(), ports.join(",")])
             .option("--control", control)
-            .option("--cpu", self.generator_core)
+            .option("--cpu", self.generator_cores(load))
             .option("-l", Some(load.size_bytes))
             .option("-P", Some(flows))
+            .option("--generators", (load.generators > 1).then_some(load.generators))
             .option("-k", datagrams)
             .option("--pps", per_second);
         let (warmup_ms, run_ms) = milliseconds(extent);
@@ -137,6 +155,15 @@ impl Processes {
             command = command.arguments(["--engine", link::ENGINE]);
         }
         command.arguments(["-i", "0", "--json"])
+    }
+
+    /// The cores of the generators of a load, as the command spells them.
+    fn generator_cores(&self, load: &Load) -> Option<String> {
+        let more = usize::from(load.generators.max(1)) - 1;
+        let cores = self.generator_core.into_iter();
+        let all = cores.chain(self.more_generator_cores.iter().copied().take(more));
+        let text: Vec<String> = all.map(|core| core.to_string()).collect();
+        (!text.is_empty()).then(|| text.join(","))
     }
 
     /// The command of the server of a check: it answers, and tells how often.

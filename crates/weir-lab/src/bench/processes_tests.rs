@@ -166,6 +166,13 @@ fn the_commands_can_be_repeated_by_hand() {
              127.0.0.1:0{ipv6} --cpu 0 --size 2000 --echo --interval 0 --end-with-input --json"
         )
     );
+    let two = Load { generators: 2, ..Load::saturation(64) };
+    let shared = bench.generator(&two, None, extent, &[7], None).to_string();
+    assert!(shared.contains("--cpu 1 -l 64 -P 1 --generators 2 -t"), "{shared}");
+    let with_more = Processes::new("weir".into(), vec![0], Some(1), Interrupt::new(), None)
+        .with_more_generator_cores(vec![3, 2]);
+    let own = with_more.generator(&two, None, extent, &[7], None).to_string();
+    assert!(own.contains("--cpu 1,3 "), "{own}");
     let offloaded = Load { receive_offload: true, ..load };
     let words = bench.server(&Run { load: &offloaded, ..run }).to_string();
     assert!(words.contains("--work shared:500 --receive-offload --once"), "{words}");

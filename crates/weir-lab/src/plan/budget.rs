@@ -1,5 +1,6 @@
 //! From a budget of seconds to rounds and durations.
 
+use super::{Load, Rate, Row, Shown, Takes, rows_of};
 use crate::stats::bootstrap;
 
 /// How much to measure.
@@ -9,28 +10,64 @@ pub enum Depth {
     Quick,
     /// The table within two minutes: saturation, and one paced load for the latency.
     Standard,
-    /// Every load and more rounds; as long as that takes.
+    /// Every load; as long as that takes.
     Full,
 }
 
+/// Rounds of a step of a sweep over the load: only losses and latencies are taken from it, and
+/// the highest rate of a row is approached in many steps.
+const ROUNDS_OF_A_PACED_STEP: u32 = FEWEST_ROUNDS;
+/// Rounds of a step of a sweep over work or threads: one more than an interval needs.
+const ROUNDS_OF_A_STEP: u32 = bootstrap::FEWEST_SAMPLES as u32 + 1;
+
+/// Length of a run in milliseconds where the time follows from what is asked for.
+const PLANNED_RUN_MS: u64 = 300;
+/// What starting and ending a run costs in such a plan; it is measured later.
+const PLANNED_OVERHEAD_MS: u64 = 130;
+/// What checking a row costs in such a plan.
+const PLANNED_CHECK_MS: u64 = 400;
+/// What calibrating the generator costs, for each kind of load.
+const PLANNED_CALIBRATION_MS: u64 = 800;
+
+/// The seconds that loads and rows take with all the rounds that are aimed at.
+pub fn estimate_s(depth: Depth, loads: &[Load], rows: &[Row]) -> f64 {
+    let run_ms = PLANNED_RUN_MS + WARMUP_MS + PLANNED_OVERHEAD_MS;
+    let of_load = |load: &Load| {
+        let rows = rows_of(load, rows).len() as u64;
+        u64::from(depth.rounds_of(load)) * rows * run_ms
+    };
+    let kinds = loads.iter().filter(|load| !load.is_paced()).count() as u64;
+    let checked = rows.iter().filter(|row| row.unavailable.is_none()).count() as u64;
+    let before_ms = checked * PLANNED_CHECK_MS + kinds.max(1) * PLANNED_CALIBRATION_MS;
+    (before_ms + loads.iter().map(of_load).sum::<u64>()) as f64 / 1000.0
+}
+
 impl Depth {
-    /// Seconds from the first check to the table.
-    pub fn budget_s(self) -> f64 {
+    /// Seconds from the first check to the table, unless told otherwise: for the first look and the
+    /// table within two minutes they are fixed; what has more loads or more rows than those has the
+    /// time that it takes.
+    pub fn budget_s(self, loads: &[Load], rows: &[Row]) -> f64 {
+        let ordinary = loads.iter().all(|load| load.takes == Takes::default());
         match self {
-            Self::Quick => 30.0,
-            Self::Standard => 110.0,
-            Self::Full => 2400.0,
+            Self::Quick if ordinary && loads.len() == 1 => 30.0,
+            Self::Standard if ordinary && loads.len() <= 2 => 110.0,
+            _ => estimate_s(self, loads, rows),
         }
     }
 
-    /// Rounds at saturation that are aimed at: fewer make runs longer.
-    fn rounds_aimed_at(self) -> u32 {
-        match self {
-            Self::Quick => 3,
+    /// Rounds of a load that are aimed at: fewer make runs longer.
+    pub fn rounds_of(self, load: &Load) -> u32 {
+        let of_a_step = match load.rate {
+            Rate::Saturation => ROUNDS_OF_A_STEP,
+            Rate::OfPartialDrop(_) => ROUNDS_OF_A_STEP,
+            Rate::PerSecond(_) | Rate::OfMaximum(_) | Rate::Search { .. } => ROUNDS_OF_A_PACED_STEP,
+        };
+        match (self, load.shown) {
+            (Self::Quick, _) => FEWEST_ROUNDS,
+            (_, Shown::Step) => of_a_step,
             // Three more than an interval needs: a machine that changes its speed by itself costs a
             // round or two, and from nine on the interval leaves the farthest samples out.
-            Self::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
-            Self::Full => 15,
+            (Self::Standard | Self::Full, Shown::Table) => bootstrap::FEWEST_SAMPLES as u32 + 3,
         }
     }
 }
@@ -69,17 +106,16 @@ impl Schedule {
 
 /// Cuts `share_s` seconds into rounds for `rows` rows.
 ///
-/// Rounds come first, since each adds a sample and a pair: as many as the depth aims at,
+/// Rounds come first, since each adds a sample and a pair: as many as are aimed at,
 /// fewer if their runs would be shorter than [`SHORTEST_RUN_MS`], more if they would be
 /// longer than [`LONGEST_RUN_MS`]. [`FEWEST_ROUNDS`] are planned even where they do not
 /// fit; the caller compares [`Schedule::total_ms`] with what there is and says so.
-pub fn fit(depth: Depth, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule {
+pub fn fit(aimed: u32, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule {
     let per_row_ms = (share_s.max(0.0) * 1000.0) as u64 / rows.max(1) as u64;
     let fixed_ms = overhead_ms + WARMUP_MS;
     let most_rounds = per_row_ms / (fixed_ms + SHORTEST_RUN_MS);
     let fewest_rounds = per_row_ms / (fixed_ms + LONGEST_RUN_MS);
-    let aimed = u64::from(depth.rounds_aimed_at());
-    let rounds = aimed
+    let rounds = u64::from(aimed)
         .min(most_rounds)
         .max(fewest_rounds)
         .clamp(u64::from(FEWEST_ROUNDS), u64::from(MOST_ROUNDS));
@@ -95,9 +131,12 @@ pub fn fit(depth: Depth, share_s: f64, rows: usize, overhead_ms: u64) -> Schedul
 mod tests {
     use super::*;
 
+    /// Rounds that a table within two minutes aims at.
+    const NINE: u32 = 9;
+
     #[test]
     fn seventeen_rows_in_a_standard_budget() {
-        let schedule = fit(Depth::Standard, 80.0, 17, 250);
+        let schedule = fit(NINE, 80.0, 17, 250);
         assert_eq!(schedule.rounds, 9);
         assert!(schedule.total_ms(17, 250) <= 80_000, "{schedule:?}");
         assert!(schedule.run_ms > 200, "{schedule:?}");
@@ -107,31 +146,48 @@ mod tests {
     fn the_paced_load_of_a_standard_experiment_has_enough_rounds_for_intervals() {
         // 19 rows, starting and ending a run costs 110 ms; calibration and checks are over. Two
         // rounds may be lost to a machine that changes.
-        let loads = crate::plan::loads(Depth::Standard, crate::plan::Load::saturation(64));
-        for share_s in crate::plan::shares(&loads, Depth::Standard.budget_s() - 8.0) {
-            let schedule = fit(Depth::Standard, share_s, 19, 110);
+        let depth = Depth::Standard;
+        let loads = crate::plan::Asked::new(depth, Load::saturation(64)).loads();
+        let left_s = depth.budget_s(&loads, &[]) - 8.0;
+        for share_s in crate::plan::shares(depth, &loads, &[19, 19], left_s) {
+            let schedule = fit(depth.rounds_of(&loads[0]), share_s, 19, 110);
             assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES + 2, "{schedule:?}");
         }
     }
 
     #[test]
     fn a_single_row_gets_more_rounds_and_not_endless_runs() {
-        let schedule = fit(Depth::Standard, 80.0, 1, 100);
+        let schedule = fit(NINE, 80.0, 1, 100);
         assert!(schedule.rounds > 6 && schedule.run_ms <= LONGEST_RUN_MS, "{schedule:?}");
+    }
+
+    #[test]
+    fn the_time_of_a_plan_follows_from_its_loads_and_rows() {
+        let rows = vec![Row::parse("epoll").unwrap(), Row::parse("port").unwrap()];
+        let base = Load::saturation(64);
+        // Nine rounds of two rows, 490 ms each; two checks and a calibration before.
+        let one = estimate_s(Depth::Full, &[base], &rows);
+        assert!((one - (9.0 * 2.0 * 0.49 + 2.0 * 0.4 + 0.8)).abs() < 1e-9, "{one}");
+        let step = base.at(Rate::OfMaximum(0.5)).as_step();
+        let two = estimate_s(Depth::Full, &[base, step], &rows);
+        assert!((two - one - 3.0 * 2.0 * 0.49).abs() < 1e-9, "{two}");
+        assert_eq!(Depth::Full.budget_s(&[base], &rows), one);
+        assert_eq!(Depth::Standard.budget_s(&[base], &rows), 110.0);
+        let takes = Takes { offloaded: true, ..Takes::default() };
+        let paired = [Load { takes, ..base }];
+        assert_eq!(Depth::Standard.budget_s(&paired, &rows), one, "not squeezed into two minutes");
     }
 
     proptest::proptest! {
         #[test]
         fn a_plan_keeps_to_its_share_unless_it_is_at_its_least(
-            share_s in 0.0..2000.0f64, rows in 1usize..60, overhead_ms in 0u64..2000,
+            share_s in 0.0..2000.0f64, rows in 1usize..60, overhead_ms in 0u64..2000, aimed in 3u32..20,
         ) {
-            for depth in [Depth::Quick, Depth::Standard, Depth::Full] {
-                let schedule = fit(depth, share_s, rows, overhead_ms);
-                let fits = schedule.total_ms(rows, overhead_ms) as f64 <= share_s * 1000.0;
-                let least = schedule.rounds == FEWEST_ROUNDS && schedule.run_ms == SHORTEST_RUN_MS;
-                proptest::prop_assert!(fits || least, "{schedule:?}");
-                proptest::prop_assert!((FEWEST_ROUNDS..=MOST_ROUNDS).contains(&schedule.rounds));
-            }
+            let schedule = fit(aimed, share_s, rows, overhead_ms);
+            let fits = schedule.total_ms(rows, overhead_ms) as f64 <= share_s * 1000.0;
+            let least = schedule.rounds == FEWEST_ROUNDS && schedule.run_ms == SHORTEST_RUN_MS;
+            proptest::prop_assert!(fits || least, "{schedule:?}");
+            proptest::prop_assert!((FEWEST_ROUNDS..=MOST_ROUNDS).contains(&schedule.rounds));
         }
     }
 }

@@ -4,6 +4,7 @@
 //! again. A machine that slows down for a while then slows all rows of a block, and pairs
 //! of one block still tell the truth.
 
+pub mod asked;
 pub mod budget;
 pub mod link_rows;
 pub mod load;
@@ -11,63 +12,54 @@ pub mod row;
 pub mod rows;
 pub mod work;
 
+pub use asked::{Asked, Sweep};
 pub use budget::{Depth, Schedule};
-pub use load::{Load, Rate};
+pub use load::{Goal, Load, Rate, Shown, Takes};
 pub use row::{Role, Row, RowError};
 pub use work::Work;
 
 use crate::random::Random;
 
-/// Share of the budget that goes to saturation when paced loads follow.
+/// The rows of `rows` that take part in a load and may run here, as far as is known: the second
+/// name of a row is one of them.
+pub fn rows_of(load: &Load, rows: &[Row]) -> Vec<usize> {
+    let taking = |index: &usize| load.takes(&rows[*index]) && rows[*index].unavailable.is_none();
+    (0..rows.len()).filter(taking).collect()
+}
+
+/// The seconds of each load: what it aims at, in proportion. A single load has all.
 ///
-/// Half is left to them: a verdict takes as many rounds there, and a paced run has few
-/// datagrams, of which percentiles say little.
-const SATURATION_SHARE: f64 = 0.5;
-
-/// The loads of a depth for datagrams of one size.
-pub fn loads(depth: Depth, base: Load) -> Vec<Load> {
-    let at = |rate| base.at(rate);
-    match depth {
-        Depth::Quick => vec![base],
-        Depth::Standard => vec![base, at(Rate::PerSecond(50_000))],
-        Depth::Full => vec![
-            base,
-            at(Rate::PerSecond(50_000)),
-            at(Rate::PerSecond(200_000)),
-            at(Rate::OfMaximum(0.5)),
-            at(Rate::OfMaximum(0.75)),
-            at(Rate::OfMaximum(0.9)),
-        ],
-    }
+/// `rows` is how many rows each has. A load that compares wants more rounds than a step of a
+/// search, and one of many rows takes longer.
+pub fn shares(depth: Depth, loads: &[Load], rows: &[usize], seconds: f64) -> Vec<f64> {
+    let weight = |(load, rows): (&Load, &usize)| f64::from(depth.rounds_of(load)) * *rows as f64;
+    let weights: Vec<f64> = loads.iter().zip(rows).map(weight).collect();
+    let all: f64 = weights.iter().sum();
+    weights.iter().map(|weight| seconds * weight / all.max(1.0)).collect()
 }
 
-/// Seconds for each load: saturation has most, the paced ones share the rest. A single
-/// load has all.
-pub fn shares(loads: &[Load], seconds: f64) -> Vec<f64> {
-    let paced = loads.iter().filter(|load| load.is_paced()).count();
-    let full = loads.len() - paced;
-    let for_paced = match (full, paced) {
-        (_, 0) => 0.0,
-        (0, _) => seconds,
-        _ => seconds * (1.0 - SATURATION_SHARE),
-    };
-    let share = |load: &Load| match load.is_paced() {
-        true => for_paced / paced as f64,
-        false => (seconds - for_paced) / full as f64,
-    };
-    loads.iter().map(share).collect()
-}
-
-/// Adds one row under a second name, so that the noise can be seen. Returns its place, or
+/// Adds one row under a second name, so that the noise can be seen; where there are rows with
+/// receive offload beside the others, one of those as well. Returns the place of the first, or
 /// `None` if no row can run.
 ///
 /// `preferred` is the index of the row to take; the first row that can run is taken if it
 /// is `None` or cannot run.
 pub fn add_again(rows: &mut Vec<Row>, preferred: Option<usize>) -> Option<usize> {
-    let can_run = |index: &usize| rows.get(*index).is_some_and(|row| row.unavailable.is_none());
-    let of = preferred.filter(can_run).or_else(|| (0..rows.len()).find(can_run))?;
-    rows.push(rows[of].clone().with_role(Role::Again(of)));
-    Some(rows.len() - 1)
+    let runs = |row: &Row| row.unavailable.is_none() && !row.only_swept;
+    let of_group = |offloaded: bool, wanted: &dyn Fn(&Row) -> bool| {
+        rows.iter().position(|row| row.receive_offload == offloaded && runs(row) && wanted(row))
+    };
+    let of = preferred
+        .filter(|index| rows.get(*index).is_some_and(runs))
+        .or_else(|| of_group(false, &|_| true));
+    let pair = |row: &Row| of.is_some_and(|of| row.spec() == rows[of].spec());
+    let offloaded = of_group(true, &pair).or_else(|| of_group(true, &|_| true));
+    let mut first = None;
+    for of in [of, offloaded].into_iter().flatten() {
+        rows.push(rows[of].clone().with_role(Role::Again(of)));
+        first.get_or_insert(rows.len() - 1);
+    }
+    first
 }
 
 /// The order of one block: every index of `rows` once.
@@ -104,13 +96,29 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_each_group_runs_again() {
+        let plain: Vec<Row> = ["epoll", "port"].map(|text| Row::parse(text).unwrap()).to_vec();
+        let mut rows = plain.clone();
+        rows.extend(plain.into_iter().map(|row| Row { receive_offload: true, ..row }));
+        assert_eq!(add_again(&mut rows, Some(1)), Some(4));
+        assert_eq!((rows[4].role, rows[4].receive_offload), (Role::Again(1), false));
+        assert_eq!((rows[5].role, rows[5].receive_offload), (Role::Again(3), true));
+    }
+
+    #[test]
     fn the_whole_budget_is_shared_out() {
+        let base = Load::saturation(64);
         for depth in [Depth::Quick, Depth::Standard, Depth::Full] {
-            let shares = shares(&loads(depth, Load::saturation(64)), 100.0);
+            let loads = Asked::new(depth, base).loads();
+            let rows = vec![10; loads.len()];
+            let shares = shares(depth, &loads, &rows, 100.0);
             assert!((shares.iter().sum::<f64>() - 100.0).abs() < 1e-9);
             assert!(shares.iter().all(|share| *share > 0.0));
         }
-        let paced = [Load::saturation(64).at(Rate::PerSecond(1))];
-        assert_eq!(shares(&paced, 10.0), vec![10.0]);
+        let paced = [base.at(Rate::PerSecond(1))];
+        assert_eq!(shares(Depth::Standard, &paced, &[3], 10.0), vec![10.0]);
+        let two = [base, base.at(Rate::PerSecond(1))];
+        assert_eq!(shares(Depth::Standard, &two, &[3, 3], 10.0), vec![5.0, 5.0]);
+        assert_eq!(shares(Depth::Standard, &two, &[3, 1], 8.0), vec![6.0, 2.0]);
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 /// The option that names the provider in a row's text.
 const PROVIDER: &str = "provider";
+/// The option that says how many threads take part.
+pub(super) const THREADS: &str = "threads";
 
 /// What a row is for, beside being measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,11 @@ pub struct Row {
     pub options: Vec<(String, Option<String>)>,
     /// What the row is for.
     pub role: Role,
+    /// Whether it runs with receive offload beside the rows that run without. Such rows are not
+    /// ranked among the others, but their ratio to the others is given.
+    pub receive_offload: bool,
+    /// Whether it takes part only in sweeps over threads.
+    pub only_swept: bool,
     /// Why it cannot run here; `None` if it can. It stays a row either way.
     pub unavailable: Option<String>,
 }
@@ -60,6 +67,8 @@ impl Row {
             runs_on: None,
             options: vec![],
             role: Role::Plain,
+            receive_offload: false,
+            only_swept: false,
             unavailable: None,
         };
         while let Some(word) = words.next() {
@@ -115,11 +124,39 @@ impl Row {
     /// Design and options as shown in a table, where the provider has a column of its own.
     /// The traditional design is shown by what it is; its options stand in the legend.
     pub fn title(&self) -> String {
+        let offload = if self.receive_offload { " (offload)" } else { "" };
         match self.role {
-            Role::Traditional => format!("{} (original)", self.design),
-            Role::Plain => self.spec_without_provider(),
-            Role::Again(_) => format!("{} (again)", self.spec_without_provider()),
+            Role::Traditional => format!("{} (original){offload}", self.design),
+            Role::Plain => format!("{}{offload}", self.spec_without_provider()),
+            Role::Again(_) => format!("{}{offload} (again)", self.spec_without_provider()),
         }
+    }
+
+    /// The value of an option, where the row states it.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(of, _)| of == name)?.1.as_deref()
+    }
+
+    /// How many threads it asks for, where it states that.
+    pub fn threads(&self) -> Option<u32> {
+        self.option(THREADS)?.parse().ok()
+    }
+
+    /// The same row on so many threads.
+    pub fn on_threads(&self, threads: u32) -> Self {
+        let mut row = Self { role: Role::Plain, ..self.clone() };
+        row.options.retain(|(name, _)| name != THREADS);
+        row.options.push((THREADS.into(), Some(threads.to_string())));
+        row
+    }
+
+    /// Whether the other is the same but for its number of threads.
+    pub fn is_like_on_other_threads(&self, other: &Self) -> bool {
+        let bare = |row: &Self| {
+            let of = row.on_threads(1);
+            (of.design, of.provider, of.options, of.receive_offload)
+        };
+        bare(self) == bare(other)
     }
 
     fn spec_without_provider(&self) -> String {

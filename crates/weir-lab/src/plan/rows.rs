@@ -4,14 +4,12 @@
 use weir::rio::Choice;
 use weir::udp::{AnyDesign, Port, Spec, designs};
 
+use super::row::THREADS;
 use super::{Role, Row};
 
 /// The design whose row runs under two names: the one that is expected to win, for there the
 /// noise matters most.
 const AGAIN: &str = "rio-hybrid";
-
-/// The option that says how many threads take part.
-const THREADS: &str = "threads";
 
 /// How many rows a design gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +61,55 @@ pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
+/// Puts each row whose design takes a number of threads, and that does not ask for one by itself,
+/// on each of these numbers. `asked` tells whether a row asks for one.
+///
+/// In a sweep the rows stay as they are, and state their number; the others come after them, for the
+/// sweep only.
+pub fn on_threads(
+    rows: &mut Vec<Row>,
+    numbers: &[u32],
+    in_sweep: bool,
+    asked: impl Fn(&Row) -> bool,
+) {
+    let mut all: Vec<Row> = vec![];
+    let mut more: Vec<Row> = vec![];
+    for row in rows.drain(..) {
+        let own = default_threads(&row).filter(|_| row.role == Role::Plain && !asked(&row));
+        match (own, in_sweep) {
+            (None, _) => all.push(row),
+            (Some(_), false) => all.extend(numbers.iter().map(|threads| row.on_threads(*threads))),
+            (Some(own), true) => {
+                let own = row.threads().unwrap_or(own);
+                all.push(row.on_threads(own));
+                let others = numbers.iter().filter(|threads| **threads != own);
+                let others = others.map(|threads| row.on_threads(*threads));
+                more.extend(others.map(|row| Row { only_swept: true, ..row }));
+            }
+        }
+    }
+    all.append(&mut more);
+    all.iter_mut().for_each(find_availability);
+    *rows = all;
+}
+
+/// The number of threads of its design if nothing is said; `None` if that takes no number.
+fn default_threads(row: &Row) -> Option<u32> {
+    let designs = designs();
+    let design = designs.iter().find(|design| design.about().name == row.design)?;
+    let options = design.known_options();
+    options.iter().find(|option| option.name == THREADS)?.default.parse().ok()
+}
+
+/// Adds each ordinary row with receive offload. The shape of the originals has none: its 5000
+/// receives would be 320 MB of slices, and it is the measure as it is.
+pub fn with_offload(rows: &mut Vec<Row>) {
+    let ordinary = rows.iter().filter(|row| row.role == Role::Plain && !row.only_swept);
+    let pairs: Vec<Row> =
+        ordinary.map(|row| Row { receive_offload: true, ..row.clone() }).collect();
+    rows.extend(pairs);
+}
+
 /// The index of the row that should run under two names.
 pub fn preferred_again(rows: &[Row]) -> Option<usize> {
     rows.iter().position(|row| row.design == AGAIN && row.unavailable.is_none())
@@ -81,6 +128,8 @@ fn traditional() -> Row {
         runs_on: None,
         options: options.map(|(name, value)| (name, Some(value))).collect(),
         role: Role::Traditional,
+        receive_offload: false,
+        only_swept: false,
         unavailable: None,
     }
 }
@@ -117,6 +166,8 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
                 runs_on: None,
                 options: threads.into_iter().collect(),
                 role: Role::Plain,
+                receive_offload: false,
+                only_swept: false,
                 unavailable: None,
             });
         }
@@ -240,6 +291,39 @@ mod tests {
         let original = "port --threads 8 --armed 5000 --submit-after 1 --pages huge";
         assert_eq!(of_texts(&[original.into()]).unwrap()[0].role, Role::Plain);
         assert!(of_texts(&["blocking --pages giant".into()]).unwrap_err().contains("normal"));
+    }
+
+    #[test]
+    fn rows_are_put_on_numbers_of_threads() {
+        let start = || of_texts(&["rio-port --provider batch".into(), "epoll".into()]).unwrap();
+        let mut rows = start();
+        on_threads(&mut rows, &[1, 8], false, |_| false);
+        let specs: Vec<String> = rows.iter().map(Row::spec).collect();
+        let of = |n| format!("rio-port --provider batch --threads {n}");
+        assert!(specs.contains(&of(1)) && specs.contains(&of(8)), "{specs:?}");
+        assert!(!specs.contains(&"rio-port --provider batch".to_owned()), "{specs:?}");
+
+        let mut rows = all(Breadth::Designs { cores: 1 });
+        let before = rows.len();
+        on_threads(&mut rows, &[1, 2, 8], true, |_| false);
+        assert!(rows[..before].iter().all(|row| !row.only_swept), "the ordinary rows stay");
+        assert!(rows[before..].iter().all(|row| row.only_swept));
+        let ports = |row: &&Row| row.design == "rio-port";
+        let threads: Vec<Option<u32>> = rows.iter().filter(ports).map(Row::threads).collect();
+        assert_eq!(threads, [Some(1), Some(2), Some(8)]);
+        assert!(rows[0].is_like_on_other_threads(&rows[0].on_threads(3)));
+        assert_eq!(rows[0].role, Role::Traditional, "it has its own shape");
+    }
+
+    #[test]
+    fn every_ordinary_row_has_a_pair_with_receive_offload() {
+        let mut rows = all(DESIGNS);
+        let ordinary = rows.iter().filter(|row| row.role == Role::Plain).count();
+        with_offload(&mut rows);
+        let offloaded: Vec<&Row> = rows.iter().filter(|row| row.receive_offload).collect();
+        assert_eq!(offloaded.len(), ordinary);
+        assert!(offloaded.iter().all(|row| row.role == Role::Plain));
+        assert!(offloaded[0].title().ends_with("(offload)"), "{}", offloaded[0]);
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn to_best(at: &At) -> String {
 }
 
 /// A ratio with a sign that says what it is worth.
-fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
+pub(super) fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
     let text = |ratio: &Estimate| match of(ratio.median) {
         ratio if ratio < 99.5 => format!("{ratio:.2}"),
         ratio => format!("{ratio:.0}"),

@@ -5,11 +5,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::latency;
-use crate::plan::{Load, Rate, Role, Row};
+use crate::plan::{self, Depth, Goal, Load, Rate, Role, Row, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::link;
 use crate::report::published::PUBLISHED;
-use crate::report::sentences;
+use crate::report::{answers, json_sweeps, sentences};
 use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Status};
 use crate::sample::METRICS;
 use crate::stats::Estimate;
@@ -29,10 +29,13 @@ pub fn document(results: &Results) -> Value {
         let (metric, _) = ranked_by(load);
         let ranking = Ranking::of_load(results, index);
         let confidence = results.confidence(index, metric);
-        let said = match load.is_paced() {
-            true => sentences::of_latency(results, index, &ranking),
-            false => sentences::of_throughput(results, index, &ranking),
+        let groups = results.groups(index);
+        let main = groups.first().copied().unwrap_or(false);
+        let said = |offloaded: bool, ranking: &Ranking| match load.is_paced() {
+            true => sentences::of_latency(results, index, offloaded, ranking),
+            false => sentences::of_throughput(results, index, offloaded, ranking),
         };
+        let offloaded = (groups.len() > 1).then(|| Ranking::of_group(results, index, true));
         loads.push(json!({
             "load": load_value(load),
             "ranked_by": metric.name,
@@ -47,7 +50,11 @@ pub fn document(results: &Results) -> Value {
             "rounds": results.schedules[index].map(|schedule| schedule.rounds),
             "run_ms": results.schedules[index].map(|schedule| schedule.run_ms),
             "warmup_ms": results.schedules[index].map(|schedule| schedule.warmup_ms),
-            "summary": said,
+            "summary": said(main, &ranking),
+            "shown": match load.shown {
+                Shown::Table => "table",
+                Shown::Step => "step of a sweep",
+            },
             "receiving_threads_on_frames": link::saving(results, index).map(|saving| json!({
                 "frames": results.rows[saving.frames].spec(),
                 "sockets": results.rows[saving.sockets].spec(),
@@ -56,9 +63,19 @@ pub fn document(results: &Results) -> Value {
                 "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
             })),
             "published": if load.is_paced() { Value::Null } else { published(results, &ranking) },
+            "receive_offload": offloaded.as_ref().map(|ranking| json!({
+                "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
+                "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
+                "summary": said(true, ranking),
+                "gains": json_sweeps::gains(results, index),
+            })),
         }));
-        for row in 0..results.rows.len() {
-            rows.push(row_value(results, index, row, &ranking));
+        for row in (0..results.rows.len()).filter(|row| results.takes_part(index, *row)) {
+            let of_group = match results.rows[row].receive_offload {
+                true => offloaded.as_ref().unwrap_or(&ranking),
+                false => &ranking,
+            };
+            rows.push(row_value(results, index, row, of_group));
         }
     }
     json!({
@@ -72,12 +89,20 @@ pub fn document(results: &Results) -> Value {
         "link": results.link,
         "calibration": results.calibrations.iter().map(|c| json!({
             "receive_offload": c.receive_offload,
+            "size_bytes": c.size_bytes,
+            "flows": c.flows,
+            "generators": c.generators,
             "sent_per_s": c.sent_per_s,
             "core_to_core_ns": c.core_to_core_ns,
             "core_to_core_after_ns": c.core_to_core_after_ns,
         })).collect::<Vec<_>>(),
         "check": results.checked,
         "loads": loads,
+        "answers": answers::all(results).iter().map(|answer| json!({
+            "question": answer.question,
+            "sentences": answer.sentences,
+        })).collect::<Vec<_>>(),
+        "sweeps": json_sweeps::sweeps(results),
         "results": rows,
         "warnings": results.warnings,
         "interrupted": results.interrupted,
@@ -85,8 +110,9 @@ pub fn document(results: &Results) -> Value {
     })
 }
 
-/// The document of an experiment that was only planned: its loads, and no results.
-pub fn plan(results: &Results) -> Value {
+/// The document of an experiment that was only planned: its loads, the rows and rounds of each, and
+/// no results.
+pub fn plan(results: &Results, depth: Depth, budget_s: f64) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,
         "command": results.command,
@@ -95,7 +121,14 @@ pub fn plan(results: &Results) -> Value {
         "server_cores": results.server_cores,
         "generator_cores": results.generator_cores,
         "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
-        "loads": results.loads.iter().map(load_value).collect::<Vec<_>>(),
+        "planned_s": budget_s,
+        "loads": results.loads.iter().map(|load| {
+            let mut value = load_value(load);
+            let rows = plan::rows_of(load, &results.rows);
+            value["rows"] = json!(rows.len());
+            value["rounds_aimed_at"] = json!(depth.rounds_of(load));
+            value
+        }).collect::<Vec<_>>(),
         "results": [],
         "error": null,
     })
@@ -133,7 +166,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             Role::Traditional => "traditional",
             Role::Again(_) => "again",
         },
-        "load": load_value(&as_obtained(&results.loads[load], cell)),
+        "load": load_value(&as_obtained(&results.load_of(load, index), cell)),
         "status": status,
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {
@@ -160,6 +193,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
+        "skipped": cell.skipped,
     })
 }
 
@@ -181,27 +215,44 @@ fn options(row: &Row) -> Value {
     Value::Object(Map::from_iter(pairs))
 }
 
-fn load_value(load: &Load) -> Value {
+pub(super) fn load_value(load: &Load) -> Value {
     json!({
         "kind": if load.is_paced() { "paced" } else { "saturation" },
         "offered_per_s": match load.rate {
             Rate::PerSecond(rate) => Some(rate),
-            Rate::Saturation | Rate::OfMaximum(_) => None,
+            _ => None,
         },
         "share_of_maximum": match load.rate {
             Rate::OfMaximum(share) => Some(share),
-            Rate::Saturation | Rate::PerSecond(_) => None,
+            _ => None,
+        },
+        "share_of_partial_drop_rate": match load.rate {
+            Rate::OfPartialDrop(share) => Some(share),
+            _ => None,
+        },
+        "search": match load.rate {
+            Rate::Search { goal, step } => json!({ "goal": goal_word(goal), "step": step }),
+            _ => Value::Null,
         },
         "size_bytes": load.size_bytes,
         "work": load.work.steps,
         "work_shared": load.work.shared,
         "ports": load.ports,
         "flows": load.flows,
+        "generators": load.generators,
         "receive_offload": load.receive_offload,
         "send_offload": load.send_offload,
         "rcvbuf_bytes": load.rcvbuf_bytes,
         "busy_poll_us": load.busy_poll_us,
     })
+}
+
+/// A goal in the document.
+pub(super) fn goal_word(goal: Goal) -> &'static str {
+    match goal {
+        Goal::NoDrop => "no_drop",
+        Goal::PartialDrop => "partial_drop",
+    }
 }
 
 /// Every metric with its samples; a dot in a metric's name makes an object.
@@ -239,7 +290,7 @@ fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
     ])
 }
 
-fn difference(difference: Difference) -> Value {
+pub(super) fn difference(difference: Difference) -> Value {
     let mut value = estimate(difference.ratio());
     let verdict = match difference {
         Difference::Real(_) => "real",

@@ -26,8 +26,9 @@ fn the_document_has_what_the_schema_says() {
     assert_eq!(
         hybrid["load"],
         json!({
-            "kind": "saturation", "offered_per_s": null, "share_of_maximum": null, "size_bytes": 64,
-            "work": 0, "work_shared": false, "ports": 1, "flows": 1, "receive_offload": false, "send_offload": true,
+            "kind": "saturation", "offered_per_s": null, "share_of_maximum": null,
+            "share_of_partial_drop_rate": null, "search": null, "size_bytes": 64,
+            "work": 0, "work_shared": false, "ports": 1, "flows": 1, "generators": 1, "receive_offload": false, "send_offload": true,
             "rcvbuf_bytes": 212_992, "busy_poll_us": null,
         }),
         "what was obtained"
@@ -110,7 +111,39 @@ fn the_fields_are_those_that_readers_rely_on() {
         ".results.metrics.batch_datagrams.p50.median",
         ".results.runs.core_to_core_ns",
         ".results.settings.receive-buffer-bytes",
+        ".results.skipped",
+        ".loads.shown",
+        ".answers.question",
+        ".answers.sentences",
+        ".calibration.generators",
     ] {
         assert!(seen.iter().any(|path| path == name), "{name} is missing of {seen:?}");
     }
+}
+
+#[test]
+fn what_receive_offload_brings_is_in_the_document() {
+    let document = document(&fixture::with_offload());
+    let offload = &document["loads"][0]["receive_offload"];
+    let gains = &offload["gains"];
+    assert_eq!(gains["designs"].as_array().unwrap().len(), 2);
+    assert_eq!(gains["best_with_to_best_without"]["ratio"]["verdict"], "real");
+    let ratio = gains["best_with_to_best_without"]["ratio"]["median"].as_f64().unwrap();
+    assert!((ratio - 10.0).abs() < 1e-9, "{ratio}");
+    assert!(gains["best_with_to_traditional"]["without"].as_str().unwrap().contains("5000"));
+    assert_eq!(offload["winner"], document["loads"][0]["winner"], "the same design, with it");
+    assert_eq!(document["loads"][1]["receive_offload"], Value::Null);
+    let rows = document["results"].as_array().unwrap();
+    let with = |row: &&Value| row["load"]["receive_offload"] == true;
+    let specs: Vec<&Value> = rows.iter().filter(with).map(|row| &row["spec"]).collect();
+    assert_eq!(specs.len(), 3, "they take part under the first load only: {specs:?}");
+}
+
+#[test]
+fn a_plan_tells_its_rows_rounds_and_time() {
+    let results = fixture::results();
+    let document = plan(&results, Depth::Standard, 110.0);
+    assert_eq!(document["planned_s"], 110.0);
+    assert_eq!(document["loads"][0]["rows"], 6, "one of seven cannot run here");
+    assert_eq!(document["loads"][1]["rounds_aimed_at"], 9);
 }

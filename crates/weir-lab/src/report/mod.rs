@@ -1,11 +1,15 @@
 //! What a person reads ([`table`], [`sentences`]) and what a program reads ([`json`]).
 
+pub mod answers;
 pub mod columns;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
+mod gains;
 pub mod json;
+mod json_sweeps;
 pub mod link;
 pub mod number;
 pub mod published;
 pub mod sentences;
+mod sweeps;
 pub mod table;

@@ -1,6 +1,6 @@
 //! Who wins, by how much, why, and whether the difference is real: in a few sentences.
 
-use crate::ranking::{Place, Ranking};
+use crate::ranking::{Better, Place, Ranking, ranked_by};
 use crate::report::columns::percentile;
 use crate::report::number::{microseconds, per_1000, percent, si};
 use crate::results::{Results, Status};
@@ -20,7 +20,12 @@ const EXPLAINS: f64 = 1.15;
 const MOST_NAMED: usize = 4;
 
 /// The sentences for a load whose figure is datagrams per second.
-pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
+pub fn of_throughput(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    ranking: &Ranking,
+) -> Vec<String> {
     let Some(winner) = ranking.winner() else {
         return vec![nobody(ranking, "No design delivered a figure that can be ranked.")];
     };
@@ -28,7 +33,7 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
     let traditional = results.traditional();
     let mut said = vec![];
     let rate = si(winner.median);
-    let among = of_the_ranked(results, load);
+    let among = of_the_ranked(results, load, offloaded);
     said.push(match (traditional, winner.to_traditional) {
         (Some(t), _) if t == winner.row => {
             format!(
@@ -41,6 +46,7 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
         ),
         _ => format!("{name} is the fastest{among} with {rate} datagrams/s."),
     });
+    said.extend(better_unranked(results, load, offloaded, winner.median));
     said.extend(why(results, load, winner.row, traditional));
     said.extend(neighbours(results, load, ranking));
     let verdict = results.cells[load][winner.row].verdict();
@@ -59,7 +65,12 @@ pub fn of_throughput(results: &Results, load: usize, ranking: &Ranking) -> Vec<S
 }
 
 /// The sentences for a paced load, whose figure is the latency.
-pub fn of_latency(results: &Results, load: usize, ranking: &Ranking) -> Vec<String> {
+pub fn of_latency(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    ranking: &Ranking,
+) -> Vec<String> {
     if !results.compares(load) {
         return vec!["Each row had a rate of its own, so the latencies are not ranked.".into()];
     }
@@ -75,22 +86,69 @@ pub fn of_latency(results: &Results, load: usize, ranking: &Ranking) -> Vec<Stri
     let mut said = vec![format!(
         "{} has the lowest median latency{}: p50 {} µs, p99 {} µs.",
         results.rows[winner.row],
-        of_the_ranked(results, load),
+        of_the_ranked(results, load, offloaded),
         figure(&LATENCY_P50, |l: &Latency| l.p50),
         figure(&LATENCY_P99, |l: &Latency| l.p99)
     )];
+    said.extend(better_unranked(results, load, offloaded, winner.median));
     said.extend(neighbours(results, load, ranking));
     said
 }
 
+/// The rows of a group that were measured under a load and have no rank; the second name of a row
+/// is none of them.
+fn unranked(results: &Results, load: usize, offloaded: bool) -> Vec<usize> {
+    let second = results.again(offloaded).map(|(_, second)| second);
+    let of_group = |row: &usize| {
+        results.rows[*row].receive_offload == offloaded && results.takes_part(load, *row)
+    };
+    (0..results.rows.len())
+        .filter(|row| of_group(row) && second != Some(*row))
+        .filter(|row| results.status(load, *row) == Status::Ok)
+        .filter(|row| results.unranked(load, *row).is_some())
+        .collect()
+}
+
 /// " of the ranked rows", where a row that was measured has no rank and may be better.
-fn of_the_ranked(results: &Results, load: usize) -> &'static str {
-    let measured = |row: &usize| results.status(load, *row) == Status::Ok;
-    let unranked = |row: usize| results.unranked(load, row).is_some();
-    match (0..results.rows.len()).filter(measured).any(unranked) {
-        true => " of the ranked rows",
-        false => "",
+fn of_the_ranked(results: &Results, load: usize, offloaded: bool) -> &'static str {
+    match unranked(results, load, offloaded).is_empty() {
+        true => "",
+        false => " of the ranked rows",
     }
+}
+
+/// The rows without a rank whose figure is better than the winner's all the same.
+fn better_unranked(
+    results: &Results,
+    load: usize,
+    offloaded: bool,
+    winners: f64,
+) -> Option<String> {
+    let (metric, better) = ranked_by(&results.loads[load]);
+    let median = |row: usize| Some(results.cells[load][row].estimate(metric, results.seed)?.median);
+    let is_better = |row: &usize| {
+        median(*row).is_some_and(|median| match better {
+            Better::Higher => median > winners,
+            Better::Lower => median < winners,
+        })
+    };
+    let rows = unranked(results, load, offloaded).into_iter().filter(is_better);
+    let names: Vec<String> = rows
+        .map(|row| {
+            let figure = median(row).unwrap_or_default();
+            let figure = match better {
+                Better::Higher => format!("{}/s", si(figure)),
+                Better::Lower => format!("{} µs", microseconds(figure)),
+            };
+            format!("{} ({figure})", results.rows[row])
+        })
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "A better figure, but no rank, for the reason below, has {}.",
+            list(&shortened(names))
+        )
+    })
 }
 
 /// Why nobody wins.
@@ -127,7 +185,7 @@ fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
     }
 }
 
-fn times(ratio: &Estimate) -> String {
+pub(super) fn times(ratio: &Estimate) -> String {
     let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
     format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
 }
@@ -228,7 +286,7 @@ fn why_open(results: &Results, load: usize, ranking: &Ranking) -> String {
     )
 }
 
-fn shortened(mut names: Vec<String>) -> Vec<String> {
+pub(super) fn shortened(mut names: Vec<String>) -> Vec<String> {
     let more = names.len().saturating_sub(MOST_NAMED);
     if more > 0 {
         names.truncate(MOST_NAMED);
@@ -238,7 +296,7 @@ fn shortened(mut names: Vec<String>) -> Vec<String> {
 }
 
 /// "a", "a and b", "a, b and c".
-fn list(items: &[String]) -> String {
+pub(super) fn list(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [one] => one.clone(),

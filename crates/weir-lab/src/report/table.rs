@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
 
-use crate::plan::Load;
+use crate::plan::{Load, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{self, At, Column, NAMES};
 use crate::report::link;
 use crate::report::number::{bytes, or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
-use crate::report::sentences;
+use crate::report::{answers, gains, sentences, sweeps};
 use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
 use crate::stats::quantile;
@@ -27,44 +27,77 @@ pub fn report(results: &Results, width: usize) -> String {
     let first_paced = results.loads.iter().position(Load::is_paced);
     for (index, load) in results.loads.iter().enumerate() {
         let untouched = |cell: &Cell| cell.samples.is_empty() && cell.failed_runs == 0;
-        if index > 0 && results.cells[index].iter().all(untouched) {
+        let nothing = results.cells[index].iter().all(untouched);
+        if load.shown == Shown::Step || (index > 0 && nothing) {
             continue;
         }
-        let columns = columns::of(results, index);
-        let ranking = Ranking::of_load(results, index);
-        let _ = writeln!(text, "\n{load}{}\n", rounds(results, index));
-        let mut order = order(results, index, &ranking);
-        if index > 0 {
-            // The first table has said already that they cannot run here.
-            order.retain(|row| results.status(index, *row) != Status::Unavailable);
-        }
-        let at =
-            |row| At { results, ranking: &ranking, load: index, latency_load: first_paced, row };
-        for part in parts(&columns, &order, &at, width) {
-            let _ = writeln!(text, "{}\n", part.trim_fmt());
-        }
-        let said = match load.is_paced() {
-            true => sentences::of_latency(results, index, &ranking),
-            false => sentences::of_throughput(results, index, &ranking),
-        };
-        paragraph(&mut text, &said.join(" "), width);
-        if let Some(saving) = link::sentence(results, index) {
-            paragraph(&mut text, &saving, width);
-        }
-        paragraph(&mut text, &noise(results, index, &ranking), width);
-        for sentence in left_out(results, index) {
-            if !said_of_rows.contains(&sentence) {
-                paragraph(&mut text, &sentence, width);
-                said_of_rows.push(sentence);
+        for group in results.groups(index) {
+            one_load(&mut text, results, (index, group), first_paced, width);
+            for sentence in left_out(results, index, group) {
+                if !said_of_rows.contains(&sentence) {
+                    paragraph(&mut text, &sentence, width);
+                    said_of_rows.push(sentence);
+                }
             }
         }
+        text.push_str(&gains::table(results, index, width).unwrap_or_default());
         if !load.is_paced() {
-            text.push_str(&published(results, &ranking, width));
+            text.push_str(&published(results, index, width));
         }
     }
+    text.push_str(&sweeps::tables(results, width));
+    answered(&mut text, results, width);
     warnings(&mut text, results, width);
     legend(&mut text, results, width);
     text
+}
+
+/// The table of one group of rows under one load, and what it says.
+fn one_load(
+    text: &mut String,
+    results: &Results,
+    (load, offloaded): (usize, bool),
+    first_paced: Option<usize>,
+    width: usize,
+) {
+    let of = &results.loads[load];
+    let columns = columns::of(results, load);
+    let ranking = Ranking::of_group(results, load, offloaded);
+    let beside = match offloaded {
+        true => ", the rows with receive offload, in the same rounds",
+        false => "",
+    };
+    let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results, load));
+    let mut order = order(results, load, offloaded, &ranking);
+    if load > 0 || offloaded {
+        // The first table has said already that they cannot run here.
+        order.retain(|row| results.status(load, *row) != Status::Unavailable);
+    }
+    let at = |row| At { results, ranking: &ranking, load, latency_load: first_paced, row };
+    for part in parts(&columns, &order, &at, width) {
+        let _ = writeln!(text, "{}\n", part.trim_fmt());
+    }
+    let said = match of.is_paced() {
+        true => sentences::of_latency(results, load, offloaded, &ranking),
+        false => sentences::of_throughput(results, load, offloaded, &ranking),
+    };
+    paragraph(text, &said.join(" "), width);
+    if let Some(saving) = link::sentence(results, load) {
+        paragraph(text, &saving, width);
+    }
+    paragraph(text, &noise(results, load, offloaded, &ranking), width);
+}
+
+/// What the figures of all loads answer.
+fn answered(text: &mut String, results: &Results, width: usize) {
+    if !results.has_figures() {
+        return;
+    }
+    for answer in answers::all(results) {
+        text.push('\n');
+        paragraph(text, answer.question, width);
+        answer.sentences.iter().for_each(|sentence| paragraph(text, sentence, width));
+    }
 }
 
 /// What the experiment ran on and with.
@@ -114,9 +147,14 @@ fn settings(results: &Results, width: usize) -> String {
     for calibration in &results.calibrations {
         let kind = if calibration.receive_offload { " with receive offload" } else { "" };
         let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
+        let several =
+            |n: u16, what: &str| if n > 1 { format!(", {n} {what}") } else { String::new() };
         let line = format!(
-            "generator: at most {} datagrams/s into a socket that nobody reads{kind}{}",
+            "generator: at most {} datagrams/s of {} B{}{} into a socket that nobody reads{kind}{}",
             si(calibration.sent_per_s),
+            calibration.size_bytes,
+            several(calibration.flows, "flows"),
+            several(calibration.generators, "generators"),
             at.unwrap_or_default()
         );
         paragraph(&mut text, &line, width);
@@ -158,17 +196,21 @@ fn rounds(results: &Results, load: usize) -> String {
     }
 }
 
-/// Ranked rows first, best first, each followed by its second name; then the others.
-fn order(results: &Results, load: usize, ranking: &Ranking) -> Vec<usize> {
+/// The rows of a group that take part: ranked ones first, best first, each followed by its second
+/// name; then the others.
+fn order(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> Vec<usize> {
     let mut order: Vec<usize> = vec![];
-    let again = results.again();
+    let again = results.again(offloaded);
     for place in &ranking.places {
         order.push(place.row);
         if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
             order.push(second);
         }
     }
-    let mut rest: Vec<usize> = (0..results.rows.len()).filter(|row| !order.contains(row)).collect();
+    let of_group = |row: &usize| results.rows[*row].receive_offload == offloaded;
+    let mut rest: Vec<usize> = (0..results.rows.len())
+        .filter(|row| of_group(row) && results.takes_part(load, *row) && !order.contains(row))
+        .collect();
     rest.sort_by_key(|row| results.status(load, *row) != Status::Ok);
     order.extend(rest);
     order
@@ -232,7 +274,7 @@ fn part<'a>(
 }
 
 /// An empty table, at most that wide, with a line under its headings.
-fn table_of_width(width: usize) -> Table {
+pub(super) fn table_of_width(width: usize) -> Table {
     use comfy_table::TableComponent::*;
     let mut table = Table::new();
     table
@@ -256,7 +298,7 @@ fn table_of_width(width: usize) -> Table {
 }
 
 /// Takes the space before each column away; the place of the line between two is enough.
-fn narrow(table: &mut Table) {
+pub(super) fn narrow(table: &mut Table) {
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 1));
     });
@@ -266,13 +308,13 @@ fn chars(text: &str) -> usize {
     text.chars().count()
 }
 
-fn noise(results: &Results, load: usize, ranking: &Ranking) -> String {
+fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> String {
     let (metric, _) = ranked_by(&results.loads[load]);
     let confidence = results.confidence(load, metric);
     if !results.compares(load) {
         return String::new();
     }
-    let mut text = match (ranking.noise_floor, results.again()) {
+    let mut text = match (ranking.noise_floor, results.again(offloaded)) {
         (Some(_), Some((of, _))) if ranking.is_too_noisy() => {
             format!("Noise floor above 100 % ({} under two names).", results.rows[of])
         }
@@ -314,8 +356,10 @@ fn noise(results: &Results, load: usize, ranking: &Ranking) -> String {
     text
 }
 
-fn left_out(results: &Results, load: usize) -> Vec<String> {
+fn left_out(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
     (0..results.rows.len())
+        .filter(|row| results.rows[*row].receive_offload == offloaded)
+        .filter(|row| results.takes_part(load, *row))
         .filter_map(|row| {
             let reason = results.unranked(load, row)?;
             Some(format!("Not ranked: {}: {reason}", results.rows[row]))
@@ -323,10 +367,12 @@ fn left_out(results: &Results, load: usize) -> Vec<String> {
         .collect()
 }
 
-fn published(results: &Results, ranking: &Ranking, width: usize) -> String {
-    if results.traditional().is_none() || !results.is_like_published() {
+fn published(results: &Results, load: usize, width: usize) -> String {
+    // Those were made with one size, without other conditions and without offload.
+    if load > 0 || results.traditional().is_none() || !results.is_like_published() {
         return String::new();
     }
+    let ranking = Ranking::of_load(results, load);
     let mut table = table_of_width(width);
     table.set_header([
         "published (Holgate, 10 GbE, Windows)",
@@ -336,7 +382,7 @@ fn published(results: &Results, ranking: &Ranking, width: usize) -> String {
         "of",
     ]);
     for figure in PUBLISHED {
-        let measured = figure.measured(results, ranking);
+        let measured = figure.measured(results, &ranking);
         let ratio = measured.and_then(|(_, ratio)| ratio);
         table.add_row([
             figure.test.to_owned(),
@@ -357,6 +403,7 @@ fn published(results: &Results, ranking: &Ranking, width: usize) -> String {
 }
 
 fn warnings(text: &mut String, results: &Results, width: usize) {
+    text.push('\n');
     let all = results.machine.warnings.iter().chain(&results.warnings);
     for warning in all {
         paragraph(text, &format!("warning: {warning}"), width);
@@ -398,7 +445,7 @@ fn legend(text: &mut String, results: &Results, width: usize) {
 }
 
 /// Adds a paragraph, broken between words at the width.
-fn paragraph(text: &mut String, words: &str, width: usize) {
+pub(super) fn paragraph(text: &mut String, words: &str, width: usize) {
     let mut used = 0;
     for word in words.split_whitespace() {
         let needs = chars(word);

@@ -40,7 +40,7 @@ pub use client::{ClientSettings, ControlClient};
 pub use message::{
     Consent, Hello, LINE_BYTES_MAX, LineError, Message, PROTOCOL, RunAsk, RunEnd, parse_line,
 };
-pub use server::{AgreedRun, ControlServer, ControlSettings, Ending, Receiver};
+pub use server::{AgreedRun, ControlServer, ControlSettings, Ending, Outstanding, Receiver};
 
 /// What can go wrong on a control connection.
 #[derive(Debug, thiserror::Error)]

@@ -35,11 +35,32 @@ pub trait Receiver: Send + Sync + 'static {
     /// How long nothing has arrived of a run or its warm-up, in ns.
     fn quiet_ns(&self, run: &AgreedRun) -> u64;
 
+    /// What is still to come, of the `sent` datagrams of a run if that is known. Asked for when
+    /// nothing has arrived for a while: a server that was given no core has not taken yet what
+    /// lies in its sockets.
+    fn outstanding(&self, _run: &AgreedRun, _sent: Option<u64>) -> Outstanding {
+        Outstanding::default()
+    }
+
+    /// A run is about to be ended although something of it was still to come, for this reason.
+    fn cut_short(&self, _run: &AgreedRun, _reason: &str) {}
+
     /// Ends a run that began, whether it started or not, and gives its account.
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value;
 
     /// Something happened on the control channel that whoever watches may want to know.
     fn note(&self, _text: &str) {}
+}
+
+/// What is still to come of a run, as far as that can be seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Memory of what lies in the receive buffers of the server's sockets, in bytes; none where
+    /// that cannot be seen, or may be another run's.
+    pub queued_bytes: Option<u64>,
+    /// Datagrams sent that have neither arrived nor are known to be dropped; none where that cannot
+    /// be told.
+    pub missing: Option<u64>,
 }
 
 /// A run that was consented to.
@@ -95,10 +116,14 @@ pub struct ControlSettings {
     /// The same after the warm-up of a run whose datagrams have no stamp: a late one would
     /// be counted as the run's, so it is waited for longer.
     pub unstamped_drained_after: Duration,
+    /// The same after a signalled end while datagrams are missing that no counter explains: they
+    /// may lie in a queue that cannot be seen, before a thread that was given no core.
+    pub missing_given_up_after: Duration,
     /// After the loss of the connection, the flood is over when nothing arrived for so
     /// long.
     pub quiet_after_loss: Duration,
-    /// The longest wait for either.
+    /// The longest wait for any of these, and for the sockets of the server to be empty. A run is
+    /// cut short then ([`Receiver::cut_short`]).
     pub quiet_within: Duration,
 }
 
@@ -116,6 +141,7 @@ impl Default for ControlSettings {
             end_grace: Duration::from_secs(10),
             drained_after: Duration::from_millis(20),
             unstamped_drained_after: Duration::from_millis(100),
+            missing_given_up_after: Duration::from_millis(250),
             quiet_after_loss: Duration::from_millis(500),
             quiet_within: Duration::from_secs(5),
         }
@@ -359,12 +385,18 @@ impl Conversation {
         };
         match self.until_end(&run, ports) {
             Ok(end) => {
-                self.wait_for_quiet(&run, self.shared.settings.drained_after);
+                let sent = end.sent_per_flow.iter().sum();
+                self.wait_until_drained(
+                    &run,
+                    "run",
+                    self.shared.settings.drained_after,
+                    Some(sent),
+                );
                 let report = receiver.end(&run, &Ending::Signalled(end));
                 self.wire.write(&Message::Report { run: run.ask.run, report })
             }
             Err(error) => {
-                self.wait_for_quiet(&run, self.shared.settings.quiet_after_loss);
+                self.wait_until_drained(&run, "run", self.shared.settings.quiet_after_loss, None);
                 let reason = error.to_string();
                 receiver.end(&run, &Ending::NotSignalled { reason });
                 Err(error)
@@ -411,13 +443,11 @@ impl Conversation {
             other => return Err(self.unexpected(&other, "start")),
         }
         if run.ask.warm_up_run.is_some() {
-            self.wait_for_quiet(
-                run,
-                match run.ask.size_bytes < STAMP_BYTES {
-                    true => settings.unstamped_drained_after,
-                    false => settings.drained_after,
-                },
-            );
+            let quiet = match run.ask.size_bytes < STAMP_BYTES {
+                true => settings.unstamped_drained_after,
+                false => settings.drained_after,
+            };
+            self.wait_until_drained(run, "warm-up", quiet, None);
         }
         self.shared.receiver.start(run);
         self.wire.write(&Message::Started { run: id })?;
@@ -430,15 +460,44 @@ impl Conversation {
         }
     }
 
-    /// Waits until nothing of a run has arrived for a while. There is no event for that.
-    fn wait_for_quiet(&self, run: &AgreedRun, quiet: Duration) {
-        let deadline = Instant::now() + self.shared.settings.quiet_within;
+    /// Waits until nothing of a run has arrived for a while, and nothing of it is known to be still
+    /// to come. There is no event for that.
+    ///
+    /// Quiet alone is no end: a server that has no core for a while is quiet too, with datagrams
+    /// in its sockets. So those must be empty. What the kernel has handed over and no thread has
+    /// looked at yet is in no socket any more, but is missing in the account of what was `sent`: it
+    /// is waited for longer.
+    fn wait_until_drained(&self, run: &AgreedRun, phase: &str, quiet: Duration, sent: Option<u64>) {
+        let Shared { receiver, settings, .. } = &*self.shared;
+        let deadline = Instant::now() + settings.quiet_within;
         let step = (quiet / 8).max(Duration::from_millis(1));
+        let mut outstanding = Outstanding::default();
         while Instant::now() < deadline && !self.shared.is_stopping() {
-            if u128::from(self.shared.receiver.quiet_ns(run)) >= quiet.as_nanos() {
-                return;
+            let quiet_ns = u128::from(receiver.quiet_ns(run));
+            if quiet_ns >= quiet.as_nanos() {
+                outstanding = receiver.outstanding(run, sent);
+                let empty = outstanding.queued_bytes.is_none_or(|bytes| bytes == 0);
+                let accounted = outstanding.missing.is_none_or(|missing| missing == 0)
+                    || quiet_ns >= settings.missing_given_up_after.as_nanos();
+                if empty && accounted {
+                    return;
+                }
             }
             thread::sleep(step);
         }
+        if !self.shared.is_stopping() {
+            receiver.cut_short(run, &still_to_come(outstanding, phase, settings.quiet_within));
+        }
+    }
+}
+
+/// Why a run is ended although something of it was still to come.
+fn still_to_come(outstanding: Outstanding, phase: &str, waited: Duration) -> String {
+    match outstanding.queued_bytes {
+        Some(bytes) if bytes > 0 => format!(
+            "{waited:?} after the end of the {phase}, datagrams still lie in the server's sockets \
+             ({bytes} bytes of the kernel's memory): the server was given no core, or hangs"
+        ),
+        _ => format!("{waited:?} after the end of the {phase}, datagrams still arrived"),
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
@@ -420,4 +420,80 @@ fn a_receiver_that_panics_does_not_leave_the_generator_flooding() {
     client.ask(&ask(), LOOPBACK, &[]).expect("consented");
     assert!(client.start(7).is_err());
     assert!(matches!(until_stopped(&stop), StopReason::ControlLost(_)));
+}
+
+/// A receiver that is quiet, and of whose run so much is still to come at each look.
+struct Starved {
+    looks: Mutex<Vec<Outstanding>>,
+    heard: mpsc::SyncSender<String>,
+}
+
+impl Receiver for Starved {
+    fn begin(&self, _: &AgreedRun) -> Result<Vec<u16>, String> {
+        Ok(vec![5201])
+    }
+    fn start(&self, _: &AgreedRun) {}
+    fn quiet_ns(&self, _: &AgreedRun) -> u64 {
+        Duration::from_millis(30).as_nanos() as u64
+    }
+    fn outstanding(&self, _: &AgreedRun, sent: Option<u64>) -> Outstanding {
+        if sent.is_none() {
+            return Outstanding::default();
+        }
+        let mut looks = self.looks.lock().expect("nobody panicked");
+        if looks.len() > 1 { looks.remove(0) } else { looks[0] }
+    }
+    fn cut_short(&self, _: &AgreedRun, reason: &str) {
+        self.heard.send(reason.into()).expect("it is listened to");
+    }
+    fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {
+        self.looks.lock().expect("nobody panicked").len().into()
+    }
+}
+
+/// Runs once against a server of which so much is to come at each look. Gives how many looks were
+/// left, and why the run was cut short.
+fn drained(looks: Vec<Outstanding>, settings: ControlSettings) -> (serde_json::Value, Vec<String>) {
+    let (heard, hears) = mpsc::sync_channel(10);
+    let starved = Arc::new(Starved { looks: Mutex::new(looks), heard });
+    let server = ControlServer::bind((LOOPBACK, 0).into(), settings, starved)
+        .expect("loopback can be listened on");
+    let (client, _) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    client.start(7).expect("started");
+    let report = client.end(end()).expect("reported");
+    (report, hears.try_iter().collect())
+}
+
+#[test]
+fn a_run_ends_when_the_sockets_of_a_starved_server_are_empty_and_nothing_is_missing() {
+    let of = |queued_bytes, missing| Outstanding { queued_bytes, missing };
+    let looks = vec![
+        of(Some(7000), None),
+        of(Some(768), Some(9)),
+        of(Some(0), Some(3)),
+        of(Some(0), Some(0)),
+    ];
+    assert_eq!(drained(looks, ControlSettings::default()), (1.into(), vec![]));
+}
+
+#[test]
+fn what_stays_missing_is_given_up_after_a_longer_quiet() {
+    let missing = vec![Outstanding { queued_bytes: Some(0), missing: Some(1) }];
+    let given_up = ControlSettings {
+        missing_given_up_after: Duration::from_millis(25),
+        ..ControlSettings::default()
+    };
+    assert_eq!(drained(missing, given_up), (1.into(), vec![]), "it was quiet for 30 ms");
+}
+
+#[test]
+fn a_server_that_leaves_datagrams_in_its_sockets_is_waited_for_no_longer_than_that() {
+    let hangs = vec![Outstanding { queued_bytes: Some(768), missing: None }];
+    let settings =
+        ControlSettings { quiet_within: Duration::from_millis(60), ..ControlSettings::default() };
+    let (_, reasons) = drained(hangs, settings);
+    assert_eq!(reasons.len(), 1);
+    assert!(reasons[0].starts_with("60ms after the end of the run"), "{}", reasons[0]);
+    assert!(reasons[0].contains("768 bytes"), "{}", reasons[0]);
 }
