@@ -8,6 +8,7 @@ pub mod machine;
 pub mod memory;
 pub mod options;
 pub mod port;
+pub mod process;
 pub mod readiness;
 #[cfg(test)]
 mod required;
