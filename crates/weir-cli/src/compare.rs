@@ -47,6 +47,16 @@ pub struct CompareArgs {
     #[arg(long)]
     design: Vec<String>,
 
+    /// A program of another library, to be compared with the designs: a name, "=", and its command.
+    /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
+    /// its command it need not, and what it received is derived. May be given several times.
+    #[arg(long, value_name = "NAME=COMMAND")]
+    peer: Vec<String>,
+
+    /// Bytes that such a program wants to see at the beginning of each datagram.
+    #[arg(long, value_name = "NAME=HEX", requires = "peer")]
+    peer_head: Vec<String>,
+
     /// A first look in half a minute: saturation only, too few rounds for intervals.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
@@ -176,6 +186,8 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
         true => rows::all(breadth),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
+    let peers = plan::peer::of_texts(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?;
+    rows.extend(peers);
     let again = rows::preferred_again(&rows);
     plan::add_again(&mut rows, again);
     let depth = depth(args);

@@ -150,7 +150,14 @@ fn the_commands_can_be_repeated_by_hand() {
     );
     assert_eq!(
         bench
-            .generator(&load, Some(50_000), extent, &[7, 8], "127.0.0.1:9".parse().ok())
+            .generator(
+                &load,
+                Some(50_000),
+                extent,
+                Head::default(),
+                &[7, 8],
+                "127.0.0.1:9".parse().ok()
+            )
             .to_string(),
         "/bin/weir flood 127.0.0.1 -p 7,8 --control 127.0.0.1:9 --cpu 1 -l 64 -P 1 \
          --pps 50000 -t 600ms -O 150ms -i 0 --json"
@@ -171,7 +178,7 @@ fn the_commands_can_be_repeated_by_hand() {
     let words = bench.echo_server(&row, &offloaded).to_string();
     assert!(words.contains("--receive-offload --echo"), "{words}");
     assert_eq!(
-        bench.generator(&load, None, check.extent, &[7], None).to_string(),
+        bench.generator(&load, None, check.extent, Head::default(), &[7], None).to_string(),
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \
          --max-time 5000ms -i 0 --json"
     );

@@ -6,12 +6,14 @@
 
 pub mod budget;
 pub mod load;
+pub mod peer;
 pub mod row;
 pub mod rows;
 pub mod work;
 
 pub use budget::{Depth, Schedule};
 pub use load::{Load, Rate};
+pub use peer::Peer;
 pub use row::{Role, Row, RowError};
 pub use work::Work;
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Peer;
+
 /// The option that names the provider in a row's text.
 const PROVIDER: &str = "provider";
 
@@ -31,6 +33,9 @@ pub struct Row {
     pub options: Vec<(String, Option<String>)>,
     /// What the row is for.
     pub role: Role,
+    /// The program that runs in the place of a server of weir's, if it is one; `design` is then the
+    /// name that it was given.
+    pub peer: Option<Peer>,
     /// Why it cannot run here; `None` if it can. It stays a row either way.
     pub unavailable: Option<String>,
 }
@@ -54,14 +59,7 @@ impl Row {
             .filter(|word| !word.starts_with('-'))
             .ok_or_else(|| wrong("it does not begin with the name of a design".into()))?
             .to_owned();
-        let mut row = Self {
-            design,
-            provider: None,
-            runs_on: None,
-            options: vec![],
-            role: Role::Plain,
-            unavailable: None,
-        };
+        let mut row = Self::named(&design);
         while let Some(word) = words.next() {
             let name = word
                 .strip_prefix("--")
@@ -81,6 +79,19 @@ impl Row {
             }
         }
         Ok(row)
+    }
+
+    /// A row without anything but its name.
+    pub(super) fn named(design: &str) -> Self {
+        Self {
+            design: design.into(),
+            provider: None,
+            runs_on: None,
+            options: vec![],
+            role: Role::Plain,
+            peer: None,
+            unavailable: None,
+        }
     }
 
     /// The same row for another purpose.
@@ -117,13 +128,17 @@ impl Row {
     pub fn title(&self) -> String {
         match self.role {
             Role::Traditional => format!("{} (original)", self.design),
-            Role::Plain => self.spec_without_provider(),
-            Role::Again(_) => format!("{} (again)", self.spec_without_provider()),
+            Role::Plain => self.plain_title(),
+            Role::Again(_) => format!("{} (again)", self.plain_title()),
         }
     }
 
-    fn spec_without_provider(&self) -> String {
-        Self { provider: None, ..self.clone() }.spec()
+    fn plain_title(&self) -> String {
+        match &self.peer {
+            None => Self { provider: None, ..self.clone() }.spec(),
+            Some(peer) if peer.is_derived() => format!("{} (peer, derived)", self.design),
+            Some(_) => format!("{} (peer)", self.design),
+        }
     }
 }
 

@@ -80,6 +80,7 @@ fn traditional() -> Row {
         runs_on: None,
         options: options.map(|(name, value)| (name, Some(value))).collect(),
         role: Role::Traditional,
+        peer: None,
         unavailable: None,
     }
 }
@@ -111,6 +112,7 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
                 runs_on: None,
                 options: threads.into_iter().collect(),
                 role: Role::Plain,
+                peer: None,
                 unavailable: None,
             });
         }

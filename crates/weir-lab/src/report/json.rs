@@ -115,6 +115,12 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         Status::Failed => "failed",
     };
     json!({
+        "kind": if row.peer.is_some() { "peer" } else { "design" },
+        "peer": row.peer.as_ref().map(|peer| json!({
+            "command": peer.command.to_string(),
+            "derived": peer.is_derived(),
+            "head": peer.head.to_string(),
+        })),
         "design": row.design,
         "provider": row.shown_provider(),
         "options": options(row),
