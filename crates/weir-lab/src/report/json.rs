@@ -8,7 +8,7 @@ use crate::latency;
 use crate::plan::{Load, Rate, Role, Row};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::published::PUBLISHED;
-use crate::report::sentences;
+use crate::report::{peers, sentences};
 use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Status};
 use crate::sample::METRICS;
 use crate::stats::Estimate;
@@ -47,6 +47,7 @@ pub fn document(results: &Results) -> Value {
             "run_ms": results.schedules[index].map(|schedule| schedule.run_ms),
             "warmup_ms": results.schedules[index].map(|schedule| schedule.warmup_ms),
             "summary": said,
+            "peers": peers::values(results, index),
             "published": if load.is_paced() { Value::Null } else { published(results, &ranking) },
         }));
         for row in 0..results.rows.len() {

@@ -5,6 +5,7 @@ pub mod columns;
 mod fixture;
 pub mod json;
 pub mod number;
+pub mod peers;
 pub mod published;
 pub mod sentences;
 pub mod table;

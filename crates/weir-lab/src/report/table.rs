@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
 
-use crate::plan::Load;
+use crate::plan::{Load, Peer};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{At, Column, LATENCY, NAMES, THROUGHPUT};
 use crate::report::number::{bytes, or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
-use crate::report::sentences;
+use crate::report::{peers, sentences};
 use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
 use crate::stats::quantile;
@@ -47,6 +47,7 @@ pub fn report(results: &Results, width: usize) -> String {
             false => sentences::of_throughput(results, index, &ranking),
         };
         paragraph(&mut text, &said.join(" "), width);
+        paragraph(&mut text, &peers::said(results, index).join(" "), width);
         paragraph(&mut text, &noise(results, index, &ranking), width);
         for sentence in left_out(results, index) {
             if !said_of_rows.contains(&sentence) {
@@ -366,6 +367,24 @@ fn legend(text: &mut String, results: &Results, width: usize) {
     text.push('\n');
     if let Some(traditional) = results.traditional().map(|row| &results.rows[row]) {
         paragraph(text, &format!("{}: {}", traditional.title(), traditional.spec()), width);
+    }
+    let derived = results.rows.iter().any(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
+    if results.rows.iter().any(|row| row.peer.is_some()) {
+        paragraph(
+            text,
+            "peer: a program of another library, which accounts for its datagrams as our servers do, and \
+             answers none; batches and kernel entries are known where it counts them. Threads used: those \
+             with a hundredth of its CPU time.",
+            width,
+        );
+    }
+    if derived {
+        paragraph(
+            text,
+            "derived: a program that knows nothing of weir, so what it received is what the kernel \
+             delivered by UDP; it does less for a datagram than the others, and its latency is not known.",
+            width,
+        );
     }
     for line in [
         "threads: used of all that were started. received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \
