@@ -216,16 +216,13 @@ impl Child {
         self.process.id()
     }
 
-    /// Says a line to it. Lines must be answered one by one: what no one reads would fill its pipe.
-    ///
-    /// # Errors
-    /// [`ChildError::Ended`] if it listens no more; `what` names what it was to answer.
-    pub fn say(&mut self, what: &'static str, line: &str) -> Result<(), ChildError> {
-        let said = match &mut self.stdin {
-            Some(stdin) => writeln!(stdin, "{line}").and_then(|()| stdin.flush()),
-            None => Err(std::io::ErrorKind::BrokenPipe.into()),
-        };
-        said.map_err(|_| self.ended(what))
+    /// Says a line to it. Whether it was heard shows its answer: lines must be answered one by one,
+    /// for what nobody reads would fill its pipe.
+    pub fn say(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            // A child that has ended may have said why before, and that is told then.
+            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        }
     }
 
     /// Waits until it ends by itself, no longer than `within`; gives the error of its end.

@@ -22,7 +22,7 @@ pub struct Against {
 }
 
 /// How the best design stands to the best peer: by what the load is ranked by, and where that is
-/// the latency by its 99th percentile too. Empty without peers.
+/// the latency by its 99th percentile too. Empty without peers, and where it is too noisy to compare.
 pub fn against(results: &Results, load: usize) -> Vec<Against> {
     if results.rows.iter().all(|row| row.peer.is_none()) {
         return vec![];
@@ -35,6 +35,7 @@ pub fn against(results: &Results, load: usize) -> Vec<Against> {
         .flatten()
         .filter_map(|(metric, better)| {
             let ranking = Ranking::of(results, load, metric, better);
+            ranking.winner()?; // nobody wins where it is too noisy
             let best = |peer: bool| {
                 ranking.places.iter().find(|at| results.rows[at.row].peer.is_some() == peer)
             };
@@ -165,5 +166,10 @@ mod tests {
         assert!((ratio.median - 2.05 / 3.96).abs() < 1e-9, "{ratio:?}");
         assert!(ratio.interval.is_some_and(|i| i.low <= i.high), "{ratio:?}");
         assert_eq!(values(&results, 0)[0]["own_to_peer"]["verdict"], "real");
+        // One row that is three times itself.
+        for sample in &mut results.cells[0][4].samples {
+            sample.received_per_s = sample.received_per_s.map(|rate| rate * 3.0);
+        }
+        assert!(against(&results, 0).is_empty(), "it is too noisy to compare");
     }
 }

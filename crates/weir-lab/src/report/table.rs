@@ -374,7 +374,7 @@ fn legend(text: &mut String, results: &Results, width: usize) {
             text,
             "peer: a program of another library, which accounts for its datagrams as our servers do, and \
              answers none; batches and kernel entries are known where it counts them. Threads used: those \
-             with a hundredth of its CPU time.",
+             with a twentieth of its CPU time.",
             width,
         );
     }

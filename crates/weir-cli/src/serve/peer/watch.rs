@@ -22,7 +22,7 @@ use crate::exit::Failure;
 /// The machine's counters are read at every so-many-th reading.
 const SYSTEM_EVERY: u32 = 10;
 /// A thread took part if it used at least this share of the CPU time of all.
-const TOOK_PART: f64 = 0.01;
+const TOOK_PART: f64 = 0.05;
 
 /// A peer, shared by the main thread and the control channel.
 pub struct PeerWatch {
@@ -344,6 +344,6 @@ mod tests {
         };
         assert_eq!(took_part(&[], &[]), 0);
         assert_eq!(took_part(&[of(500)], &[of(500)]), 0, "nobody did anything");
-        assert_eq!(took_part(&[], &[of(99_000), of(900), of(1100)]), 2);
+        assert_eq!(took_part(&[], &[of(90_000), of(4000), of(6000)]), 2);
     }
 }
