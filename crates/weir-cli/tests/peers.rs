@@ -246,11 +246,12 @@ fn a_program_does_not_outlive_whoever_serves_it() {
     }
     let path = script("orphan", DEAF);
     let command = format!("python3 {path} {{ip}} {{port}}");
-    let mut server = common::weir(&["serve", "peer", "--command", &command, "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut server =
+        common::weir(&["serve", "peer", "--command", &command, "--end-with-input", "--json"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
     let mut line = String::new();
     let mut lines = std::io::BufReader::new(server.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
