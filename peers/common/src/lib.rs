@@ -12,8 +12,8 @@ use std::{
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use socket2::{Domain, Socket, Type};
-pub use weir_load::peer::{Serve, Sink};
 use weir_load::peer::{Ready, Talk, setting};
+pub use weir_load::peer::{Serve, Sink};
 
 /// Why a peer ends before it is told to.
 pub type Failure = Box<dyn Error + Send + Sync>;
@@ -73,7 +73,10 @@ fn attempt(
         }
     };
     let sinks = (0..threads).map(|_| talk.sink(&serve)).collect();
-    talk.ready(Ready { address: socket.local_addr()?, settings: settings(library, &serve, &socket)? })?;
+    talk.ready(Ready {
+        address: socket.local_addr()?,
+        settings: settings(library, &serve, &socket)?,
+    })?;
     thread::spawn(move || answer(talk));
     receive(Given { serve, socket, sinks })
 }
@@ -104,10 +107,7 @@ fn bind(serve: &Serve) -> Result<UdpSocket, Failure> {
 ///
 /// # Errors
 /// If the kernel does not know it (before Linux 5.0).
-pub fn set_receive_offload(
-    socket: &impl std::os::fd::AsFd,
-    on: bool,
-) -> Result<(), Failure> {
+pub fn set_receive_offload(socket: &impl std::os::fd::AsFd, on: bool) -> Result<(), Failure> {
     Ok(setsockopt(socket, sockopt::UdpGroSegment, &on)?)
 }
 
