@@ -59,6 +59,16 @@ pub struct CompareArgs {
     #[arg(long)]
     design: Vec<String>,
 
+    /// A program of another library, to be compared with the designs: a name, "=", and its command.
+    /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
+    /// its command it need not, and what it received is derived. May be given several times.
+    #[arg(long, value_name = "NAME=COMMAND")]
+    peer: Vec<String>,
+
+    /// Bytes that such a program wants to see at the beginning of each datagram.
+    #[arg(long, value_name = "NAME=HEX", requires = "peer")]
+    peer_head: Vec<String>,
+
     /// A first look in half a minute: saturation only, too few rounds for intervals.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
@@ -420,6 +430,7 @@ fn rows(args: &CompareArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Fai
     if !numbers.is_empty() {
         rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
     }
+    rows.extend(plan::peer::of_texts(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
     if asked.with_offload {
         rows::with_offload(&mut rows);
     }

@@ -16,6 +16,7 @@ use std::{
 use anyhow::Context;
 use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
+    engine::Head,
     flood::{Event, random_run, settings},
     pacing::Load,
     quantity::{
@@ -68,6 +69,12 @@ pub struct FloodArgs {
     /// Payload of each datagram in bytes, 0 to 65507. From 32 on it carries a stamp.
     #[arg(short, long, default_value = "64", value_parser = parse_size)]
     length: usize,
+
+    /// Bytes, in hexadecimal, written over the beginning of each datagram, stamp included: for a
+    /// server that insists on a header of its own. weir's servers take such datagrams for
+    /// strangers.
+    #[arg(long, default_value_t)]
+    head: Head,
 
     /// Flows (sockets, each with a port of its own) of each generator.
     #[arg(short = 'P', long, default_value_t = 1)]
@@ -206,6 +213,7 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         any_build: args.any_build,
         engine: args.engine.clone(),
         size_bytes: args.length,
+        head: args.head,
         flows: args.parallel,
         generators: args.generators,
         load,

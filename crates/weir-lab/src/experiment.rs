@@ -17,6 +17,7 @@ use crate::results::{
 use crate::sample::{Circumstances, Sample};
 use crate::stats::bootstrap;
 use crate::wire::{FloodReport, ServerReport};
+use weir_load::peer::setting;
 
 /// Datagrams of a check, and the flows they come from.
 const CHECK: Extent = Extent::Checked { datagrams: 1000, flows: 4 };
@@ -169,6 +170,7 @@ impl Experiment<'_> {
                 }
                 results.conformance[index] = results.conformance[of].clone();
                 results.rows[index].unavailable = results.rows[of].unavailable.clone();
+                results.rows[index].runs_on = results.rows[of].runs_on.clone();
                 continue;
             }
             if row.unavailable.is_some() {
@@ -185,11 +187,17 @@ impl Experiment<'_> {
                 Ok(Made { server, flood, .. }) => {
                     let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                     self.overhead_ms.push(took_ms - flood.elapsed_ns as f64 / 1e6);
+                    if row.peer.is_some() {
+                        // Only the program itself knows what it stands on.
+                        results.rows[index].runs_on =
+                            server.settings.get(setting::LIBRARY).cloned();
+                    }
                     Ok(conformance(&server, &flood))
                 }
                 Err(error) => Err(error),
             };
-            if outcome == Ok(Conformance::Passed) {
+            // A peer answers nothing: it was only made to receive.
+            if outcome == Ok(Conformance::Passed) && row.peer.is_none() {
                 outcome = self.bench.check(&row, &load).map(|checked| {
                     results.checked = Some(checked);
                     Conformance::Passed

@@ -25,17 +25,33 @@ pub fn merged(samples: &[Sample]) -> Option<Latency> {
         ends = Some((min.min(latency.min), max.max(latency.max)));
     }
     let (min, max) = ends?;
-    let n: u64 = all.values().sum();
+    Some(summary(&all, min, max))
+}
+
+/// The figures of one histogram: pairs of a latency in nanoseconds and its count, in any order.
+/// `None` if it is empty.
+pub fn of_histogram(histogram: &[(u64, u64)]) -> Option<Latency> {
+    let mut all: BTreeMap<u64, u64> = BTreeMap::new();
+    for (ns, count) in histogram.iter().filter(|(_, count)| *count > 0) {
+        let sum = all.entry(*ns).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+    let (min, max) = (*all.first_key_value()?.0, *all.last_key_value()?.0);
+    Some(summary(&all, min, max))
+}
+
+fn summary(all: &BTreeMap<u64, u64>, min: u64, max: u64) -> Latency {
+    let n = all.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
     let percentile = |share: f64| {
         let rank = ((share * n as f64).ceil() as u64).max(1);
-        let mut below = 0;
+        let mut below = 0_u64;
         let place = all.iter().find(|(_, count)| {
-            below += **count;
+            below = below.saturating_add(**count);
             below >= rank
         });
         place.map_or(max, |(bound_ns, _)| (*bound_ns).clamp(min, max))
     };
-    Some(Latency {
+    Latency {
         n,
         min,
         p50: percentile(0.50),
@@ -43,7 +59,7 @@ pub fn merged(samples: &[Sample]) -> Option<Latency> {
         p99: percentile(0.99),
         p999: percentile(0.999),
         max,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +85,14 @@ mod tests {
         assert_eq!((all.p50, all.p90, all.p99, all.p999), (10, 10, 995, 995));
         samples[1].counted = false;
         assert_eq!(merged(&samples).unwrap().max, 10, "what does not count is left out");
+    }
+
+    #[test]
+    fn one_histogram_has_the_same_figures() {
+        let all = of_histogram(&[(1000, 20), (8, 1), (10, 979), (5, 0)]).unwrap();
+        assert_eq!((all.n, all.min, all.p50, all.p99, all.max), (1000, 8, 10, 1000, 1000));
+        assert_eq!((of_histogram(&[]), of_histogram(&[(7, 0)])), (None, None));
+        assert_eq!(of_histogram(&[(1, u64::MAX), (2, u64::MAX)]).unwrap().n, u64::MAX);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use weir_load::{
     audit::{Audit, AuditSettings},
     clock::now_ns,
-    engine::{Batch, Datagrams},
+    engine::{Batch, Datagrams, Head},
 };
 
 const RUN: u32 = 1;
@@ -31,7 +31,14 @@ fn ns_each(size_bytes: usize, paced: bool) -> Result<(f64, f64), String> {
             let (mut stamping_ns, mut auditing_ns) = (0, 0);
             for _ in 0..BATCHES {
                 let due_ns = now_ns();
-                let batch = Batch { run: RUN, flow: 0, first_sequence, due_ns, datagrams: BATCH };
+                let batch = Batch {
+                    run: RUN,
+                    flow: 0,
+                    first_sequence,
+                    due_ns,
+                    datagrams: BATCH,
+                    head: Head::default(),
+                };
                 black_box(&mut datagrams).stamp(&batch);
                 let stamped_ns = now_ns();
                 for number in 0..BATCH {

@@ -4,7 +4,8 @@
 //! of the account is the [`audit`]: what arrived, how often, in which order, how late.
 //! Between the two runs the [`control`] channel: who may flood whom, when a run begins
 //! and ends, and what was sent. [`pacing`] decides when datagrams go out, an [`engine`]
-//! how, and [`mod@flood`] puts these together.
+//! how, and [`mod@flood`] puts these together. A receiver of another library takes part as a
+//! [`peer`].
 //!
 //! What differs between operating systems is in `sys` and in the files of the engines.
 
@@ -15,6 +16,7 @@ pub mod engine;
 pub mod flood;
 pub mod latency;
 pub mod pacing;
+pub mod peer;
 pub mod quantity;
 pub mod stamp;
 pub mod stop;

@@ -11,6 +11,7 @@ pub mod memory;
 pub mod options;
 pub mod port;
 pub mod privilege;
+pub mod process;
 pub mod readiness;
 #[cfg(test)]
 mod required;

@@ -7,6 +7,7 @@
 mod account;
 mod course;
 mod handler;
+mod peer;
 mod text;
 mod watch;
 mod window;
@@ -37,6 +38,8 @@ use watch::{Event, Now, Watch};
 pub enum Serve {
     /// Run one UDP design: a sink that counts, unless --echo is given.
     Udp(ServeUdp),
+    /// Run a program of another library in the place of a design, to compare it.
+    Peer(peer::ServePeer),
 }
 
 /// Options of `weir serve udp`.
@@ -184,14 +187,17 @@ const FETCHED_EVERY: Duration = Duration::from_millis(2);
 
 /// Runs `weir serve`.
 pub fn run(serve: &Serve) -> ExitCode {
-    let Serve::Udp(args) = serve;
-    let code = match serve_udp(args) {
+    let (name, json, outcome) = match serve {
+        Serve::Udp(args) => ("udp", args.json, serve_udp(args)),
+        Serve::Peer(args) => ("peer", args.json, peer::serve(args)),
+    };
+    let code = match outcome {
         Ok(code) => code,
         Err(failure) => {
-            if args.json {
+            if json {
                 crate::print(&format!("{}\n", failure_document(&failure)));
             }
-            eprintln!("weir serve udp: {}", failure.message);
+            eprintln!("weir serve {name}: {}", failure.message);
             failure.code
         }
     };
@@ -233,7 +239,7 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
         ),
         None => None,
     };
-    stop_on_request(args, &sender)?;
+    stop_on_request(args.end_with_input, &sender)?;
     announce(args, &watch, control.as_ref());
     watch_until_end(args, &watch, &events);
     if let Some(control) = &control {
@@ -310,13 +316,13 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
 }
 
 /// Ctrl-C, and where asked for the end of the input, end the server with its report.
-fn stop_on_request(args: &ServeUdp, events: &Sender<Event>) -> Result<(), Failure> {
+fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), Failure> {
     let sender = events.clone();
     ctrlc::set_handler(move || {
         let _ = sender.send(Event::Stop);
     })
     .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
-    if args.end_with_input {
+    if end_with_input {
         let sender = events.clone();
         std::thread::spawn(move || {
             let mut input = std::io::stdin().lock();

@@ -13,6 +13,7 @@ use super::{Bench, Checked, Extent, Made, Run, RunError};
 use serde_json::Value;
 use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
+use weir_load::engine::Head;
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::exit::DATA_ERRORS;
@@ -97,9 +98,14 @@ impl Processes {
     fn server(&self, run: &Run) -> CommandLine {
         let load = run.load;
         let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
-        let mut command = CommandLine::new(&self.program)
-            .arguments(["serve", "udp", "--design"])
-            .arguments([run.row.spec()]);
+        let mut command = CommandLine::new(&self.program).arguments(match &run.row.peer {
+            None => ["serve", "udp", "--design"].map(String::from),
+            Some(_) => ["serve", "peer", "--command"].map(String::from),
+        });
+        command = command.arguments([match &run.row.peer {
+            None => run.row.spec(),
+            Some(peer) => peer.command.to_string(),
+        }]);
         for _ in 0..load.ports.max(1) {
             command = command.arguments(["--bind".into(), any_port(self.site.server_v4())]);
         }
@@ -124,6 +130,7 @@ impl Processes {
         load: &Load,
         per_second: Option<u64>,
         extent: Extent,
+        head: Head,
         ports: &[u16],
         control: Option<SocketAddr>,
     ) -> CommandLine {
@@ -140,6 +147,7 @@ impl Processes {
             .option("--control", control)
             .option("--cpu", self.generator_cores(load))
             .option("-l", Some(load.size_bytes))
+            .option("--head", (!head.is_empty()).then_some(head))
             .option("-P", Some(flows))
             .option("--generators", (load.generators > 1).then_some(load.generators))
             .option("-k", datagrams)
@@ -245,7 +253,9 @@ impl Processes {
         let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
         let ready = line.ready;
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
-        let generator = self.generator(run.load, run.per_second, run.extent, &ports, ready.control);
+        let head = run.row.peer.as_ref().map_or_else(Head::default, |peer| peer.head);
+        let control = ready.control;
+        let generator = self.generator(run.load, run.per_second, run.extent, head, &ports, control);
         let flood = match self.try_flood(&generator, run.extent) {
             Ok(flood) => flood,
             Err(error) => return Err(blame(server, error)),
@@ -315,7 +325,8 @@ impl Bench for Processes {
         let sink = DatagramSocket::bind(&Endpoint { address, options }).map_err(failed)?;
         let port = sink.local_address().port();
         let extent = Extent::Timed { warmup_ms: 0, run_ms: CALIBRATION_MS };
-        let flood = self.try_flood(&self.generator(load, None, extent, &[port], None), extent)?;
+        let generator = self.generator(load, None, extent, Head::default(), &[port], None);
+        let flood = self.try_flood(&generator, extent)?;
         if flood.elapsed_ns == 0 || flood.sent == 0 {
             return Err(RunError::Failed("the generator sent nothing".into()));
         }

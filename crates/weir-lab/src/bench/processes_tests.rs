@@ -150,7 +150,14 @@ fn the_commands_can_be_repeated_by_hand() {
     );
     assert_eq!(
         bench
-            .generator(&load, Some(50_000), extent, &[7, 8], "127.0.0.1:9".parse().ok())
+            .generator(
+                &load,
+                Some(50_000),
+                extent,
+                Head::default(),
+                &[7, 8],
+                "127.0.0.1:9".parse().ok()
+            )
             .to_string(),
         "/bin/weir flood 127.0.0.1 -p 7,8 --control 127.0.0.1:9 --cpu 1 -l 64 -P 1 \
          --pps 50000 -t 600ms -O 150ms -i 0 --json"
@@ -167,11 +174,11 @@ fn the_commands_can_be_repeated_by_hand() {
         )
     );
     let two = Load { generators: 2, ..Load::saturation(64) };
-    let shared = bench.generator(&two, None, extent, &[7], None).to_string();
+    let shared = bench.generator(&two, None, extent, Head::default(), &[7], None).to_string();
     assert!(shared.contains("--cpu 1 -l 64 -P 1 --generators 2 -t"), "{shared}");
     let with_more = Processes::new("weir".into(), vec![0], Some(1), Interrupt::new(), None)
         .with_more_generator_cores(vec![3, 2]);
-    let own = with_more.generator(&two, None, extent, &[7], None).to_string();
+    let own = with_more.generator(&two, None, extent, Head::default(), &[7], None).to_string();
     assert!(own.contains("--cpu 1,3 "), "{own}");
     let offloaded = Load { receive_offload: true, ..load };
     let words = bench.server(&Run { load: &offloaded, ..run }).to_string();
@@ -184,7 +191,7 @@ fn the_commands_can_be_repeated_by_hand() {
     let words = bench.echo_server(&row, &polled).to_string();
     assert!(words.contains(" --busy-poll 50us "), "{words}");
     assert_eq!(
-        bench.generator(&load, None, check.extent, &[7], None).to_string(),
+        bench.generator(&load, None, check.extent, Head::default(), &[7], None).to_string(),
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \
          --max-time 5000ms -i 0 --json"
     );

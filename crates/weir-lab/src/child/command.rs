@@ -17,6 +17,56 @@ impl CommandLine {
         Self { program: program.into(), arguments: vec![] }
     }
 
+    /// Reads a command as a shell would: words between spaces, quotes around what has spaces, a
+    /// backslash before a single character. Nothing else of a shell is understood.
+    ///
+    /// # Errors
+    /// If it has no word, or a quote has no end.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |problem: &str| format!("cannot read the command {text:?}: {problem}");
+        let (mut words, mut word) = (vec![], None::<String>);
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                quote @ ('\'' | '"') => {
+                    let word = word.get_or_insert_default();
+                    loop {
+                        match characters.next() {
+                            Some(end) if end == quote => break,
+                            Some('\\') if quote == '"' => word.extend(characters.next()),
+                            Some(inside) => word.push(inside),
+                            None => return Err(wrong("a quote has no end")),
+                        }
+                    }
+                }
+                '\\' => match characters.next() {
+                    Some(literal) => word.get_or_insert_default().push(literal),
+                    None => return Err(wrong("nothing follows the last backslash")),
+                },
+                space if space.is_whitespace() => words.extend(word.take()),
+                other => word.get_or_insert_default().push(other),
+            }
+        }
+        words.extend(word);
+        let mut words = words.into_iter();
+        let program = words.next().filter(|program| !program.is_empty());
+        let program = program.ok_or_else(|| wrong("it names no program"))?;
+        Ok(Self::new(program).arguments(words))
+    }
+
+    /// The same with `place` replaced by `value` in every argument.
+    pub fn with(mut self, place: &str, value: impl fmt::Display) -> Self {
+        let value = value.to_string();
+        let replaced = self.arguments.iter().map(|argument| argument.replace(place, &value));
+        self.arguments = replaced.collect();
+        self
+    }
+
+    /// Whether any argument has this in it.
+    pub fn mentions(&self, place: &str) -> bool {
+        self.arguments.iter().any(|argument| argument.contains(place))
+    }
+
     /// Adds arguments as they are: no shell ever reads them.
     pub fn arguments<S: Into<String>>(mut self, more: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(more.into_iter().map(Into::into));
@@ -79,5 +129,30 @@ mod tests {
             line.to_string(),
             r"/usr/bin/weir serve udp --design 'rio-hybrid --threads 1' --pps 50000 '' 'it'\''s'"
         );
+    }
+
+    #[test]
+    fn is_read_as_a_shell_reads_it() {
+        let read = |text: &str| CommandLine::parse(text).unwrap();
+        let line = read(r#" python3  -c 'print("a b")' "it's \"so\"" a\ b '' "#);
+        assert_eq!(line.program(), "python3");
+        assert_eq!(line.arguments, ["-c", r#"print("a b")"#, r#"it's "so""#, "a b", ""]);
+        let line = read("sockperf server -i {ip} -p {port}");
+        assert!(line.mentions("{port}") && !line.mentions("{address}"));
+        let line = line.with("{ip}", "127.0.0.1").with("{port}", 9);
+        assert_eq!(line.to_string(), "sockperf server -i 127.0.0.1 -p 9");
+        for (text, said) in [("", "names no program"), ("  ", "names no"), ("'' a", "names no")] {
+            assert!(CommandLine::parse(text).unwrap_err().contains(said), "{text:?}");
+        }
+        assert!(CommandLine::parse("a 'b").unwrap_err().contains("no end"));
+        assert!(CommandLine::parse("a \\").unwrap_err().contains("backslash"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_shown_is_read_as_the_same(words in proptest::collection::vec(".{0,8}", 0..5)) {
+            let line = CommandLine::new("program").arguments(words);
+            proptest::prop_assert_eq!(CommandLine::parse(&line.to_string()), Ok(line));
+        }
     }
 }

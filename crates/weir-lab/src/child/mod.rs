@@ -13,7 +13,7 @@ pub use command::CommandLine;
 pub use interrupt::Interrupt;
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,11 +137,37 @@ impl Child {
         command: &CommandLine,
         interrupt: &Interrupt,
     ) -> Result<Self, ChildError> {
+        Self::start(name, command, command.to_process(), true, interrupt)
+    }
+
+    /// Starts a program that may heed nothing: it is ended with the calling thread
+    /// ([`weir::process`]). Unless it `speaks`, nothing is expected of its output, of which the end is
+    /// kept for messages like that of its standard error.
+    ///
+    /// # Errors
+    /// As [`Child::spawn`].
+    pub fn spawn_foreign(
+        name: &'static str,
+        command: &CommandLine,
+        speaks: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Self, ChildError> {
+        let mut process = command.to_process();
+        weir::process::end_with_this_thread(&mut process);
+        Self::start(name, command, process, speaks, interrupt)
+    }
+
+    fn start(
+        name: &'static str,
+        command: &CommandLine,
+        mut process: std::process::Command,
+        speaks: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Self, ChildError> {
         if interrupt.is_raised() {
             return Err(ChildError::Interrupted);
         }
-        let mut process = command
-            .to_process()
+        let mut process = process
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -149,10 +175,18 @@ impl Child {
             .map_err(|source| ChildError::Spawn { name, command: command.to_string(), source })?;
         let (sender, events) = sync_channel(LINES_WAITING);
         interrupt.listen(process.id(), sender.clone());
-        if let Some(stdout) = process.stdout.take() {
-            std::thread::spawn(move || read_lines(stdout, &sender));
-        }
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(stdout) = process.stdout.take() {
+            let kept = (!speaks).then(|| Arc::clone(&stderr));
+            std::thread::spawn(move || match kept {
+                None => read_lines(stdout, &sender),
+                Some(kept) => {
+                    keep_end(stdout, &kept);
+                    // Its reader is gone only with the child itself.
+                    let _ = sender.send(Event::End);
+                }
+            });
+        }
         let (stderr_open, stderr_ended) = sync_channel(0);
         if let Some(pipe) = process.stderr.take() {
             let stderr = Arc::clone(&stderr);
@@ -180,6 +214,31 @@ impl Child {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Says a line to it. Whether it was heard shows its answer: lines must be answered one by one,
+    /// for what nobody reads would fill its pipe.
+    pub fn say(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            // A child that has ended may have said why before, and that is told then.
+            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        }
+    }
+
+    /// Waits until it ends by itself, no longer than `within`; gives the error of its end.
+    ///
+    /// # Errors
+    /// [`ChildError::Ended`], [`ChildError::Interrupted`].
+    pub fn is_alive_after(
+        &mut self,
+        what: &'static str,
+        within: Duration,
+    ) -> Result<(), ChildError> {
+        match self.next(what, Instant::now() + within) {
+            Ok(None) => Err(self.ended(what)),
+            Ok(Some(_)) | Err(ChildError::Deadline { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
     }
 
     /// Closes its input: a child that watches it ends with its last words.

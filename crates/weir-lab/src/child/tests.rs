@@ -157,3 +157,35 @@ fn a_child_that_watches_its_input_ends_with_us() {
     let (child, _) = shell("read line; exit 7");
     assert_eq!(child.finish(within(5000)).unwrap().code(), Some(7));
 }
+
+#[test]
+fn a_child_that_listens_is_spoken_with() {
+    let (mut child, _) = shell("while read line; do echo \"[$line]\"; done");
+    for n in [1, 2] {
+        child.say(&n.to_string());
+        let answer: Vec<u32> = child.document("answer", within(5000)).unwrap();
+        assert_eq!(answer, [n]);
+    }
+    assert!(child.finish(within(5000)).unwrap().success());
+}
+
+#[test]
+fn a_child_that_ended_may_have_said_why() {
+    let (mut child, _) = shell("echo '{\"error\":\"no socket\"}'; exit 7");
+    child.say("hello");
+    let error = child.document::<Value>("answer", within(5000)).unwrap_err().to_string();
+    assert_eq!(error, "no socket");
+    child.say("hello");
+    let error = child.document::<Value>("answer", within(5000)).unwrap_err().to_string();
+    assert!(error.contains("exit status: 7"), "{error}");
+}
+
+#[test]
+fn a_child_of_which_no_word_is_expected_is_quoted_when_it_ends() {
+    let line = CommandLine::parse("/bin/sh -c 'echo chatter; read go; echo ouch; exit 4'").unwrap();
+    let mut child = Child::spawn_foreign(NAME, &line, false, &Interrupt::new()).unwrap();
+    child.is_alive_after("end", Duration::from_millis(1)).unwrap();
+    child.say("go");
+    let error = child.is_alive_after("end", Duration::from_secs(5)).unwrap_err().to_string();
+    assert!(error.contains("exit status: 4") && error.contains("chatter | ouch"), "{error}");
+}

@@ -3,7 +3,7 @@
 use std::{net::UdpSocket, time::Duration};
 
 use weir_load::{
-    engine::{self, Batch, Blocking, Lane},
+    engine::{self, Batch, Blocking, Head, Lane},
     stamp::{STAMP_BYTES, Stamp, body_is_intact},
 };
 
@@ -32,7 +32,14 @@ fn every_live_frame_arrives_as_it_was_stamped() {
                 for datagrams in [1, 7, 64, 65] {
                     for (lane, next) in lanes.iter().zip(&mut next) {
                         let (flow, first_sequence) = (lane.flow, *next);
-                        let batch = Batch { run: 7, flow, first_sequence, due_ns: 9, datagrams };
+                        let batch = Batch {
+                            run: 7,
+                            flow,
+                            first_sequence,
+                            due_ns: 9,
+                            datagrams,
+                            head: Head::default(),
+                        };
                         let sent = engine.send(lane, &batch);
                         assert!(sent.failure.is_none(), "{:?}", sent.failure);
                         assert_eq!((sent.sent, sent.refused), (datagrams, 0));

@@ -8,6 +8,7 @@ pub mod asked;
 pub mod budget;
 pub mod link_rows;
 pub mod load;
+pub mod peer;
 pub mod row;
 pub mod rows;
 pub mod work;
@@ -15,6 +16,7 @@ pub mod work;
 pub use asked::{Asked, Sweep};
 pub use budget::{Depth, Schedule};
 pub use load::{Goal, Load, Rate, Shown, Takes};
+pub use peer::Peer;
 pub use row::{Role, Row, RowError};
 pub use work::Work;
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Peer;
+
 /// The option that names the provider in a row's text.
 const PROVIDER: &str = "provider";
 /// The option that says how many threads take part.
@@ -38,6 +40,9 @@ pub struct Row {
     pub receive_offload: bool,
     /// Whether it takes part only in sweeps over threads.
     pub only_swept: bool,
+    /// The program that runs in the place of a server of weir's, if it is one; `design` is then the
+    /// name that it was given.
+    pub peer: Option<Peer>,
     /// Why it cannot run here; `None` if it can. It stays a row either way.
     pub unavailable: Option<String>,
 }
@@ -61,16 +66,7 @@ impl Row {
             .filter(|word| !word.starts_with('-'))
             .ok_or_else(|| wrong("it does not begin with the name of a design".into()))?
             .to_owned();
-        let mut row = Self {
-            design,
-            provider: None,
-            runs_on: None,
-            options: vec![],
-            role: Role::Plain,
-            receive_offload: false,
-            only_swept: false,
-            unavailable: None,
-        };
+        let mut row = Self::named(&design);
         while let Some(word) = words.next() {
             let name = word
                 .strip_prefix("--")
@@ -90,6 +86,21 @@ impl Row {
             }
         }
         Ok(row)
+    }
+
+    /// A row without anything but its name.
+    pub(super) fn named(design: &str) -> Self {
+        Self {
+            design: design.into(),
+            provider: None,
+            runs_on: None,
+            options: vec![],
+            role: Role::Plain,
+            receive_offload: false,
+            only_swept: false,
+            peer: None,
+            unavailable: None,
+        }
     }
 
     /// The same row for another purpose.
@@ -127,8 +138,8 @@ impl Row {
         let offload = if self.receive_offload { " (offload)" } else { "" };
         match self.role {
             Role::Traditional => format!("{} (original){offload}", self.design),
-            Role::Plain => format!("{}{offload}", self.spec_without_provider()),
-            Role::Again(_) => format!("{}{offload} (again)", self.spec_without_provider()),
+            Role::Plain => format!("{}{offload}", self.plain_title()),
+            Role::Again(_) => format!("{}{offload} (again)", self.plain_title()),
         }
     }
 
@@ -159,8 +170,12 @@ impl Row {
         bare(self) == bare(other)
     }
 
-    fn spec_without_provider(&self) -> String {
-        Self { provider: None, ..self.clone() }.spec()
+    fn plain_title(&self) -> String {
+        match &self.peer {
+            None => Self { provider: None, ..self.clone() }.spec(),
+            Some(peer) if peer.is_derived() => format!("{} (peer, derived)", self.design),
+            Some(_) => format!("{} (peer)", self.design),
+        }
     }
 }
 

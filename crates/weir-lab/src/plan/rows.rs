@@ -130,6 +130,7 @@ fn traditional() -> Row {
         role: Role::Traditional,
         receive_offload: false,
         only_swept: false,
+        peer: None,
         unavailable: None,
     }
 }
@@ -168,6 +169,7 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
                 role: Role::Plain,
                 receive_offload: false,
                 only_swept: false,
+                peer: None,
                 unavailable: None,
             });
         }

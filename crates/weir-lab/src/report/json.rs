@@ -9,7 +9,7 @@ use crate::plan::{self, Depth, Goal, Load, Rate, Role, Row, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::link;
 use crate::report::published::PUBLISHED;
-use crate::report::{answers, json_sweeps, sentences};
+use crate::report::{answers, json_sweeps, peers, sentences};
 use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Status};
 use crate::sample::METRICS;
 use crate::stats::Estimate;
@@ -62,11 +62,13 @@ pub fn document(results: &Results) -> Value {
                 "sockets_cpu_ns_per_datagram": saving.cpu_ns[1],
                 "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
             })),
+            "peers": peers::values(results, index, main),
             "published": if load.is_paced() { Value::Null } else { published(results, &ranking) },
             "receive_offload": offloaded.as_ref().map(|ranking| json!({
                 "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
                 "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
                 "summary": said(true, ranking),
+                "peers": peers::values(results, index, true),
                 "gains": json_sweeps::gains(results, index),
             })),
         }));
@@ -157,6 +159,12 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         Status::Failed => "failed",
     };
     json!({
+        "kind": if row.peer.is_some() { "peer" } else { "design" },
+        "peer": row.peer.as_ref().map(|peer| json!({
+            "command": peer.command.to_string(),
+            "derived": peer.is_derived(),
+            "head": peer.head.to_string(),
+        })),
         "design": row.design,
         "provider": row.shown_provider(),
         "options": options(row),

@@ -9,6 +9,7 @@ pub mod json;
 mod json_sweeps;
 pub mod link;
 pub mod number;
+pub mod peers;
 pub mod published;
 pub mod sentences;
 mod sweeps;

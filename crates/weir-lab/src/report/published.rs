@@ -79,6 +79,9 @@ impl Published {
         let traditional = results.traditional();
         let place = ranking.places.iter().find(|place| {
             let row = &results.rows[place.row];
+            if row.peer.is_some() {
+                return false;
+            }
             match self.ours {
                 Ours::Traditional => Some(place.row) == traditional,
                 Ours::Design(name) => row.design == name && Some(place.row) != traditional,

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
 
-use crate::plan::{Load, Shown};
+use crate::plan::{Load, Peer, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{self, At, Column, NAMES};
 use crate::report::link;
 use crate::report::number::{bytes, or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
-use crate::report::{answers, gains, sentences, sweeps};
+use crate::report::{answers, gains, peers, sentences, sweeps};
 use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
 use crate::stats::quantile;
@@ -82,6 +82,7 @@ fn one_load(
         false => sentences::of_throughput(results, load, offloaded, &ranking),
     };
     paragraph(text, &said.join(" "), width);
+    paragraph(text, &peers::said(results, load, offloaded).join(" "), width);
     if let Some(saving) = link::sentence(results, load) {
         paragraph(text, &saving, width);
     }
@@ -420,6 +421,24 @@ fn legend(text: &mut String, results: &Results, width: usize) {
     text.push('\n');
     if let Some(traditional) = results.traditional().map(|row| &results.rows[row]) {
         paragraph(text, &format!("{}: {}", traditional.title(), traditional.spec()), width);
+    }
+    let derived = results.rows.iter().any(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
+    if results.rows.iter().any(|row| row.peer.is_some()) {
+        paragraph(
+            text,
+            "peer: a program of another library, which accounts for its datagrams as our servers do, and \
+             answers none; batches and kernel entries are known where it counts them. Threads used: those \
+             with a twentieth of its CPU time.",
+            width,
+        );
+    }
+    if derived {
+        paragraph(
+            text,
+            "derived: a program that knows nothing of weir, so what it received is what the kernel \
+             delivered by UDP; it does less for a datagram than the others, and its latency is not known.",
+            width,
+        );
     }
     for line in [
         "threads: used of all that were started. received/s: median over the rounds, after the warm-up; ≥ the server was not the limit; ± half of \

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::Head;
 use crate::stamp::{STAMP_BYTES, Stamp, fill};
 
 /// Datagrams of one flow to be handed over together.
@@ -17,6 +18,8 @@ pub struct Batch {
     pub due_ns: u64,
     /// How many.
     pub datagrams: u32,
+    /// What is written over the beginning of each, if anything.
+    pub head: Head,
 }
 
 /// Room for a batch, one datagram behind the other without a gap.
@@ -36,12 +39,20 @@ impl Datagrams {
         Self { bytes, size_bytes }
     }
 
-    /// Writes the stamps of a batch, if its datagrams have room for one.
+    /// Writes the stamps of a batch, if its datagrams have room for one, and its head.
     #[inline]
     pub fn stamp(&mut self, batch: &Batch) {
-        if self.size_bytes < STAMP_BYTES {
-            return;
+        if self.size_bytes >= STAMP_BYTES {
+            self.write_stamps(batch);
         }
+        if !batch.head.is_empty() && self.size_bytes > 0 {
+            let used = &mut self.bytes[..batch.datagrams as usize * self.size_bytes];
+            used.chunks_exact_mut(self.size_bytes).for_each(|datagram| batch.head.write(datagram));
+        }
+    }
+
+    #[inline]
+    fn write_stamps(&mut self, batch: &Batch) {
         let used = &mut self.bytes[..batch.datagrams as usize * self.size_bytes];
         for (sequence, datagram) in
             (batch.first_sequence..).zip(used.chunks_exact_mut(self.size_bytes))
@@ -61,5 +72,29 @@ impl Datagrams {
     #[inline]
     pub fn one(&self, which: u32) -> &[u8] {
         self.range(which..which + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stamp::NoStamp;
+
+    #[test]
+    fn a_head_stands_at_the_beginning_of_each_datagram() {
+        let head: Head = "0102".parse().unwrap();
+        let batch = Batch { run: 1, flow: 0, first_sequence: 5, due_ns: 9, datagrams: 2, head };
+        let mut datagrams = Datagrams::new(64, 3);
+        datagrams.stamp(&batch);
+        for which in 0..2 {
+            assert_eq!(&datagrams.one(which)[..2], [1, 2]);
+            assert_eq!(Stamp::read(datagrams.one(which)), Err(NoStamp::Foreign));
+        }
+        assert_ne!(&datagrams.one(2)[..2], [1, 2], "it was not asked for");
+        datagrams.stamp(&Batch { head: Head::default(), ..batch });
+        assert_eq!(Stamp::read(datagrams.one(1)).unwrap().sequence, 6);
+        let mut shorter = Datagrams::new(1, 1);
+        shorter.stamp(&Batch { datagrams: 1, ..batch });
+        assert_eq!(shorter.one(0), [1]);
     }
 }

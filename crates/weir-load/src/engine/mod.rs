@@ -11,6 +11,7 @@
 //! vanishing.
 
 mod datagrams;
+mod head;
 mod lane;
 mod refusal;
 mod send;
@@ -28,6 +29,7 @@ use socket2::{Domain, Socket, Type};
 use weir::Unavailable;
 
 pub use datagrams::{Batch, Datagrams};
+pub use head::{HEAD_BYTES_MAX, Head};
 pub use lane::{Blocking, Lane};
 pub use refusal::{Refusal, Refusals, refusal_of};
 
@@ -166,7 +168,8 @@ impl About {
 
         let mut engine = (self.open)(SIZE, std::slice::from_ref(&lane))?;
         let count = engine.capacity().min(2);
-        let batch = Batch { run: 1, flow: 0, first_sequence: 0, due_ns: 0, datagrams: count };
+        let head = Head::default();
+        let batch = Batch { run: 1, flow: 0, first_sequence: 0, due_ns: 0, datagrams: count, head };
         let sent = engine.send(&lane, &batch);
         if sent.sent != count {
             return Err(match sent.failure {

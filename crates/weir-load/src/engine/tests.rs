@@ -37,7 +37,14 @@ fn check(about: &About, size_bytes: usize, ipv6: bool) {
         let datagrams = datagrams.min((100_000 / size_bytes.max(1000)) as u32).max(1);
         for (lane, next) in lanes.iter().zip(&mut next) {
             let (flow, first_sequence) = (lane.flow, *next);
-            let batch = Batch { run: 77, flow, first_sequence, due_ns: 5, datagrams };
+            let batch = Batch {
+                run: 77,
+                flow,
+                first_sequence,
+                due_ns: 5,
+                datagrams,
+                head: Head::default(),
+            };
             let sent = engine.send(lane, &batch);
             assert_eq!((sent.sent, sent.refused), (datagrams, 0), "{}", about.name);
             assert!(sent.failure.is_none());
@@ -84,7 +91,14 @@ fn what_nobody_receives_is_refused_and_counted() {
         let mut engine = (about.open)(64, std::slice::from_ref(&lane)).expect("probed");
         let (mut offered, mut taken, mut refusals) = (0, 0, Refusals::default());
         for first_sequence in 0..20 {
-            let batch = Batch { run: 1, flow: 0, first_sequence, due_ns: 0, datagrams: 1 };
+            let batch = Batch {
+                run: 1,
+                flow: 0,
+                first_sequence,
+                due_ns: 0,
+                datagrams: 1,
+                head: Head::default(),
+            };
             let sent = engine.send(&lane, &batch);
             assert!(sent.failure.is_none(), "{}: {:?}", about.name, sent.failure);
             offered += 1;

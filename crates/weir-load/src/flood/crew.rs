@@ -129,6 +129,7 @@ impl<'a> Crew<'a> {
                 start_ns: start_ns + offset_ns,
                 end_ns: start_ns + offset_ns + duration.as_nanos() as u64,
                 datagrams: datagrams.map_or(u64::MAX, share),
+                head: self.spec.head,
             };
             commands.send(phase).map_err(|_| gone())?;
         }

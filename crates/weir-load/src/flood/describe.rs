@@ -18,6 +18,13 @@ pub(super) fn describe(
         ("ports", if ports.is_empty() { "as the server names them".into() } else { list(&ports) }),
         ("run id", spec.run.to_string()),
         ("datagram size", format!("{} bytes of payload", spec.size_bytes)),
+        (
+            "head",
+            match spec.head.is_empty() {
+                true => "none".into(),
+                false => format!("{}, in place of the stamp's first bytes", spec.head),
+            },
+        ),
         ("flows", format!("{} for each of {} generators", spec.flows, spec.generators)),
         ("cores", if cores.is_empty() { "any".into() } else { list(&cores) }),
         ("engine", obtained.engine.to_owned()),

@@ -7,7 +7,7 @@ use weir::{Unavailable, affinity, counters::Counter};
 use super::FloodError;
 use crate::{
     clock::{now_ns, thread_cpu_ns},
-    engine::{self, Batch, Best, Blocking, Engine, Lane, Refusals},
+    engine::{self, Batch, Best, Blocking, Engine, Head, Lane, Refusals},
     pacing::{Due, Pacer, Windows, wait::Waiter},
     stop::{Stop, StopReason},
 };
@@ -46,6 +46,8 @@ pub(super) struct Phase {
     pub start_ns: u64,
     pub end_ns: u64,
     pub datagrams: u64,
+    /// Written over the beginning of each datagram.
+    pub head: Head,
 }
 
 /// What one generator did in a phase.
@@ -159,6 +161,7 @@ impl Generator {
                 first_sequence: sequences[turn],
                 due_ns,
                 datagrams: quantum.min(left.min(u64::from(u32::MAX)) as u32),
+                head: phase.head,
             };
             // Counted before the engine says what became of it, so that the two can differ.
             let offered = u64::from(batch.datagrams);

@@ -8,7 +8,8 @@ use std::{
 
 use super::FloodError;
 use crate::{
-    audit::FLOWS_MAX, control::RunAsk, pacing::Load, pacing::WINDOW_NS, stamp::DATAGRAM_BYTES_MAX,
+    audit::FLOWS_MAX, control::RunAsk, engine::Head, pacing::Load, pacing::WINDOW_NS,
+    stamp::DATAGRAM_BYTES_MAX,
 };
 
 /// The most generators of one flood.
@@ -39,6 +40,8 @@ pub struct FloodSpec {
     pub engine: Option<String>,
     /// Payload bytes of each datagram, 0 to [`DATAGRAM_BYTES_MAX`].
     pub size_bytes: usize,
+    /// Written over the beginning of each datagram, stamp included; empty for nothing.
+    pub head: Head,
     /// Flows of each generator.
     pub flows: usize,
     /// Generators (threads), at most [`GENERATORS_MAX`].
@@ -71,6 +74,7 @@ impl FloodSpec {
             any_build: false,
             engine: None,
             size_bytes: 64,
+            head: Head::default(),
             flows: 1,
             generators: 1,
             load: Load::Saturation,

@@ -62,6 +62,7 @@ fn run(load: Load, quantum: u32, answer: Answer) -> (FloodReport, u64, Vec<(Batc
         start_ns,
         end_ns: start_ns + 20_000_000_000,
         datagrams: 100,
+        head: Head::default(),
     };
     let stop = Stop::new();
     let outcome = generator.run(&phase, &Live::default(), &stop);

@@ -5,8 +5,10 @@
 //! same sum as of the last timer tick, so of a thread that polls it is up to 4 ms old;
 //! `getrusage` cuts it to µs, and `stat` to ticks of 10 ms.
 
+mod another;
 mod devices;
 mod parse;
+pub(super) use another::OtherProcess;
 #[cfg(fuzzing)]
 pub use parse::parse_every_text;
 

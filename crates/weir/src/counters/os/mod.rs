@@ -42,6 +42,8 @@
 //   kernel_memory() -> KernelMemory
 //   devices_having(&[IpAddr]) -> Option<DeviceUsage>
 //   thread_cpu_ns(ThreadId) -> Option<u64>
+//   OtherProcess::{new(id) -> Result, usage() -> ProcessUsage, threads() -> Vec<OfThread>,
+//                  udp_sockets() -> Option<Vec<SocketAddr>>}
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
@@ -466,6 +468,45 @@ impl Sampler {
 impl Default for Sampler {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// What one thread of another process used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfThread {
+    /// Its number.
+    pub id: ThreadId,
+    /// Its figures: CPU time as of the last timer tick, and context switches.
+    pub usage: ThreadUsage,
+}
+
+/// Reads again and again what a process of another program used, and which UDP sockets it holds:
+/// for a program that is measured and is not ours. The process must be alive, or a child that
+/// nobody has waited for yet, or its number may be that of another one.
+#[derive(Debug)]
+pub struct OtherProcess(sys::OtherProcess);
+
+impl OtherProcess {
+    /// For the process `id`. An error if there is no such process, if another user's processes
+    /// cannot be looked at, and where the operating system is not Linux.
+    pub fn new(id: u32) -> Result<Self, Error> {
+        sys::OtherProcess::new(id).map(Self)
+    }
+
+    /// What it used up to now. Context switches are those of the threads that are alive: those
+    /// of threads that have ended are lost. With few threads it takes some 50 µs.
+    pub fn usage(&mut self) -> ProcessUsage {
+        self.0.usage()
+    }
+
+    /// Its threads that are alive.
+    pub fn threads(&self) -> Vec<OfThread> {
+        self.0.threads()
+    }
+
+    /// Where its UDP sockets are bound; `None` where that cannot be seen.
+    pub fn udp_sockets(&self) -> Option<Vec<SocketAddr>> {
+        self.0.udp_sockets()
     }
 }
 

@@ -77,6 +77,16 @@ pub(super) fn thread_status(text: &[u8]) -> ThreadUsage {
     }
 }
 
+/// `/proc/PID/task/TID/schedstat`: the time on a core, in ns.
+pub(super) fn thread_schedstat(text: &[u8]) -> Option<u64> {
+    number(words(text).next()?)
+}
+
+/// A link of `/proc/PID/fd` to a socket: `socket:[INODE]`.
+pub(super) fn socket_inode(link: &str) -> Option<u64> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// `/proc/PID/status`: memory and threads.
 pub(super) fn process_status(text: &[u8]) -> ProcessUsage {
     ProcessUsage {
@@ -261,6 +271,16 @@ pub(super) fn udp_sockets(text: &[u8], addresses: &[SocketAddr]) -> SocketUsage 
     sum
 }
 
+/// `/proc/net/udp` and `/proc/net/udp6`: where each socket is bound, and its inode.
+pub(super) fn udp_inodes(text: &[u8]) -> Vec<(SocketAddr, u64)> {
+    let socket = |line| {
+        // Words count from 0: 1 is the local address, 9 the inode.
+        let mut words = words(line);
+        Some((socket_address(words.nth(1)?)?, number(words.nth(7)?)?))
+    };
+    lines(text).filter_map(socket).collect()
+}
+
 /// An address and a port as `/proc/net/udp` writes them: the address in words of 32 bits, each
 /// as the machine reads it from memory, so its bytes stand in reverse on most machines.
 fn socket_address(word: &[u8]) -> Option<SocketAddr> {
@@ -287,4 +307,6 @@ pub fn parse_every_text(text: &[u8]) {
     let _ = udp_sockets(text, &addresses);
     let _ = (kernel_memory(text), page_tables(text), mapped_rings(text));
     let _ = device(text, "lo");
+    let _ = (udp_inodes(text), thread_schedstat(text));
+    let _ = socket_inode(&String::from_utf8_lossy(text));
 }

@@ -69,6 +69,17 @@ fn sockets_are_found_by_their_address() {
     assert_eq!(at(UDP, "127.0.0.2:46356"), SocketUsage::default());
 }
 
+#[test]
+fn a_socket_is_known_by_its_inode() {
+    let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+ 2087: 0100007F:B514 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 148153 2 00000000aa 0
+";
+    assert_eq!(udp_inodes(text.as_bytes()), [("127.0.0.1:46356".parse().unwrap(), 148_153)]);
+    assert_eq!(socket_inode("socket:[148153]"), Some(148_153));
+    assert_eq!((socket_inode("pipe:[148153]"), socket_inode("socket:[x]")), (None, None));
+    assert_eq!(thread_schedstat(b"123456 789 10\n"), Some(123_456));
+}
+
 const SNMP: &[u8] = b"Tcp: RtoAlgorithm RtoMin
 Tcp: 1 200
 Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
@@ -296,6 +307,7 @@ proptest! {
         meminfo(&text);
         let _ = (kernel_memory(&text), page_tables(&text), mapped_rings(&text));
         udp_sockets(&text, &[([127, 0, 0, 1], 46356).into()]);
+        udp_inodes(&text);
         let lines = text.split(|byte| *byte == b'\n').count();
         prop_assert!(softnet(&text).len() <= lines);
         prop_assert!(stat_cores(&text, scale).len() <= lines);

@@ -200,3 +200,41 @@ fn sockets_are_counted_by_their_address() {
     assert!(after.drops > Some(0) && after.queued_bytes > Some(0), "{after:?}");
     assert_eq!(SocketUsage::bound_to(&[([127, 0, 0, 1], 1).into()]), Some(SocketUsage::default()));
 }
+
+/// A process that binds a socket, uses its core, says so, and waits for the end of its input.
+#[cfg(target_os = "linux")]
+#[test]
+fn another_process_is_read_from_outside() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let script = "import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('127.0.0.1', 0))
+sum(range(1000000))
+print(s.getsockname()[1], flush=True)
+sys.stdin.read()";
+    let program = Command::new("python3")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = program else {
+        eprintln!("skipped: there is no python3 here");
+        return;
+    };
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port: u16 = line.trim().parse().unwrap();
+    let mut other = OtherProcess::new(child.id()).unwrap();
+    let usage = other.usage();
+    assert!(usage.cpu_ns > Some(1_000_000), "{usage:?}");
+    assert!(usage.resident_bytes > Some(0) && usage.voluntary_switches.is_some(), "{usage:?}");
+    let threads = other.threads();
+    assert_eq!(threads.len() as u64, usage.threads.unwrap());
+    assert!(threads[0].usage.cpu_ns > Some(1_000_000), "{threads:?}");
+    assert_eq!(other.udp_sockets(), Some(vec![([127, 0, 0, 1], port).into()]));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(other.usage().cpu_ns, None, "it is gone");
+    assert!(OtherProcess::new(u32::MAX >> 2).is_err(), "there is none of that number");
+}

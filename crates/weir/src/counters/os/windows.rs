@@ -2,8 +2,8 @@
 //! performance counters' library or administrator's rights is `None`.
 
 use super::{
-    DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage,
-    UdpUsage,
+    DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage, ThreadId,
+    ThreadUsage, UdpUsage,
 };
 use crate::Error;
 use socket2::Socket;
@@ -186,6 +186,29 @@ fn udp(family: u16, last: &UdpUsage) -> UdpUsage {
 fn widened(now: u32, last: Option<u64>) -> Option<u64> {
     let last = last.unwrap_or(0);
     Some(last + u64::from(now.wrapping_sub(last as u32)))
+}
+
+/// Of another process nothing is read here yet.
+#[derive(Debug)]
+pub(super) enum OtherProcess {}
+
+impl OtherProcess {
+    pub(super) fn new(id: u32) -> Result<Self, Error> {
+        let unsupported = io::Error::from(io::ErrorKind::Unsupported);
+        Err(Error::io(format!("cannot read on this OS what process {id} used"), unsupported))
+    }
+
+    pub(super) fn usage(&mut self) -> ProcessUsage {
+        match *self {}
+    }
+
+    pub(super) fn threads(&self) -> Vec<OfThread> {
+        match *self {}
+    }
+
+    pub(super) fn udp_sockets(&self) -> Option<Vec<SocketAddr>> {
+        match *self {}
+    }
 }
 
 #[cfg(test)]

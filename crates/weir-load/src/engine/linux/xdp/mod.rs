@@ -103,7 +103,7 @@ pub(super) fn open(size_bytes: usize, lanes: &[Lane]) -> Opened {
 }
 
 impl Xdp {
-    /// Puts the stamps of a batch, with the checksums that they make, where the program takes them.
+    /// Puts the stamps of a batch and its head, with the checksums that they make, where the program takes them.
     fn stamp(&self, template: &Template, batch: &Batch) {
         let entries = self.memory.words()[WORDS_BEFORE..].chunks_exact(WORDS_EACH);
         let sequences = batch.first_sequence..;
@@ -111,6 +111,7 @@ impl Xdp {
             let mut bytes = [0; STAMP_BYTES];
             Stamp { run: batch.run, flow: batch.flow, sequence, due_ns: batch.due_ns }
                 .write(&mut bytes);
+            batch.head.write(&mut bytes);
             let [high, low] = template.checksum(&bytes);
             for (word, bytes) in entry.iter().zip(bytes.chunks_exact(8)) {
                 word.store(u64::from_ne_bytes(bytes.try_into().expect("eight")), Relaxed);
@@ -140,6 +141,15 @@ impl Engine for Xdp {
             let failure = io::Error::other("a flow that the engine was not opened for");
             return Sent { failed: batch.datagrams, failure: Some(failure), ..Sent::default() };
         };
+        if !self.stamped && !batch.head.is_empty() {
+            let failure = io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "live frames carry a head in datagrams of {STAMP_BYTES} bytes or more only"
+                ),
+            );
+            return Sent { failed: batch.datagrams, failure: Some(failure), ..Sent::default() };
+        }
         if self.stamped {
             self.stamp(template, batch);
         }

@@ -1,0 +1,363 @@
+//! What is counted for a peer from a moment on, and its end of the control channel.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir::counters::os::{OfThread, OtherProcess, ProcessUsage, Sampler, SocketUsage, SystemUsage};
+use weir_lab::child::ChildError;
+use weir_lab::wire;
+use weir_load::audit::AuditSettings;
+use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
+use weir_load::peer::{Count, Ready};
+
+use super::super::account::both;
+use super::super::watch::Event;
+use super::super::window::{Reading, Readings};
+use super::program::{Account, Program};
+use crate::exit::Failure;
+
+/// The machine's counters are read at every so-many-th reading.
+const SYSTEM_EVERY: u32 = 10;
+/// A thread took part if it used at least this share of the CPU time of all.
+const TOOK_PART: f64 = 0.05;
+
+/// A peer, shared by the main thread and the control channel.
+pub struct PeerWatch {
+    ready: Ready,
+    verify_all: bool,
+    events: Sender<Event>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Until it is ended.
+    program: Option<Program>,
+    process: OtherProcess,
+    sampler: Sampler,
+    /// Since the run that is open began, or started if it has a warm-up.
+    course: Option<Course>,
+    /// What had arrived at the last change, and when that was noticed.
+    last_change: (u64, Instant),
+    failure: Option<String>,
+    wrong_runs: u32,
+    last: Option<wire::ServerReport>,
+}
+
+/// What was there when a run began, and the readings since.
+struct Course {
+    at: Instant,
+    handled: u64,
+    process: ProcessUsage,
+    threads: Vec<OfThread>,
+    system: SystemUsage,
+    sockets: Option<SocketUsage>,
+    readings: Readings,
+    until_system: u32,
+    kernel_bytes: Option<u64>,
+}
+
+impl PeerWatch {
+    /// Watches a program that listens.
+    pub fn new(
+        program: Program,
+        ready: Ready,
+        verify_all: bool,
+        events: Sender<Event>,
+    ) -> Result<Self, Failure> {
+        let process = OtherProcess::new(program.id())?;
+        let state = State {
+            program: Some(program),
+            process,
+            sampler: Sampler::new(),
+            course: None,
+            last_change: (0, Instant::now()),
+            failure: None,
+            wrong_runs: 0,
+            last: None,
+        };
+        Ok(Self { ready, verify_all, events, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it receives.
+    pub fn address(&self) -> SocketAddr {
+        self.ready.address
+    }
+
+    /// What it said that it obtained.
+    pub fn settings(&self) -> &BTreeMap<String, String> {
+        &self.ready.settings
+    }
+
+    /// Whether a generator's run is on.
+    pub fn has_active_run(&self) -> bool {
+        self.lock().course.is_some()
+    }
+
+    /// Whether the program ended by itself, or said something else than it should.
+    pub fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
+    /// Whether the data of a run were wrong, or its end was not signalled.
+    pub fn has_wrong_runs(&self) -> bool {
+        self.lock().wrong_runs > 0
+    }
+
+    /// Takes a reading.
+    pub fn read(&self) {
+        self.lock().read(self.address());
+    }
+
+    /// Ends the program. Gives the report of the last run, and what went wrong, if anything did.
+    pub fn end(&self, within: Duration) -> (wire::ServerReport, Option<String>) {
+        let mut state = self.lock();
+        let report = state.last.take().unwrap_or_default();
+        let ended = state.program.take().map_or(Ok(()), |program| program.finish(within));
+        let failure = state.failure.take();
+        (report, failure.or_else(|| ended.err().map(|error| error.to_string())))
+    }
+
+    fn tell(&self, event: Event) {
+        // The main thread is gone only when the process ends.
+        let _ = self.events.send(event);
+    }
+
+    /// Does something with the program; gives the error as text, and keeps it.
+    fn with<T>(
+        &self,
+        state: &mut State,
+        run: impl FnOnce(&mut Program) -> Result<T, ChildError>,
+    ) -> Result<T, String> {
+        let outcome = state.with(run);
+        if outcome.is_err() {
+            self.tell(Event::Stop);
+        }
+        outcome
+    }
+
+    fn report(
+        &self,
+        state: &mut State,
+        course: &Course,
+        account: Account,
+        end_signalled: bool,
+    ) -> wire::ServerReport {
+        let (all, threads) = (state.process.usage(), state.process.threads());
+        let (process, system) = (all.since(&course.process), state.sampler.system());
+        let system = system.since(&course.system);
+        let own = state.sampler.process().cpu_ns;
+        let sockets = SocketUsage::bound_to(&[self.address()]);
+        let mut counters = account.counters.clone();
+        let handled = course.readings.last_handled();
+        counters.entry("datagrams".into()).or_insert(handled);
+        wire::ServerReport {
+            settings: self.ready.settings.clone(),
+            end_signalled,
+            threads_started: threads.len() as u32,
+            threads_used: took_part(&course.threads, &threads),
+            window: course.readings.window(),
+            counters,
+            audit: account.audit(),
+            system: wire::SystemReport {
+                // Both processes: what others had is what is left.
+                cpu_ns: both(all.cpu_ns, own),
+                context_switches: both(process.voluntary_switches, process.involuntary_switches),
+                interrupts: system.total.interrupts,
+                // The loopback device has no queue of its own.
+                dropped_device: Some(0),
+                dropped_cpu_queue: system.softnet_total().dropped,
+                dropped_socket: sockets
+                    .zip(course.sockets)
+                    .and_then(|(now, then)| now.since(&then).drops),
+                resident_bytes: all.peak_resident_bytes,
+                kernel_bytes: course.kernel_bytes,
+                cores: weir::affinity::allowed_cores(),
+            },
+            ..wire::ServerReport::default()
+        }
+    }
+}
+
+/// How many threads used a good part of the CPU time that all used in between. Their times are
+/// as of the last timer tick, which is exact enough for that.
+fn took_part(before: &[OfThread], after: &[OfThread]) -> u32 {
+    let used = |thread: &OfThread| {
+        let then = before.iter().find(|other| other.id == thread.id);
+        let then = then.and_then(|other| other.usage.cpu_ns).unwrap_or(0);
+        thread.usage.cpu_ns.unwrap_or(0).saturating_sub(then) as f64
+    };
+    let all: f64 = after.iter().map(used).sum();
+    after.iter().filter(|thread| all > 0.0 && used(thread) >= all * TOOK_PART).count() as u32
+}
+
+impl State {
+    fn with<T>(
+        &mut self,
+        run: impl FnOnce(&mut Program) -> Result<T, ChildError>,
+    ) -> Result<T, String> {
+        let gone = || "the peer was ended".to_owned();
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        let program = self.program.as_mut().ok_or_else(gone)?;
+        run(program).map_err(|error| {
+            let message = error.to_string();
+            self.failure = Some(message.clone());
+            message
+        })
+    }
+
+    /// Counts for a run from now on.
+    fn begin(&mut self, at: SocketAddr) -> Result<(), String> {
+        let Count { handled, .. } = self.with(|program| program.count(at))?;
+        let mut course = Course {
+            at: Instant::now(),
+            handled,
+            process: self.process.usage(),
+            threads: self.process.threads(),
+            system: self.sampler.system(),
+            sockets: SocketUsage::bound_to(&[at]),
+            readings: Readings::default(),
+            until_system: 0,
+            kernel_bytes: None,
+        };
+        course.read(Count { received: 0, handled }, course.process.cpu_ns);
+        self.course = Some(course);
+        self.last_change = (handled, Instant::now());
+        Ok(())
+    }
+
+    fn read(&mut self, at: SocketAddr) {
+        // A failure is kept, and found by whoever looks.
+        let Ok(count) = self.with(|program| program.count(at)) else { return };
+        let Some(course) = &mut self.course else { return };
+        course.read(count, self.process.usage().cpu_ns);
+        if course.until_system == 0 {
+            course.until_system = SYSTEM_EVERY;
+            let bytes = self.sampler.system().total.udp_memory_bytes;
+            course.kernel_bytes = course.kernel_bytes.max(bytes);
+        }
+        course.until_system -= 1;
+    }
+}
+
+impl Course {
+    fn read(&mut self, count: Count, cpu_ns: Option<u64>) {
+        let at_ns = u64::try_from(self.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let handled = count.handled.saturating_sub(self.handled);
+        // Which of its threads receive only the program knows.
+        let threads_cpu_ns = None;
+        self.readings.push(Reading {
+            at_ns,
+            datagrams: count.received,
+            handled,
+            cpu_ns,
+            threads_cpu_ns,
+        });
+    }
+}
+
+impl Receiver for PeerWatch {
+    fn begin(&self, run: &AgreedRun) -> Result<Vec<u16>, String> {
+        let at = self.address();
+        if at.ip().to_canonical() != run.local {
+            return Err(format!("nothing is served on {}; use {}", run.local, at.ip()));
+        }
+        let mut state = self.lock();
+        if state.course.is_some() {
+            return Err("a run is open already, and a peer counts for one; wait for its end".into());
+        }
+        let mut settings = AuditSettings::for_ask(&run.ask);
+        if self.verify_all {
+            settings.verify_every = 1;
+        }
+        self.with(&mut state, |program| program.begin(&settings, at))?;
+        state.begin(at)?;
+        drop(state);
+        self.tell(Event::RunBegan);
+        Ok(vec![at.port()])
+    }
+
+    fn start(&self, _run: &AgreedRun) {
+        let at = self.address();
+        let mut state = self.lock();
+        if self.with(&mut state, |program| program.started(at)).is_ok() {
+            // If that fails it is kept as the program's failure, and ends the server.
+            let _ = state.begin(at);
+        }
+    }
+
+    fn outstanding(&self, _run: &AgreedRun, _sent: Option<u64>) -> Outstanding {
+        let sockets = SocketUsage::bound_to(&[self.address()]);
+        let queued_bytes = sockets.and_then(|sockets| sockets.queued_bytes);
+        Outstanding { queued_bytes, missing: None }
+    }
+
+    fn quiet_ns(&self, _run: &AgreedRun) -> u64 {
+        let at = self.address();
+        let mut state = self.lock();
+        let Ok(count) = self.with(&mut state, |program| program.count(at)) else {
+            return u64::MAX;
+        };
+        if count.handled != state.last_change.0 {
+            state.last_change = (count.handled, Instant::now());
+        }
+        u64::try_from(state.last_change.1.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
+        let at = self.address();
+        let mut state = self.lock();
+        state.read(at);
+        let (sent, end_signalled) = match ending {
+            Ending::Signalled(end) => (end.sent_per_flow.clone(), true),
+            Ending::NotSignalled { .. } => (vec![0; run.ask.flows], false),
+        };
+        let account = self.with(&mut state, |program| program.end(&sent, at));
+        let course = state.course.take();
+        let report = match (account, course) {
+            (Ok(account), Some(course)) => self.report(&mut state, &course, account, end_signalled),
+            _ => wire::ServerReport::default(), // the failure is told instead
+        };
+        if report.audit.data_errors || !end_signalled {
+            state.wrong_runs += 1;
+        }
+        let value = serde_json::to_value(&report).unwrap_or_default();
+        state.last = Some(report);
+        drop(state);
+        if let Ending::NotSignalled { reason } = ending {
+            self.note(&format!("the end of the run was not signalled: {reason}"));
+        }
+        self.tell(Event::RunEnded);
+        value
+    }
+
+    fn note(&self, text: &str) {
+        self.tell(Event::Note(text.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir::counters::os::{ThreadId, ThreadUsage};
+
+    #[test]
+    fn threads_that_did_next_to_nothing_took_no_part() {
+        let id = ThreadId::current();
+        let of = |cpu_ns| {
+            let usage = ThreadUsage { cpu_ns: Some(cpu_ns), ..ThreadUsage::default() };
+            OfThread { id, usage }
+        };
+        assert_eq!(took_part(&[], &[]), 0);
+        assert_eq!(took_part(&[of(500)], &[of(500)]), 0, "nobody did anything");
+        assert_eq!(took_part(&[], &[of(90_000), of(4000), of(6000)]), 2);
+    }
+}

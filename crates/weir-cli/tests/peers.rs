@@ -1,0 +1,288 @@
+//! Programs that are not weir's, and how they behave and misbehave as rows of a comparison.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{document, errors, output};
+use serde_json::Value;
+
+/// A receiver that talks with weir. It counts, and takes the latency of each datagram from its
+/// stamp. With an argument it goes wrong.
+const PEER: &str = r#"
+import collections, json, os, selectors, socket, struct, sys, time
+
+wrong = sys.argv[1] if len(sys.argv) > 1 else ""
+receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.setblocking(False)
+handled = before = 0
+latencies = collections.Counter()
+
+def say(answer):
+    print(json.dumps(answer), flush=True)
+
+def answer(ask):
+    global before, latencies
+    what = ask["ask"]
+    if what == "serve":
+        ip, port = ask["address"].rsplit(":", 1)
+        receiver.bind((ip, int(port)))
+        selector.register(receiver, selectors.EVENT_READ)
+        address = "%s:%d" % receiver.getsockname()
+        if wrong == "elsewhere":
+            address = "127.0.0.1:9"
+        if wrong == "cannot":
+            return say({"error": {"message": "no such mechanism here", "unavailable": True}})
+        settings = {"library": "python " + sys.version.split()[0]}
+        say({"ready": {"address": address, "settings": settings}})
+    elif what in ("begin", "start"):
+        before, latencies = handled, collections.Counter()
+        say({"ok": True})
+    elif what == "count":
+        if wrong == "dies":
+            print("as it was told", file=sys.stderr)
+            sys.exit(7)
+        say({"received": handled - before, "handled": handled})
+    elif what == "end":
+        say({"received": handled - before, "latency_histogram": sorted(latencies.items())})
+
+def receive():
+    global handled
+    try:
+        for _ in range(100):
+            datagram = receiver.recv(65536)
+            now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            due = struct.unpack_from("<Q", datagram, 24)[0]
+            latencies[max(0, now - due) // 1000 * 1000] += 1
+            handled += 1
+    except BlockingIOError:
+        pass
+
+selector = selectors.DefaultSelector()
+selector.register(0, selectors.EVENT_READ)
+asks = b""
+while True:
+    for key, _ in selector.select():
+        if key.fd != 0:
+            receive()
+            continue
+        more = os.read(0, 65536)
+        if not more:
+            sys.exit(0)
+        *lines, asks = (asks + more).split(b"\n")
+        for line in lines:
+            answer(json.loads(line))
+"#;
+
+/// A receiver that knows nothing of weir, and heeds no input.
+const DEAF: &str = r#"
+import socket, sys
+receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.bind((sys.argv[1], int(sys.argv[2])))
+print("listening; this is read by nobody", flush=True)
+while True:
+    receiver.recv(65536)
+"#;
+
+/// A script in a file of its own.
+fn script(name: &str, text: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}.py"));
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Whether a program can be run here. Where everything is required it must.
+fn has(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    let ran = command.args(arguments).stdin(Stdio::null()).output();
+    let has = ran.is_ok_and(|output| output.status.success());
+    let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");
+    assert!(has || !required, "{program} {arguments:?} is required and cannot be run");
+    if !has {
+        eprintln!("skipped: {program} {arguments:?} cannot be run here");
+    }
+    has
+}
+
+fn rows(document: &Value) -> &[Value] {
+    document["results"].as_array().unwrap()
+}
+
+fn row<'d>(document: &'d Value, name: &str) -> &'d Value {
+    rows(document).iter().find(|row| row["design"] == name).unwrap()
+}
+
+/// Programs of which an argument is this word. One that starts them has it in one of its own.
+fn running_with(word: &str) -> Vec<String> {
+    let lines = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).into_owned())
+    });
+    lines.filter(|line| line.split('\0').any(|other| other == word)).collect()
+}
+
+#[test]
+fn a_program_that_talks_is_a_row_like_others() {
+    if !has("python3", &["--version"]) {
+        return;
+    }
+    let _alone = common::alone();
+    let peer = format!("snake=python3 {}", script("talks", PEER));
+    let run = output(&[
+        "compare", "udp", "--design", "blocking", "--peer", &peer, "--quick", "-t", "4", "--json",
+    ]);
+    let document = document(&run);
+    assert_eq!(document["error"], Value::Null, "{}", errors(&run));
+    let snake = row(&document, "snake");
+    assert_eq!((&snake["kind"], &snake["status"]), (&"peer".into(), &"ok".into()), "{snake:#}");
+    assert_eq!(snake["conformance"], "passed", "{snake:#}");
+    assert!(snake["provider"].as_str().unwrap().starts_with("python 3"), "{snake:#}");
+    assert_eq!(snake["peer"]["derived"], false);
+    for metric in [
+        "received_per_s",
+        "cpu_ns_per_datagram",
+        "context_switches_per_1000_datagrams",
+        "resident_bytes",
+    ] {
+        let median = &snake["metrics"][metric]["median"];
+        assert!(median.as_f64().is_some_and(|value| value > 0.0), "{metric}: {snake:#}");
+    }
+    let p50 = &snake["metrics"]["latency_ns"]["p50"]["median"];
+    assert!(p50.as_f64().is_some_and(|ns| ns >= 1000.0), "{p50}");
+    let counts = &snake["ledger"]["counts"];
+    let of = |name: &str| counts[name].as_u64().unwrap();
+    assert!(of("received") > 0, "{counts}");
+    let accounted = of("received") + of("dropped_socket") + of("dropped_cpu_queue");
+    assert!(of("sent").abs_diff(accounted) * 1000 <= of("sent"), "{counts}");
+    let load = &document["loads"][0];
+    // Where the machine was too busy to compare anything, neither is this.
+    if load["winner"] != Value::Null {
+        assert_eq!(load["peers"][0]["metric"], "received_per_s");
+        assert_eq!(load["peers"][0]["peer"], "snake");
+    }
+    assert_eq!(row(&document, "blocking")["kind"], "design");
+}
+
+#[test]
+fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
+    // The kernel counts for all programs of a network namespace together: so in one of its own.
+    const OWN: &[&str] = &["--user", "--map-root-user", "--net"];
+    if !has("python3", &["--version"]) || !has("unshare", &[OWN, &["ip", "link"]].concat()) {
+        return;
+    }
+    let _alone = common::alone();
+    let peer = format!("deaf=python3 {} {{ip}} {{port}}", script("deaf", DEAF));
+    let up = r#"ip link set lo up && exec "$@""#;
+    let run = Command::new("unshare")
+        .args(OWN)
+        .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
+        .args(["compare", "udp", "--design", "blocking", "--peer", &peer])
+        .args(["--peer-head", "deaf=0102", "--quick", "-t", "4", "--json"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let document = document(&run);
+    let deaf = row(&document, "deaf");
+    assert_eq!(
+        (&deaf["status"], &deaf["conformance"]),
+        (&"ok".into(), &"passed".into()),
+        "{deaf:#}"
+    );
+    assert_eq!((&deaf["peer"]["derived"], &deaf["peer"]["head"]), (&true.into(), &"0102".into()));
+    assert!(deaf["metrics"]["received_per_s"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
+    assert_eq!(deaf["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "it is not known");
+    assert_eq!(deaf["ledger"]["counts"]["strangers"], 0);
+    assert_eq!(running_with(&script("deaf", DEAF)), Vec::<String>::new(), "nothing is left");
+}
+
+#[test]
+fn programs_that_go_wrong_are_rows_with_their_reason() {
+    if !has("python3", &["--version"]) {
+        return;
+    }
+    let _alone = common::alone();
+    let path = script("wrong", PEER);
+    let peers = [
+        ("crashes", "sh -c 'echo ouch >&2; exit 7'".into(), "exit status: 7"),
+        ("rubbish", "echo hello".into(), "something else than its ready line"),
+        ("silent", "sleep 1231.5".into(), "no ready line within 10"),
+        ("missing", "/no/such/program".into(), "No such file"),
+        ("elsewhere", format!("python3 {path} elsewhere"), "has no such socket"),
+        ("cannot", format!("python3 {path} cannot"), "no such mechanism here"),
+        ("dies", format!("python3 {path} dies"), "as it was told"),
+        ("busy", "true {ip} {port}".into(), "ended with exit status: 0"),
+    ];
+    let mut words: Vec<String> =
+        ["compare", "udp", "--design", "blocking", "--quick", "-t", "3", "--json"]
+            .map(String::from)
+            .to_vec();
+    for (name, command, _) in &peers {
+        words.extend(["--peer".into(), format!("{name}={command}")]);
+    }
+    let run = output(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(run.status.code(), Some(3), "complete, and not all of it valid: {}", errors(&run));
+    let document = document(&run);
+    for (name, _, reason) in &peers {
+        let row = row(&document, name);
+        let said = row["reason"].as_str().unwrap_or_default();
+        assert!(said.contains(reason), "{name}: {said:?}");
+        let unavailable = ["missing", "cannot"].contains(name);
+        assert_eq!(row["status"] == "unavailable", unavailable, "{name}: {row:#}");
+        assert_eq!(row["rank"], Value::Null);
+    }
+    assert_eq!(row(&document, "blocking")["status"], "ok", "the others are measured");
+    for word in [path.as_str(), "1231.5"] {
+        assert_eq!(running_with(word), Vec::<String>::new(), "nothing is left running");
+    }
+}
+
+#[test]
+fn a_program_does_not_outlive_whoever_serves_it() {
+    if !has("python3", &["--version"]) {
+        return;
+    }
+    let path = script("orphan", DEAF);
+    let command = format!("python3 {path} {{ip}} {{port}}");
+    let mut server =
+        common::weir(&["serve", "peer", "--command", &command, "--end-with-input", "--json"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut line = String::new();
+    let mut lines = std::io::BufReader::new(server.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    assert!(ready["ready"]["settings"]["counted"].as_str().unwrap().contains("kernel"), "{ready}");
+    assert_eq!(running_with(&path).len(), 1);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !running_with(&path).is_empty() {
+        assert!(Instant::now() < deadline, "left: {:?}", running_with(&path));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn wrong_usage_of_peers_is_said() {
+    for (words, said) in [
+        (&["--peer", "nonsense"][..], "write it as"),
+        (&["--peer", "blocking=x"][..], "name of a design"),
+        (&["--peer", "a=x", "--peer-head", "a=00"][..], "must see the stamps"),
+        (&["--peer-head", "a=00"][..], "--peer"),
+    ] {
+        let mut all = vec!["compare", "--dry-run", "--json", "--design", "epoll"];
+        all.extend_from_slice(words);
+        let failed = output(&all);
+        assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));
+        let document = document(&failed);
+        assert!(document["error"].as_str().is_some_and(|error| error.contains(said)), "{document}");
+    }
+    let outside = output(&["serve", "peer", "--command", "true", "--bind", "0.0.0.0:0"]);
+    assert_eq!(outside.status.code(), Some(2));
+    assert!(errors(&outside).contains("loopback only"), "{}", errors(&outside));
+}

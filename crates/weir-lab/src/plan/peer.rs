@@ -1,0 +1,132 @@
+//! A row that is not weir's: a program of another library, and the command that starts it.
+
+use weir_load::engine::Head;
+
+use super::Row;
+use crate::child::CommandLine;
+
+/// A program that receives in the place of a server of weir's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// What starts it. Unless it mentions `{port}`, the program talks with weir
+    /// ([`weir_load::peer`]).
+    pub command: CommandLine,
+    /// What it wants to see at the beginning of each datagram, if anything.
+    pub head: Head,
+}
+
+impl Peer {
+    /// Whether it knows nothing of weir, so that what it received is derived from the kernel's
+    /// counts, and no latency is known.
+    pub fn is_derived(&self) -> bool {
+        self.command.mentions("{port}")
+    }
+}
+
+impl Row {
+    /// The row of a peer, from `NAME=COMMAND`.
+    ///
+    /// # Errors
+    /// If it is something else.
+    pub fn parse_peer(text: &str) -> Result<Self, String> {
+        let (name, command) = text.split_once('=').ok_or_else(|| {
+            format!(
+                "cannot read the peer {text:?}: write it as \"tokio=peers/target/release/peer-tokio\""
+            )
+        })?;
+        let name = name.trim();
+        if name.is_empty() || name.starts_with('-') {
+            return Err(format!("the peer {text:?} has no name before its command"));
+        }
+        let peer = Peer { command: CommandLine::parse(command)?, head: Head::default() };
+        let mut row = Self::named(name);
+        row.peer = Some(peer);
+        Ok(row)
+    }
+}
+
+/// The rows of peers: `NAME=COMMAND` each, and `NAME=HEAD` for those of them that want a head.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong.
+pub fn of_texts(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in peers {
+        let row = Row::parse_peer(text)?;
+        let name = &row.design;
+        if weir::udp::designs().iter().any(|design| design.about().name == name) {
+            return Err(format!("{name:?} is the name of a design; give the peer another one"));
+        }
+        if taken.iter().chain(&rows).any(|other| other.design == *name) {
+            return Err(format!(
+                "two rows would be named {name:?}; give the peers different names"
+            ));
+        }
+        rows.push(row);
+    }
+    for text in heads {
+        let (name, head) = text.split_once('=').ok_or_else(|| {
+            format!("cannot read the head {text:?}: write it as NAME=HEX, with the peer's name")
+        })?;
+        let head = head.parse()?;
+        let named = rows.iter_mut().find(|row| row.design == name.trim());
+        match named.and_then(|row| row.peer.as_mut()) {
+            Some(peer) if peer.is_derived() => peer.head = head,
+            Some(_) => {
+                return Err(format!(
+                    "{name} talks with weir and must see the stamps, which a head would write over"
+                ));
+            }
+            None => return Err(format!("there is no peer {name:?} for the head {text:?}")),
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(peers: &[&str], heads: &[&str]) -> Result<Vec<Row>, String> {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        of_texts(&texts(peers), &texts(heads), &[])
+    }
+
+    #[test]
+    fn a_peer_is_named_and_its_command_read() {
+        let row = Row::parse_peer("go net =peers/go/peer --form 'batch 64'").unwrap();
+        assert_eq!((row.spec().as_str(), row.to_string().as_str()), ("go net", "go net (peer)"));
+        let peer = row.peer.unwrap();
+        assert_eq!(peer.command.to_string(), "peers/go/peer --form 'batch 64'");
+        assert!(!peer.is_derived());
+        let row = Row::parse_peer("sockperf=sockperf server -i {ip} -p {port}").unwrap();
+        assert_eq!(row.title(), "sockperf (peer, derived)");
+    }
+
+    #[test]
+    fn a_head_is_for_a_program_that_sees_no_stamp() {
+        let all = rows(&["a=x {port}", "b=y"], &["a=00ff"]).unwrap();
+        assert_eq!(all[0].peer.as_ref().unwrap().head.to_string(), "00ff");
+        assert!(all[1].peer.as_ref().unwrap().head.is_empty());
+        for (head, said) in
+            [("b=00", "must see the stamps"), ("c=00", "no peer"), ("a=0", "head"), ("a", "NAME")]
+        {
+            assert!(rows(&["a=x {port}", "b=y"], &[head]).unwrap_err().contains(said), "{head}");
+        }
+    }
+
+    #[test]
+    fn wrong_peers_are_explained() {
+        for (peers, said) in [
+            (&["tokio"][..], "write it as"),
+            (&["=x"], "no name"),
+            (&["a="], "names no program"),
+            (&["a='x"], "no end"),
+            (&["blocking=x"], "name of a design"),
+            (&["a=x", "a=y"], "different names"),
+        ] {
+            let error = rows(peers, &[]).unwrap_err();
+            assert!(error.contains(said), "{peers:?}: {error}");
+        }
+    }
+}

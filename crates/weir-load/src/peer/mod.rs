@@ -1,0 +1,47 @@
+//! How a receiver that is not weir's takes part in a comparison.
+//!
+//! Such a *peer* is any program, in any language, that receives datagrams. Whoever measures starts
+//! it, and the two talk over its standard input and output: one JSON document a line, an answer
+//! to each ask, never two asks at a time.
+//!
+//! ```text
+//! weir                                        peer
+//!   {"ask":"serve","address":"127.0.0.1:0",
+//!    "size_bytes":1024, ...}            ->    binds
+//!                                       <-    {"ready":{"address":"127.0.0.1:4711","settings":{...}}}
+//!   {"ask":"begin","run":7, ...}        ->    counts the run's datagrams from now on
+//!                                       <-    {"ok":true}
+//!   {"ask":"start"}                     ->    the warm-up is over, and has arrived
+//!                                       <-    {"ok":true}
+//!   {"ask":"count"}                     ->    every 20 ms
+//!                                       <-    {"received":123,"handled":456}
+//!   {"ask":"end","sent_per_flow":[99]}  ->
+//!                                       <-    {"received":123,"strangers":0, ...}
+//!   end of the input                    ->    ends
+//! ```
+//!
+//! Instead of any answer it may say why it cannot: `{"error":"..."}`, or
+//! `{"error":{"message":"...","unavailable":true}}` if it never can on this machine.
+//!
+//! What it must do: tell in `settings` what it was asked for and obtained (below), count in
+//! `received` the datagrams of the run alone since "start", and in `handled` all since it began. The
+//! datagrams carry the stamp of [`crate::stamp`], with the run's id, or `warm_up_run` before
+//! "start". A program that does not look at stamps sets `received` to zero at "begin" and at
+//! "start". One that does may account for them as the audit does ([`crate::audit`]), and only
+//! then is its row compared like with like: that is part of what weir's own servers do.
+//!
+//! Settings, as texts: "receive-offload" must be "true" if it was asked for, "work" must repeat
+//! the work asked for, or the row is left out as one that cannot do this. Well known besides:
+//! "receive-buffer-bytes" (SO_RCVBUF as obtained), and "library", name and version of what
+//! receives, which the table shows.
+//!
+//! A program in Rust takes the whole talk from [`Talk`].
+
+mod message;
+mod talk;
+
+pub use message::{Ask, Begin, Count, Done, Ready, ReadyLine, Serve, setting};
+pub use talk::{Sink, Talk, TalkError, Tallies, Tally};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+// Go's net package as a receiver.
+//
+// Two forms: "single" receives with net.UDPConn.ReadFromUDPAddrPort, the call of the standard
+// library that allocates nothing; "batch" with ReadBatch of golang.org/x/net (recvmmsg), and, where
+// receive offload is asked for, as many datagrams in each message as the kernel joined (UDP_GRO).
+// Both wait in Go's own poller, as every Go program does.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Messages of one call, as many as weir's own batches have.
+	batchMessages = 64
+	// Room for what comes as one with receive offload.
+	offloadedBytes = 1 << 16
+	// Room for one control message that holds an int.
+	controlBytes = 64
+)
+
+func main() {
+	form := "single"
+	if len(os.Args) > 1 {
+		form = os.Args[1]
+	}
+	if form != "single" && form != "batch" {
+		fmt.Fprintf(os.Stderr, "peer-go-net: %q is no form; there are: single, batch\n", form)
+		os.Exit(2)
+	}
+	if err := receive(form); err != nil {
+		fmt.Fprintln(os.Stderr, "peer-go-net:", err)
+		os.Exit(1)
+	}
+}
+
+func receive(form string) error {
+	talk := newTalk(bufio.NewReader(os.Stdin), os.Stdout)
+	serve, err := talk.open()
+	if err != nil {
+		return err
+	}
+	if serve.ReceiveOffload && form != "batch" {
+		err := errors.New("the net package has no receive offload; the form \"batch\" has")
+		return errors.Join(err, talk.fail(err.Error(), true))
+	}
+	conn, settings, err := bind(serve, form)
+	if err != nil {
+		return errors.Join(err, talk.fail(err.Error(), false))
+	}
+	sink := newSink(serve.WorkSteps)
+	if err := talk.ready(conn.LocalAddr().String(), settings); err != nil {
+		return err
+	}
+	go func() {
+		if err := talk.answer(sink); err != nil {
+			fmt.Fprintln(os.Stderr, "peer-go-net:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}()
+	if form == "single" {
+		return receiveSingle(conn, serve, sink)
+	}
+	return receiveBatch(conn, serve, sink)
+}
+
+func bind(serve *serveAsk, form string) (*net.UDPConn, map[string]string, error) {
+	address, err := netip.ParseAddrPort(serve.Address)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(address))
+	if err != nil {
+		return nil, nil, err
+	}
+	if serve.ReceiveBufferBytes != nil {
+		if err := conn.SetReadBuffer(*serve.ReceiveBufferBytes); err != nil {
+			return nil, nil, err
+		}
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	buffer := 0
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		if serve.ReceiveOffload {
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		}
+		if failed == nil {
+			buffer, failed = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, nil, err
+	}
+	settings := map[string]string{
+		"library":              library(form),
+		"receive-buffer-bytes": strconv.Itoa(buffer),
+		"receive-offload":      strconv.FormatBool(serve.ReceiveOffload),
+	}
+	if serve.WorkSteps != nil {
+		settings["work"] = strconv.FormatUint(uint64(*serve.WorkSteps), 10)
+	}
+	return conn, settings, nil
+}
+
+// The versions that this program was built with.
+func library(form string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "Go net, " + form
+	}
+	if form == "single" {
+		return strings.Replace(info.GoVersion, "go", "Go ", 1) + " net"
+	}
+	for _, module := range info.Deps {
+		if module.Path == "golang.org/x/net" {
+			return strings.Replace(info.GoVersion, "go", "Go ", 1) + " x/net " + module.Version
+		}
+	}
+	return info.GoVersion + " x/net"
+}
+
+func receiveSingle(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
+	buffer := make([]byte, serve.SizeBytes+1)
+	for {
+		length, _, err := conn.ReadFromUDPAddrPort(buffer)
+		if err != nil {
+			return err
+		}
+		sink.datagram(buffer[:length])
+		sink.publish()
+	}
+}
+
+func receiveBatch(conn *net.UDPConn, serve *serveAsk, sink *sink) error {
+	bytes := serve.SizeBytes + 1
+	if serve.ReceiveOffload {
+		bytes = offloadedBytes
+	}
+	messages := make([]ipv4.Message, batchMessages)
+	for i := range messages {
+		messages[i].Buffers = [][]byte{make([]byte, bytes)}
+		if serve.ReceiveOffload {
+			messages[i].OOB = make([]byte, controlBytes)
+		}
+	}
+	packets := ipv4.NewPacketConn(conn)
+	for {
+		count, err := packets.ReadBatch(messages, 0)
+		if err != nil {
+			if errors.Is(err, syscall.EINTR) {
+				continue
+			}
+			return err
+		}
+		for i := range messages[:count] {
+			message := &messages[i]
+			sink.segments(message.Buffers[0][:message.N], segmentBytes(message.OOB[:message.NN]))
+		}
+		sink.publish()
+	}
+}
+
+// The length of the datagrams that came as one; 0 if there was only one.
+func segmentBytes(control []byte) int {
+	for len(control) >= unix.SizeofCmsghdr {
+		header, data, rest, err := unix.ParseOneSocketControlMessage(control)
+		if err != nil {
+			return 0
+		}
+		if header.Level == unix.IPPROTO_UDP && header.Type == unix.UDP_GRO && len(data) >= 2 {
+			return int(binary.NativeEndian.Uint16(data))
+		}
+		control = rest
+	}
+	return 0
+}
+
+type serveAsk struct {
+	Address            string  `json:"address"`
+	SizeBytes          int     `json:"size_bytes"`
+	ReceiveOffload     bool    `json:"receive_offload"`
+	ReceiveBufferBytes *int    `json:"receive_buffer_bytes"`
+	WorkSteps          *uint32 `json:"work_steps"`
+}
+
+type ask struct {
+	name  string
+	serve serveAsk
+	run   runAsk
+}
+
+type talk struct {
+	input  *bufio.Reader
+	output *os.File
+}
+
+func newTalk(input *bufio.Reader, output *os.File) *talk {
+	return &talk{input, output}
+}
+
+// The next ask; nil at the end of the input.
+func (t *talk) read() (*ask, error) {
+	line, err := t.input.ReadBytes('\n')
+	if len(line) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var asked ask
+	var named struct {
+		Ask string `json:"ask"`
+	}
+	err = errors.Join(
+		json.Unmarshal(line, &named),
+		json.Unmarshal(line, &asked.serve),
+		json.Unmarshal(line, &asked.run),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("weir asked for something that is not understood: %w", err)
+	}
+	asked.name = named.Ask
+	return &asked, nil
+}
+
+func (t *talk) say(answer any) error {
+	line, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	_, err = t.output.Write(append(line, '\n'))
+	return err
+}
+
+func (t *talk) open() (*serveAsk, error) {
+	asked, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	if asked == nil || asked.name != "serve" {
+		return nil, errors.New("weir did not ask to serve")
+	}
+	return &asked.serve, nil
+}
+
+func (t *talk) ready(address string, settings map[string]string) error {
+	ready := map[string]any{"address": address, "settings": settings}
+	return t.say(map[string]any{"ready": ready})
+}
+
+func (t *talk) fail(message string, unavailable bool) error {
+	failure := map[string]any{"message": message, "unavailable": unavailable}
+	return t.say(map[string]any{"error": failure})
+}
+
+// Answers until the input ends.
+func (t *talk) answer(sink *sink) error {
+	for {
+		asked, err := t.read()
+		if asked == nil || err != nil {
+			return err
+		}
+		switch asked.name {
+		case "begin":
+			sink.begin(asked.run)
+			err = t.say(map[string]bool{"ok": true})
+		case "start":
+			sink.start()
+			err = t.say(map[string]bool{"ok": true})
+		case "count":
+			received, handled := sink.counts()
+			err = t.say(map[string]uint64{"received": received, "handled": handled})
+		case "end":
+			err = t.say(sink.end())
+		default:
+			err = fmt.Errorf("weir asked for %q, which is not understood", asked.name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,104 @@
+//! quinn-udp as a receiver: its `UdpSocketState`, which receives up to 32 messages a call
+//! (recvmmsg), each of which may be several datagrams where receive offload is on.
+//!
+//! It waits as quinn does, in tokio's runtime, or with nothing but poll(2). quinn-udp turns
+//! receive offload on by itself; it is turned off again where it was not asked for.
+
+use std::{
+    convert::Infallible,
+    io::{self, IoSliceMut},
+    net::UdpSocket,
+    os::fd::AsFd,
+    process::ExitCode,
+};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use peer_common::{Failure, Given, Library, Sink, set_receive_offload};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use tokio::{io::Interest, runtime};
+
+/// Most calls before other tasks have their turn.
+const MOST_AT_A_TIME: usize = 64;
+
+fn main() -> ExitCode {
+    let form = std::env::args().nth(1).unwrap_or_else(|| "tokio".into());
+    let library = |name| Library { name, receive_offload: true };
+    match form.as_str() {
+        "tokio" => peer_common::run(library("quinn-udp 0.5.14 on tokio"), 1, on_tokio),
+        "poll" => peer_common::run(library("quinn-udp 0.5.14 with poll"), 1, with_poll),
+        other => {
+            eprintln!("peer-quinn-udp: {other:?} is no form; there are: tokio, poll");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What messages are received into.
+struct Batch {
+    state: UdpSocketState,
+    buffers: Vec<Vec<u8>>,
+    metas: [RecvMeta; BATCH_SIZE],
+    sink: Sink,
+}
+
+impl Batch {
+    fn new(given: &mut Given) -> Result<Self, Failure> {
+        let state = UdpSocketState::new((&given.socket).into())?;
+        set_receive_offload(&given.socket, given.serve.receive_offload)?;
+        // As quinn does: room for as many datagrams as may come as one.
+        let segments = if given.serve.receive_offload { state.gro_segments() } else { 1 };
+        let bytes = (given.serve.size_bytes * segments).clamp(given.serve.size_bytes + 1, 1 << 16);
+        let buffers = vec![vec![0; bytes]; BATCH_SIZE];
+        let sink = given.sinks.pop().ok_or("no sink")?;
+        Ok(Self { state, buffers, metas: [RecvMeta::default(); BATCH_SIZE], sink })
+    }
+
+    /// Receives once; gives whether anything came.
+    fn receive(&mut self, socket: quinn_udp::UdpSockRef<'_>) -> io::Result<()> {
+        let mut buffers = self.buffers.iter_mut();
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] = std::array::from_fn(|_| {
+            IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| buffer.as_mut_slice()))
+        });
+        let count = self.state.recv(socket, &mut slices, &mut self.metas)?;
+        for (meta, buffer) in self.metas[..count].iter().zip(&self.buffers) {
+            self.sink.segments(&buffer[..meta.len], meta.stride);
+        }
+        Ok(())
+    }
+}
+
+fn on_tokio(mut given: Given) -> Result<Infallible, Failure> {
+    let mut batch = Batch::new(&mut given)?;
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let socket = tokio::net::UdpSocket::from_std(given.socket)?;
+        loop {
+            socket.readable().await?;
+            for _ in 0..MOST_AT_A_TIME {
+                let received = || batch.receive((&socket).into());
+                match socket.try_io(Interest::READABLE, received) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    })
+}
+
+fn with_poll(mut given: Given) -> Result<Infallible, Failure> {
+    let mut batch = Batch::new(&mut given)?;
+    let socket: UdpSocket = given.socket;
+    loop {
+        batch.sink.entered_kernel();
+        match batch.receive((&socket).into()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                batch.sink.entered_kernel();
+                let mut wait = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+                poll(&mut wait, PollTimeout::NONE)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
