@@ -1,0 +1,261 @@
+//! The check of the book: what mdbook would leave out or leave broken without a word, and what
+//! readers could no longer find in the program.
+//!
+//! Every link within the book leads to a page, and to a heading of it; every page is in the
+//! summary; every design has a chapter, which lists its options with the defaults they have.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::ExitCode,
+};
+
+use anyhow::Context as _;
+use weir::udp::{AnyDesign, designs};
+
+/// The page that lists the others.
+const SUMMARY: &str = "SUMMARY.md";
+
+/// Pages by their path below the book's sources, with `/` between folders.
+type Pages = BTreeMap<String, String>;
+
+/// Reads the book, prints what is wrong with it, and says failure if anything is.
+pub fn check() -> anyhow::Result<ExitCode> {
+    let mut pages = Pages::new();
+    read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src"), "", &mut pages)?;
+    let designs = designs();
+    let problems = problems(&pages, &designs);
+    for problem in &problems {
+        eprintln!("{problem}");
+    }
+    if !problems.is_empty() {
+        eprintln!("book: {} problems; mend book/src", problems.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("book: {} pages, a chapter for each of {} designs", pages.len(), designs.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(folder: &Path, prefix: &str, pages: &mut Pages) -> anyhow::Result<()> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            read(&entry.path(), &format!("{path}/"), pages)?;
+        } else if path.ends_with(".md") {
+            let text = fs::read_to_string(entry.path())
+                .with_context(|| format!("cannot read the page {path}"))?;
+            pages.insert(path, text);
+        }
+    }
+    Ok(())
+}
+
+fn problems(pages: &Pages, designs: &[AnyDesign]) -> Vec<String> {
+    let broken = pages.iter().flat_map(|(page, text)| {
+        links(text).filter_map(move |(line, target)| {
+            let problem = what_is_broken(pages, page, target)?;
+            Some(format!("{page}:{line}: {problem}"))
+        })
+    });
+    let of_designs = designs.iter().flat_map(|design| of_design(pages, design));
+    broken.chain(unlisted(pages)).chain(of_designs).collect()
+}
+
+/// What is wrong with a link. Those that leave the book are not followed.
+fn what_is_broken(pages: &Pages, page: &str, target: &str) -> Option<String> {
+    if target.contains("://") {
+        return None;
+    }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let leads_to = if path.is_empty() { page.to_owned() } else { resolve(page, path) };
+    let Some(text) = pages.get(&leads_to) else {
+        return Some(format!("({target}) leads to no page of the book"));
+    };
+    let found = anchor.is_empty() || headings(text).any(|heading| anchor_of(heading) == anchor);
+    (!found).then(|| format!("({target}): {leads_to} has no such heading"))
+}
+
+/// The path that a link of a page leads to.
+fn resolve(page: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The pages that mdbook would leave out.
+fn unlisted(pages: &Pages) -> Vec<String> {
+    let Some(summary) = pages.get(SUMMARY) else { return vec![format!("{SUMMARY} is missing")] };
+    let listed: BTreeSet<&str> = links(summary).map(|(_, target)| target).collect();
+    let is_unlisted = |page: &&String| *page != SUMMARY && !listed.contains(page.as_str());
+    pages.keys().filter(is_unlisted).map(|page| format!("{page} is not in {SUMMARY}")).collect()
+}
+
+/// What is wrong with the chapter of a design.
+fn of_design(pages: &Pages, design: &AnyDesign) -> Vec<String> {
+    let name = design.about().name;
+    let page = format!("designs/{name}.md");
+    let Some(text) = pages.get(&page) else {
+        return vec![format!("the design {name} has no chapter: write {page}")];
+    };
+    let mut found = vec![];
+    for (what, is_there) in [
+        (format!("# {name}"), text.starts_with(&format!("# {name}\n"))),
+        (
+            format!("<!-- figures: {name} -->"),
+            text.contains(&format!("<!-- figures: {name} -->\n")),
+        ),
+    ] {
+        if !is_there {
+            found.push(format!("{page}: the line {what:?} is missing"));
+        }
+    }
+    // "| `--threads` | 150,000 | what it does |"
+    let rows: Vec<String> = prose(text)
+        .filter(|(_, line)| line.starts_with("| `--"))
+        .map(|(_, line)| line.replace(',', ""))
+        .collect();
+    let options = design.known_options();
+    for option in &options {
+        let begins = format!("| `--{}` | {} |", option.name, option.default);
+        if !rows.iter().any(|row| row.starts_with(&begins)) {
+            found.push(format!("{page}: no row of a table begins {begins:?}"));
+        }
+    }
+    for row in rows {
+        let option = row.trim_start_matches("| `--").split('`').next().unwrap_or_default();
+        if options.iter().all(|known| known.name != option) {
+            found.push(format!("{page}: the design has no option --{option}"));
+        }
+    }
+    found
+}
+
+/// The lines of a page that are no code, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().zip(1..).filter_map(move |(line, number)| {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+            return None;
+        }
+        (!in_code).then_some((number, line))
+    })
+}
+
+/// The targets of the links of a page, with the numbers of their lines.
+fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    prose(text).flat_map(|(number, line)| {
+        let ends = line.split("](").skip(1);
+        ends.filter_map(move |rest| Some((number, rest.split_once(')')?.0)))
+    })
+}
+
+fn headings(text: &str) -> impl Iterator<Item = &str> {
+    let marks = |line: &str| line.bytes().take_while(|byte| *byte == b'#').count();
+    prose(text).filter_map(move |(_, line)| {
+        let (level, rest) = (marks(line), line.trim_start_matches('#'));
+        (level > 0 && rest.starts_with(' ')).then_some(rest)
+    })
+}
+
+/// The name by which mdbook makes a heading known: its letters and digits in lower case, and a
+/// hyphen for each space.
+fn anchor_of(heading: &str) -> String {
+    let part = |letter: char| match letter {
+        letter if letter.is_alphanumeric() || letter == '_' || letter == '-' => {
+            Some(letter.to_ascii_lowercase())
+        }
+        letter if letter.is_whitespace() => Some('-'),
+        _ => None,
+    };
+    heading.trim().chars().filter_map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(texts: &[(&str, &str)]) -> Pages {
+        texts.iter().map(|(page, text)| ((*page).to_owned(), (*text).to_owned())).collect()
+    }
+
+    /// The chapter that the check asks for.
+    fn chapter(design: &AnyDesign) -> String {
+        let name = design.about().name;
+        let mut text = format!("# {name}\n\n");
+        for option in design.known_options() {
+            text += &format!("| `--{}` | {} | what it does |\n", option.name, option.default);
+        }
+        text + &format!("<!-- figures: {name} -->\n")
+    }
+
+    #[test]
+    fn the_book_is_whole() {
+        assert_eq!(check().unwrap(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn links_lead_to_pages_and_their_headings() {
+        let pages = pages(&[
+            (SUMMARY, "[a](a.md) [b](folder/b.md)"),
+            ("a.md", "# One, `two` & 3\n[b](folder/b.md#it-is) [far](https://example.org/x.md)"),
+            ("folder/b.md", "## It is\n[up](../a.md#one-two--3) [here](#it-is)"),
+        ]);
+        assert_eq!(problems(&pages, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_told_with_its_line() {
+        let texts = [
+            (SUMMARY, "[a](a.md)"),
+            (
+                "a.md",
+                "# A\n\n```text\n# Not a heading, [nor](a-link.md)\n```\n[b](b.md) and\n[c](a.md#not-a-heading) [d](../a.md)\n",
+            ),
+            ("c.md", ""),
+        ];
+        let found = problems(&pages(&texts), &[]);
+        assert_eq!(
+            found,
+            [
+                "a.md:6: (b.md) leads to no page of the book",
+                "a.md:7: (a.md#not-a-heading): a.md has no such heading",
+                "a.md:7: (../a.md) leads to no page of the book",
+                "c.md is not in SUMMARY.md",
+            ]
+        );
+        assert_eq!(problems(&Pages::new(), &[]), ["SUMMARY.md is missing"]);
+    }
+
+    #[test]
+    fn a_design_needs_a_chapter_with_its_own_options() {
+        let design = AnyDesign::parse("rio-polled").unwrap();
+        let of = |text: &str| of_design(&pages(&[("designs/rio-polled.md", text)]), &design);
+        let whole = chapter(&design).replace("150000", "150,000");
+        assert_eq!(of(&whole), Vec::<String>::new());
+        for (wrong, told) in [
+            (whole.replace("# rio-polled", "# Polling"), "\"# rio-polled\" is missing"),
+            (whole.replace("figures: rio-polled", "figures:"), "figures: rio-polled"),
+            (whole.replace("150,000", "5000"), "`--outstanding` | 150000 |"),
+            (whole.replace("dequeue-max", "dequeue-most"), "no option --dequeue-most"),
+        ] {
+            let found = of(&wrong);
+            assert!(found.iter().any(|problem| problem.contains(told)), "{told}: {found:?}");
+        }
+        let missing = of_design(&Pages::new(), &design);
+        assert!(missing[0].contains("designs/rio-polled.md"), "{missing:?}");
+    }
+}
