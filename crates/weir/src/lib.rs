@@ -20,3 +20,8 @@ pub mod udp;
 pub mod wake;
 
 pub use error::{Error, Unavailable};
+
+/// The code of the book's chapter on this library is compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../book/src/writing-a-server.md")]
+struct WritingAServer;
