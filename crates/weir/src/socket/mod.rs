@@ -63,7 +63,7 @@ pub struct SocketOptions {
     pub peer_errors: bool,
     /// Poll the device's queue for so long before a receive waits (SO_BUSY_POLL, Linux 3.11, which
     /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
-    /// Needs CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
+    /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
     pub busy_poll: Option<Duration>,
 }
 
