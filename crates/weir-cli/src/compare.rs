@@ -156,7 +156,7 @@ pub struct CompareArgs {
     receive_offload: Option<ReceiveOffload>,
 
     /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
-    /// needs CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
+    /// may need CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
     /// nothing to poll, and the report says so.
     #[arg(long, value_parser = parse_polling)]
     busy_poll: Option<u64>,

@@ -49,21 +49,28 @@ fn ip(arguments: &str) -> io::Result<()> {
     Err(io::Error::other(format!("ip {arguments}: {said}")))
 }
 
-/// Turns the merging of packets on (ethtool -K DEVICE gro on): a veth device has NAPI then.
-fn merge_packets(device: &str) -> io::Result<()> {
-    #[repr(C)]
-    struct Value {
-        command: u32,
-        data: u32,
-    }
-    const ETHTOOL_SGRO: u32 = 0x2c;
-    let mut value = Value { command: ETHTOOL_SGRO, data: 1 };
+/// `ethtool -K DEVICE gro on`: a veth device has NAPI then.
+const GRO_ON: Feature = Feature { command: 0x2c, value: 1 };
+
+/// `ethtool -K DEVICE tso off` for the device at the other end: only then does what it sends go by the
+/// NAPI of this one (veth_skb_is_eligible_for_gro of the kernel's sources).
+const TSO_OFF: Feature = Feature { command: 0x1f, value: 0 };
+
+/// An ethtool_value of linux/ethtool.h.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Feature {
+    command: u32,
+    value: u32,
+}
+
+fn set(device: &str, mut feature: Feature) -> io::Result<()> {
     // SAFETY: all zeroes is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    request.ifr_ifru.ifru_data = (&raw mut feature).cast();
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     // SAFETY: this call takes an ifreq that points at such a value; both live through it.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) })
@@ -85,11 +92,12 @@ fn other_end() -> io::Result<UdpSocket> {
         });
         moved.join().expect("it does not panic")?;
         ip(&format!("address add {THEIRS}/24 dev weir1"))?;
+        set("weir1", TSO_OFF)?;
         ip("link set weir1 up")?;
         UdpSocket::bind((THEIRS, 0))
     });
     ip(&format!("address add {OURS}/24 dev weir0"))?;
-    merge_packets("weir0")?;
+    set("weir0", GRO_ON)?;
     ip("link set weir0 up")?;
     let socket = theirs.join().expect("it does not panic")?;
     socket.set_read_timeout(Some(PATIENCE))?;

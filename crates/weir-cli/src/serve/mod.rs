@@ -90,8 +90,8 @@ pub struct ServeUdp {
     #[arg(long)]
     receive_offload: bool,
 
-    /// Poll the queue of the network device for so long before a receive sleeps, such as 50us; needs
-    /// CAP_NET_ADMIN. The report says which queues were polled: on loopback there is none.
+    /// Poll the queue of the network device for so long before a receive sleeps, such as 50us; may
+    /// need CAP_NET_ADMIN. The report says which queues were polled: on loopback there is none.
     #[arg(long, value_parser = parse_time)]
     busy_poll: Option<Duration>,
 

@@ -63,7 +63,7 @@ pub struct SocketOptions {
     pub peer_errors: bool,
     /// Poll the device's queue for so long before a receive waits (SO_BUSY_POLL, Linux 3.11, which
     /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
-    /// Needs CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
+    /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
     pub busy_poll: Option<Duration>,
 }
 
@@ -669,5 +669,66 @@ mod tests {
             assert_eq!((got.len, got.segment, got.datagrams()), (len, several, datagrams));
             assert_eq!(buffer[..len], bytes);
         }
+    }
+
+    /// Errors wait in the socket, more than are taken at a time: neither what is sent nor what is
+    /// received meanwhile is lost by them, and all are told in the end.
+    #[test]
+    fn errors_of_peers_are_taken_a_few_at_a_time() {
+        const ERRORS: usize = MOST_ERRORS + 20;
+        let options = SocketOptions { peer_errors: true, ..SocketOptions::default() };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+            Ok(socket) => socket,
+            Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+        };
+        let counters = Counters::default();
+        let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for _ in 0..ERRORS {
+            socket.send(b"to nobody", &gone.into(), &counters).unwrap();
+        }
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.send_to(b"one", socket.local_address()).unwrap();
+        peer.send_to(b"two", socket.local_address()).unwrap();
+        let (mut left, mut told) = (ERRORS, Vec::new());
+        for bytes in [&b"one"[..], b"two"] {
+            let taken = socket.take_errors(&counters, |error| told.push(error));
+            assert_eq!(taken, left.min(MOST_ERRORS));
+            left -= taken;
+            // The next error is pending, or none is.
+            let mut buffer = [0; 8];
+            let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+            assert_eq!(&buffer[..got.len], bytes);
+            let to = Peer::from(peer.local_addr().unwrap());
+            let batch = |_| (bytes, None, to);
+            let sent = socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap();
+            assert_eq!(sent, 2);
+            for _ in 0..sent {
+                assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+            }
+        }
+        assert_eq!(socket.take_errors(&counters, |error| told.push(error)), 0);
+        assert_eq!(told.len(), ERRORS);
+        assert!(told.iter().all(|error| error.destination == gone));
+        assert!(socket.receive(&mut [0; 8], Mode::Try, &counters).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_gauge_keeps_the_last_figures_of_a_socket_that_is_closed() {
+        let options =
+            SocketOptions { receive_buffer_bytes: Some(4096), ..SocketOptions::default() };
+        let socket = bind(options);
+        let (gauge, address) = (socket.gauge(), socket.local_address());
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..100 {
+            peer.send_to(&[0; 100], address).unwrap();
+        }
+        let open = gauge.read();
+        assert_eq!((open.address, open.napi_id), (address, None));
+        drop(socket);
+        assert!(UdpSocket::bind(address).is_ok(), "a gauge holds no socket open");
+        assert_eq!(gauge.read(), open);
+        // Where it is told at all.
+        assert!(open.usage.drops.is_none_or(|drops| drops > 0));
     }
 }

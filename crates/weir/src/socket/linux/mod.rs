@@ -48,6 +48,8 @@ pub struct Native {
     control: bool,
     /// Where it asked for the errors of peers.
     errors: Option<Errors>,
+    /// What came of busy polling, where it was asked for.
+    busy_poll: Option<String>,
 }
 
 impl Native {
@@ -85,9 +87,7 @@ impl Native {
                     .advise("it needs Linux 5.0 or later; leave it off")
             })?;
         }
-        if let Some(time) = options.busy_poll {
-            busy_poll::ask(&socket, time)?;
-        }
+        let busy_poll = options.busy_poll.map(|time| busy_poll::ask(&socket, time)).transpose()?;
         let errors = match options.peer_errors {
             true => Some(Errors::ask(&socket, address).map_err(refused("IP_RECVERR"))?),
             false => None,
@@ -97,7 +97,7 @@ impl Native {
             steer_by_core(&socket, sockets).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         let control = options.local_address || options.receive_time || options.receive_offload;
-        Ok(Self { socket, control, errors })
+        Ok(Self { socket, control, errors, busy_poll })
     }
 
     /// The descriptor, for providers that hand it to a ring.
