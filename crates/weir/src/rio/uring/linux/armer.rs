@@ -7,15 +7,21 @@
 //! | `EachHolder` | who holds the queue and is about to wait, in place of the one before | who waits |
 //! | `Armer` | a thread that does nothing else | that thread |
 
-use super::common::Common;
+use super::{
+    common::{Common, class},
+    completions::{Kind, UringCompletions, push},
+};
 use crate::{
     counters::Counters,
     ring::{self, Alarm, Ring, Submissions, Token, Use, Wanted},
-    rio::{sharing::Sharing, uring::Polling},
+    rio::{
+        sharing::{Shared as _, Sharing},
+        uring::Polling,
+    },
     sync::Mutex,
     wake::Waker,
 };
-use io_uring::squeue;
+use io_uring::{opcode, squeue};
 use std::{
     io,
     sync::{Arc, mpsc},
@@ -52,6 +58,38 @@ impl ArmedBy {
         let Self::EachHolder(last) = self else { return false };
         let this = thread::current().id();
         std::mem::replace(last, this) != this
+    }
+}
+
+impl<T: Sharing> UringCompletions<T> {
+    /// Takes the place of another thread's receives with such as this thread arms; unless earlier
+    /// ones are not over yet, which bounds them.
+    ///
+    /// The other thread may be receiving just now: then a few datagrams change places.
+    #[cold]
+    pub(super) fn replace(&mut self, counters: &Counters) -> io::Result<()> {
+        if self.replaced > 0 {
+            return Ok(());
+        }
+        let Self { common, receives, disarmed, tokens, replaced, .. } = self;
+        tokens.extend(receives.iter().map(|(token, _)| token));
+        common.submissions.with(|submissions| {
+            for token in tokens.drain(..) {
+                let cancel = opcode::AsyncCancel::new(token.user_data())
+                    .build()
+                    .user_data(Token::bare(class::REPLACE).user_data())
+                    .flags(squeue::Flags::SKIP_SUCCESS);
+                // SAFETY: a cancel points at nothing.
+                if !unsafe { push(submissions, &[cancel], counters) }? {
+                    break; // this one stays armed where it is
+                }
+                let receive = receives.get_mut(token).expect("it is under way");
+                receive.kind = Kind::Replaced;
+                disarmed.push(receive.socket);
+                *replaced += 1;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -86,7 +86,7 @@ pub struct UringCompletions<T: Sharing> {
     messages: bool,
     armed_by: ArmedBy,
     /// Receives that others took the place of and that are not over.
-    replaced: u32,
+    pub(super) replaced: u32,
     pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
@@ -222,36 +222,6 @@ impl<T: Sharing> UringCompletions<T> {
             submissions.submit(counters)
         })?;
         Ok(counters.kernel_entries.get() > before)
-    }
-
-    /// Takes the place of another thread's receives with such as this thread arms; unless earlier
-    /// ones are not over yet, which bounds them.
-    ///
-    /// The other thread may be receiving just now: then a few datagrams change places.
-    #[cold]
-    fn replace(&mut self, counters: &Counters) -> io::Result<()> {
-        if self.replaced > 0 {
-            return Ok(());
-        }
-        let Self { common, receives, disarmed, tokens, replaced, .. } = self;
-        tokens.extend(receives.iter().map(|(token, _)| token));
-        common.submissions.with(|submissions| {
-            for token in tokens.drain(..) {
-                let cancel = opcode::AsyncCancel::new(token.user_data())
-                    .build()
-                    .user_data(Token::bare(class::REPLACE).user_data())
-                    .flags(squeue::Flags::SKIP_SUCCESS);
-                // SAFETY: a cancel points at nothing.
-                if !unsafe { push(submissions, &[cancel], counters) }? {
-                    break; // this one stays armed where it is
-                }
-                let receive = receives.get_mut(token).expect("it is under way");
-                receive.kind = Kind::Replaced;
-                disarmed.push(receive.socket);
-                *replaced += 1;
-            }
-            Ok(())
-        })
     }
 
     #[inline]
@@ -511,7 +481,7 @@ fn receive_entry<T: Sharing>(
 ///
 /// # Safety
 /// As for [`Submissions::push`].
-unsafe fn push(
+pub(super) unsafe fn push(
     submissions: &mut Submissions,
     entries: &[squeue::Entry],
     counters: &Counters,

@@ -41,6 +41,23 @@ impl Messages {
     }
 }
 
+impl Messages {
+    /// Whether a message arrives here.
+    ///
+    /// # Errors
+    /// What io_uring_setup(2) answered, or that none arrives.
+    pub fn prove() -> io::Result<()> {
+        let messages = Self::new(1)?;
+        messages.rouse(0, None);
+        let place = &messages.threads[0];
+        // It is put there by the call that sends it.
+        match place.completions.lock().unwrap_or_else(|e| e.into_inner()).take().count() {
+            0 => Err(io::ErrorKind::Unsupported.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Place {
     fn new() -> io::Result<Self> {
         // Any thread may be the one that it is for, so no flag binds it to the first.

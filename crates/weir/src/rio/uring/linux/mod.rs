@@ -92,6 +92,10 @@ impl Uring {
     /// here.
     fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
         let unavailable = |reason: String| Unavailable::new(self.what(), reason);
+        if self.polling == Polling::Message {
+            messages::Messages::prove()
+                .map_err(|e| unavailable(format!("a message from ring to ring: {e}")))?;
+        }
         // Two slices: the second is there for the sweep that finds nothing more.
         let needs = Needs { payload: 1, receives: 2, sends: 0, per_dequeue: 2, offload: false };
         let region = Region::new(frame::layout(&needs), 2, RegionOptions::default())
