@@ -219,7 +219,7 @@ fn sizes_are_multiplied_in_full() {
 /// providers in memory panic where that happens, and where more is outstanding than was asked for.
 #[test]
 fn one_thread_posts_at_a_time() {
-    const DATAGRAMS: u64 = 4000;
+    const DATAGRAMS: u64 = 64 * 64;
     for design in SHARED {
         for_both(|wire, start| {
             let limits = Limits { replies_outstanding: 256, ..Limits::default() };

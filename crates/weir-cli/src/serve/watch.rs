@@ -58,6 +58,13 @@ struct State {
     last: Option<wire::ServerReport>,
 }
 
+/// What the server tells of itself at a moment.
+struct Figures {
+    counters: Vec<Snapshot>,
+    sockets: Vec<SocketState>,
+    settings: BTreeMap<String, String>,
+}
+
 /// One interval, for a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
@@ -168,27 +175,25 @@ impl Watch {
         }
         state.read(&self.audit);
         let state = &mut *state;
-        let (counters, settings) = (state.counters(), state.settings());
-        let (sockets, sampler) = (state.sockets(), &mut state.sampler);
-        self.make_report(&state.whole, sampler, &counters, &sockets, settings, None, false)
+        let figures = state.figures();
+        self.make_report(&state.whole, &mut state.sampler, figures, None, false)
     }
 
     fn make_report(
         &self,
         course: &Course,
         sampler: &mut Sampler,
-        counters: &[Snapshot],
-        sockets: &[SocketState],
-        settings: BTreeMap<String, String>,
+        figures: Figures,
         audit: Option<&AuditReport>,
         end_signalled: bool,
     ) -> wire::ServerReport {
-        let threads = course.threads(counters);
+        let Figures { counters, sockets, settings } = figures;
+        let threads = course.threads(&counters);
         let total = total(&threads);
         let system = course.system(&sampler.system());
         let all = sampler.process();
         let process = course.process(&all);
-        let dropped_socket = course.dropped_at_sockets(sockets, &self.addresses, &system);
+        let dropped_socket = course.dropped_at_sockets(&sockets, &self.addresses, &system);
         let dropped = Dropped::of(&settings, &total, dropped_socket);
         let softnet = system.softnet_total().dropped;
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
@@ -205,7 +210,7 @@ impl Watch {
             counters: total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
             batches: batches(&total),
             threads: threads.iter().map(thread_report).collect(),
-            sockets: course.dropped_at_each(sockets),
+            sockets: course.dropped_at_each(&sockets),
             audit: audit.map_or_else(
                 || wire::Audit { received: total.datagrams, ..wire::Audit::default() },
                 audit_report,
@@ -314,14 +319,11 @@ impl Receiver for Watch {
         let at = state_now.runs.iter().position(|(id, _)| *id == run.ask.run);
         let course = at.map(|at| state_now.runs.remove(at).1);
         let course = course.as_ref().unwrap_or(&state_now.whole);
-        let (counters, settings) = (state_now.counters(), state_now.settings());
-        let sockets = state_now.sockets();
+        let figures = state_now.figures();
         let mut report = self.make_report(
             course,
             &mut state_now.sampler,
-            &counters,
-            &sockets,
-            settings,
+            figures,
             audit.as_ref(),
             sent.is_some(),
         );
@@ -374,6 +376,11 @@ impl State {
     fn settings(&self) -> BTreeMap<String, String> {
         let effective = self.server.as_ref().map(Running::effective).unwrap_or_default();
         effective.into_iter().collect()
+    }
+
+    fn figures(&self) -> Figures {
+        let (counters, sockets) = (self.counters(), self.sockets());
+        Figures { counters, sockets, settings: self.settings() }
     }
 
     fn sockets(&self) -> Vec<SocketState> {
