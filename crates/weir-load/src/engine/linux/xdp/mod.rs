@@ -19,8 +19,10 @@
 //! | `way`, `netlink` | by which device, and to which Ethernet address |
 //! | `frame` | the frame of a flow, and its checksum |
 //! | `program` | the program |
+//! | `keep` | keeps it ready, without which each call waits for milliseconds |
 
 mod frame;
+mod keep;
 mod netlink;
 mod program;
 mod way;
@@ -34,6 +36,7 @@ use weir::{
 
 use self::{
     frame::{Template, headers_bytes},
+    keep::Kept,
     program::{WORDS_BEFORE, WORDS_EACH},
 };
 use crate::{
@@ -58,6 +61,8 @@ struct Xdp {
     templates: Vec<Template>,
     stamped: bool,
     by: String,
+    /// Keeps the program ready, or why that failed.
+    kept: io::Result<Kept>,
 }
 
 pub(super) fn open(size_bytes: usize, lanes: &[Lane]) -> Opened {
@@ -98,8 +103,8 @@ pub(super) fn open(size_bytes: usize, lanes: &[Lane]) -> Opened {
         .map_err(|e| failed("memory for stamps (bpf)", e))?;
     let code = program::assemble(is_v4, stamped, way.device, memory.fd(), FRAMES_MAX);
     let program = Program::load(&code).map_err(|e| failed("loading a program (bpf)", e))?;
-    let by = way.name;
-    Ok(Box::new(Xdp { program, memory, first_flow: first.flow, templates, stamped, by }))
+    let (by, kept) = (way.name, Kept::new(&program));
+    Ok(Box::new(Xdp { program, memory, first_flow: first.flow, templates, stamped, by, kept }))
 }
 
 impl Xdp {
@@ -170,6 +175,14 @@ impl Engine for Xdp {
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        vec![("datagrams per call", FRAMES_MAX.to_string()), ("device", self.by.clone())]
+        let kept = match &self.kept {
+            Ok(_) => "yes, by a tap of its own".into(),
+            Err(why) => format!("no, so that each call waits for milliseconds ({why})"),
+        };
+        vec![
+            ("datagrams per call", FRAMES_MAX.to_string()),
+            ("device", self.by.clone()),
+            ("program kept ready", kept),
+        ]
     }
 }

@@ -88,7 +88,7 @@ impl Xdp {
                  receives",
             ),
             Some(libc::EAFNOSUPPORT) => unavailable.advise("this kernel has no AF_XDP"),
-            Some(libc::EBUSY) => unavailable.advise(
+            Some(libc::EBUSY | libc::EEXIST) => unavailable.advise(
                 "another program holds the device or its queue: end it (`ip link` and `ss \
                  --xdp` name it)",
             ),
