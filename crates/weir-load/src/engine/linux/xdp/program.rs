@@ -29,10 +29,7 @@ const NUMBER: u8 = 8;
 const VALUE: u8 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Label {
-    Send,
-    Abort,
-}
+struct Abort;
 
 /// For frames over IPv4 or IPv6 of datagrams with or without a stamp, sent by a device. `memory` is the
 /// descriptor of the memory, which has that many entries.
@@ -56,8 +53,8 @@ pub fn assemble(
     if stamped {
         program.push(code::MOVE_REGISTER, 4, FRAME, 0, 0);
         program.push(code::ADD, 4, 0, 0, i32::from(payload) + STAMP_BYTES as i32);
-        program.jump(code::JUMP_IF_GREATER_REGISTER, 4, 3, 0, Label::Abort);
-        program.jump(code::JUMP_IF_NOT_LESS, NUMBER, 0, entries as i32, Label::Abort);
+        program.jump(code::JUMP_IF_GREATER_REGISTER, 4, 3, 0, Abort);
+        program.jump(code::JUMP_IF_NOT_LESS, NUMBER, 0, entries as i32, Abort);
         program.push(code::MULTIPLY, NUMBER, 0, 0, (WORDS_EACH * 8) as i32);
         program.push(code::ADD_REGISTER, MEMORY, NUMBER, 0, 0);
         let first = (WORDS_BEFORE * 8) as i16;
@@ -68,12 +65,11 @@ pub fn assemble(
         program.push(code::LOAD_U16, VALUE, MEMORY, first + STAMP_BYTES as i16, 0);
         program.push(code::STORE_U16, FRAME, VALUE, payload - 2, 0);
     }
-    program.label(Label::Send);
     program.push(code::MOVE, 1, 0, 0, device as i32);
     program.push(code::MOVE, 2, 0, 0, 0); // no flags
     program.push(code::CALL, 0, 0, 0, REDIRECT);
     program.push(code::EXIT, 0, 0, 0, 0);
-    program.label(Label::Abort);
+    program.label(Abort);
     program.push(code::MOVE, 0, 0, 0, ABORTED);
     program.push(code::EXIT, 0, 0, 0, 0);
     program.finish()

@@ -122,8 +122,9 @@ fn attach_somewhere(program: &Program, device: u32, generic: bool) -> io::Result
     let first = if generic { Place::Generic } else { Place::Native };
     loop {
         match program.attach(device, first).map(|link| (link, first)) {
-            // Another program is there: it would be in the way of the other place, too.
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+            // Another program is there, in this place or in the other: it would be in the way of ours
+            // in either.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                 if Instant::now() >= by {
                     return Err(e);
                 }

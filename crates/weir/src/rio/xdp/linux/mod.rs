@@ -88,7 +88,7 @@ impl Xdp {
                  receives",
             ),
             Some(libc::EAFNOSUPPORT) => unavailable.advise("this kernel has no AF_XDP"),
-            Some(libc::EBUSY) => unavailable.advise(
+            Some(libc::EBUSY | libc::EEXIST) => unavailable.advise(
                 "another program holds the device or its queue: end it (`ip link` and `ss \
                  --xdp` name it)",
             ),
@@ -153,7 +153,10 @@ impl Xdp {
             return refuse("errors of peers are not heard here yet", "do not ask for them");
         }
         if endpoint.options.busy_poll.is_some() {
-            return refuse("the busy polling of sockets is not that of frames", "leave it off");
+            return refuse(
+                "the busy polling of sockets is not that of frames",
+                "leave it off, and use the provider xdp-busy-polled",
+            );
         }
         if endpoint.options.steer_by_core.is_some() {
             return refuse(
