@@ -283,6 +283,9 @@ fn wrong_usage_of_peers_is_said() {
         assert!(document["error"].as_str().is_some_and(|error| error.contains(said)), "{document}");
     }
     let outside = output(&["serve", "peer", "--command", "true", "--bind", "0.0.0.0:0"]);
-    assert_eq!(outside.status.code(), Some(2));
+    assert_eq!(outside.status.code(), Some(5), "it cannot run there");
     assert!(errors(&outside).contains("loopback only"), "{}", errors(&outside));
+    let polling = output(&["serve", "peer", "--command", "true", "--busy-poll", "50us"]);
+    assert_eq!(polling.status.code(), Some(5));
+    assert!(errors(&polling).contains("not told to poll"), "{}", errors(&polling));
 }

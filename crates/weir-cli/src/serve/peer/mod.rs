@@ -63,6 +63,18 @@ pub struct ServePeer {
     #[arg(long)]
     receive_offload: bool,
 
+    /// What a design may be asked for, and a peer cannot: it says so instead of a figure.
+    #[arg(long, hide = true)]
+    busy_poll: Option<String>,
+
+    /// As `weir serve udp`, where other machines can reach it.
+    #[arg(long, hide = true)]
+    max_pps: Option<String>,
+
+    /// As `weir serve udp`, where other machines can reach it.
+    #[arg(long, hide = true)]
+    max_time: Option<String>,
+
     /// Verify every byte of every datagram instead of samples.
     #[arg(long)]
     verify_all: bool,
@@ -132,9 +144,12 @@ fn address(args: &ServePeer) -> Result<SocketAddr, Failure> {
     if args.work.shared {
         return Err(unavailable("a peer has no state that all its threads share"));
     }
+    if args.busy_poll.is_some() {
+        return Err(unavailable("a peer is not told to poll the queue of its device"));
+    }
     for (what, at) in [("bind", address), ("control", args.control)] {
         if !at.ip().to_canonical().is_loopback() {
-            return Err(Failure::usage(format!(
+            return Err(unavailable(&format!(
                 "a peer is measured on loopback only: give an address such as {}:0 to --{what}",
                 Ipv4Addr::LOCALHOST
             )));
