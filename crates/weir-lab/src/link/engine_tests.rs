@@ -1,6 +1,6 @@
 //! The engine of live frames over a link: every datagram is looked at.
 
-use std::{net::UdpSocket, time::Duration};
+use std::{net::UdpSocket, os::fd::AsRawFd as _, time::Duration};
 
 use weir_load::{
     engine::{self, Batch, Blocking, Head, Lane},
@@ -9,11 +9,28 @@ use weir_load::{
 
 use super::tests::on_a_link;
 
+/// More than an unprivileged socket may have: a live frame takes up a page, however short it is.
+fn make_room(sink: &UdpSocket) {
+    let room: libc::c_int = 1 << 20;
+    // SAFETY: SO_RCVBUFFORCE takes an int, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            sink.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            (&raw const room).cast(),
+            size_of_val(&room) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
 #[test]
 fn every_live_frame_arrives_as_it_was_stamped() {
     on_a_link(|site| {
         for server in [Some(site.server_v4()), site.server_v6()].into_iter().flatten() {
             let sink = site.at_server(|| UdpSocket::bind((server, 0))).unwrap();
+            make_room(&sink);
             sink.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             let at = sink.local_addr().unwrap();
             let lanes: Vec<_> =
@@ -44,7 +61,9 @@ fn every_live_frame_arrives_as_it_was_stamped() {
                         assert!(sent.failure.is_none(), "{:?}", sent.failure);
                         assert_eq!((sent.sent, sent.refused), (datagrams, 0));
                         for sequence in first_sequence..first_sequence + u64::from(datagrams) {
-                            let (size, from) = sink.recv_from(&mut received).expect("it arrives");
+                            let (size, from) = sink.recv_from(&mut received).unwrap_or_else(|e| {
+                                panic!("{size_bytes} B, {sequence} of {datagrams}: {e}")
+                            });
                             assert_eq!((size, from), (size_bytes, lane.local));
                             assert!(body_is_intact(&received[..size]));
                             if size_bytes >= STAMP_BYTES {
