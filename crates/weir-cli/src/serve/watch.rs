@@ -168,17 +168,16 @@ impl Watch {
         }
         state.read(&self.audit);
         let state = &mut *state;
-        let (counters, settings) = (state.counters(), state.settings());
-        let (sockets, sampler) = (state.sockets(), &mut state.sampler);
-        self.make_report(&state.whole, sampler, &counters, &sockets, settings, None, false)
+        let (counted, settings) = ((state.counters(), state.sockets()), state.settings());
+        self.make_report(&state.whole, &mut state.sampler, &counted, settings, None, false)
     }
 
+    /// From what each thread counted, and each socket.
     fn make_report(
         &self,
         course: &Course,
         sampler: &mut Sampler,
-        counters: &[Snapshot],
-        sockets: &[SocketState],
+        (counters, sockets): &(Vec<Snapshot>, Vec<SocketState>),
         settings: BTreeMap<String, String>,
         audit: Option<&AuditReport>,
         end_signalled: bool,
@@ -314,13 +313,12 @@ impl Receiver for Watch {
         let at = state_now.runs.iter().position(|(id, _)| *id == run.ask.run);
         let course = at.map(|at| state_now.runs.remove(at).1);
         let course = course.as_ref().unwrap_or(&state_now.whole);
-        let (counters, settings) = (state_now.counters(), state_now.settings());
-        let sockets = state_now.sockets();
+        let counted = (state_now.counters(), state_now.sockets());
+        let settings = state_now.settings();
         let mut report = self.make_report(
             course,
             &mut state_now.sampler,
-            &counters,
-            &sockets,
+            &counted,
             settings,
             audit.as_ref(),
             sent.is_some(),
