@@ -179,6 +179,7 @@ impl Watch {
         self.make_report(&state.whole, &mut state.sampler, figures, None, false)
     }
 
+    /// From what each thread counted, and each socket.
     fn make_report(
         &self,
         course: &Course,

@@ -5,12 +5,23 @@
 //!
 //! Origin: network_namespaces(7), veth(4), ip-link(8); linux/ethtool.h.
 
-use std::{fs::File, io, net::UdpSocket, os::fd::AsRawFd as _, process::Command, thread};
+use std::{
+    fs::File,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, UdpSocket},
+    os::fd::AsRawFd as _,
+    process::Command,
+    thread,
+};
 
-use super::{GENERATOR_V4, GENERATOR_V6, SERVER_V4, SERVER_V6};
+use super::{SERVER_V4, SERVER_V6};
 
 pub(super) const ADVICE: &str =
     "it needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), veth in the kernel, and `ip` of iproute2";
+
+/// Addresses of the generator's end.
+pub(super) const GENERATOR_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+pub(super) const GENERATOR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
 /// The device of the server, and that of the generator.
 const SERVER: &str = "weir0";

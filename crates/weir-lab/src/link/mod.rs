@@ -16,12 +16,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir::Unavailable;
 
-/// Addresses of the server's end and of the generator's: those set aside for benchmarks (RFC 2544 and
-/// 5180).
+/// Addresses of the server's end: of those set aside for benchmarks (RFC 2544 and 5180).
 const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-const GENERATOR_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
-const GENERATOR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
 /// The longest payload that goes over a link in one packet, whichever the version of IP.
 pub const LONGEST_BYTES: u32 = 1500 - 48;
@@ -141,7 +138,7 @@ mod tests {
                 socket.send_to(b"hello", sink.local_addr().unwrap()).unwrap();
                 let (size, from) = sink.recv_from(&mut [0; 9]).unwrap();
                 assert_eq!(size, 5);
-                let own: [IpAddr; 2] = [GENERATOR_V4.into(), GENERATOR_V6.into()];
+                let own: [IpAddr; 2] = [native::GENERATOR_V4.into(), native::GENERATOR_V6.into()];
                 assert!(own.contains(&from.ip()), "{from}");
             }
         });

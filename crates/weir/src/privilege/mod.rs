@@ -9,6 +9,7 @@
 mod native;
 #[cfg(not(target_os = "linux"))]
 mod native {
+    /// Nothing is given up here.
     pub const NAMES: &[&str] = &[];
     pub fn give_up() -> std::io::Result<()> {
         Ok(())
