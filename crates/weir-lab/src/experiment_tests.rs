@@ -338,3 +338,141 @@ fn a_machine_that_changes_now_and_then_leaves_few_verdicts_open() {
     }
     assert!(open * 10 <= all, "{open} of {all} verdicts are open");
 }
+
+/// A server that takes 1,000,000 datagrams/s at saturation, and loses what is offered evenly above
+/// 700,000/s, or above 10 times that with receive offload; it remembers what it was asked.
+#[derive(Default)]
+struct Limited {
+    clock_s: f64,
+    runs: Vec<(String, bool, Option<u64>)>,
+    calibrated: Vec<(u32, bool)>,
+}
+
+const TAKES_PER_S: f64 = 700_000.0;
+
+impl Bench for Limited {
+    fn elapsed_s(&self) -> f64 {
+        self.clock_s
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        Some(27.0)
+    }
+
+    fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
+        self.calibrated.push((load.size_bytes, load.receive_offload));
+        Ok(20e6)
+    }
+
+    fn check(&mut self, _: &Row, load: &Load) -> Result<Checked, RunError> {
+        let sizes_bytes = vec![load.size_bytes as usize];
+        Ok(Checked { datagrams: 9, senders: 3, sizes_bytes, ipv6: false })
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        let Extent::Timed { run_ms, .. } = run.extent else {
+            let mut flood = flood();
+            flood.elapsed_ns = 100_000_000;
+            return Ok(Made { server: server(), flood, load_of_others: Some(0.0) });
+        };
+        let offloaded = run.load.receive_offload;
+        self.runs.push((run.row.title(), offloaded, run.per_second));
+        self.clock_s += run_ms as f64 / 1000.0 + 0.1;
+        let factor = if offloaded { 10.0 } else { 1.0 };
+        let offered = run.per_second.map_or(2e6 * factor, |rate| rate as f64);
+        let taken = match run.per_second {
+            None => 1e6 * factor,
+            Some(_) => offered.min(TAKES_PER_S * factor),
+        };
+        let (mut server, mut flood) = (server(), flood());
+        flood.elapsed_ns = 1_000_000_000;
+        flood.offered = offered as u64;
+        flood.sent = flood.offered;
+        flood.refused = 0;
+        flood.windows = Some(100);
+        flood.windows_within = Some(100);
+        server.window.elapsed_ns = 1_000_000_000;
+        server.window.datagrams = taken as u64;
+        server.audit.received = taken as u64;
+        server.system.dropped_socket = Some(flood.sent - taken as u64);
+        Ok(Made { server, flood, load_of_others: Some(0.0) })
+    }
+}
+
+fn limited(asked: &plan::Asked, mut rows: Vec<Row>) -> (Results, Limited) {
+    if asked.with_offload {
+        plan::rows::with_offload(&mut rows);
+    }
+    plan::add_again(&mut rows, None);
+    let mut bench = Limited::default();
+    let mut results = Results::new(vec![], Machine::default(), rows, asked.loads());
+    let settings = Settings { depth: asked.depth, budget_s: None };
+    run(&mut bench, &mut results, &settings, &mut |_| {});
+    (results, bench)
+}
+
+#[test]
+fn the_search_over_rising_load_closes_in_on_what_a_row_takes() {
+    let sweeps = vec![plan::Sweep::Load];
+    let asked = plan::Asked { sweeps, ..plan::Asked::new(Depth::Standard, Load::saturation(64)) };
+    let (results, bench) = limited(&asked, vec![Row::parse("blocking").unwrap()]);
+    let like = &results.loads[0];
+    for goal in [plan::Goal::NoDrop, plan::Goal::PartialDrop] {
+        match curve::highest_of(&results, like, 0, goal) {
+            curve::Highest::Between(good, bad) => {
+                assert!(good <= TAKES_PER_S * 1.006 && TAKES_PER_S < bad, "{good} to {bad}");
+                // Shares are an eighth apart at most, and are halved twice.
+                assert!(bad - good <= 1e6 / 8.0 / 4.0 + 1.0, "{good} to {bad}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let good = curve::highest_of(&results, like, 0, plan::Goal::PartialDrop).good().unwrap();
+    let tenth = (good * 0.1).round() as u64;
+    let asked_for = |rate| bench.runs.iter().any(|(_, _, asked)| *asked == Some(rate));
+    assert!(asked_for(tenth), "a tenth of {good} of {:?}", bench.runs);
+    assert_eq!(exit_code(&results), 0, "{:?}", results.warnings);
+}
+
+#[test]
+fn rows_with_receive_offload_run_with_it_in_the_same_rounds_and_where_they_are_asked_for() {
+    let base = Load::saturation(64);
+    let asked = plan::Asked {
+        with_offload: true,
+        sizes_bytes: vec![64, 1024],
+        works: vec![Default::default(), "500".parse().unwrap()],
+        ..plan::Asked::new(Depth::Quick, base)
+    };
+    let (results, bench) = limited(&asked, vec![Row::parse("blocking").unwrap()]);
+    assert_eq!(bench.calibrated, [(64, false), (64, true), (1024, false), (1024, true)]);
+    for (title, offloaded, _) in &bench.runs {
+        assert_eq!(title.contains("(offload)"), *offloaded, "{title}");
+    }
+    let samples = |load: usize| -> Vec<usize> {
+        results.cells[load].iter().map(|cell| cell.samples.len()).collect()
+    };
+    assert_eq!(samples(0), [3, 3, 3, 3], "each with and without, and both under two names");
+    assert_eq!(samples(2), [3, 0, 3, 0], "other work tells nothing of receive offload");
+    assert_eq!(results.checked.as_ref().unwrap().sizes_bytes, [1024], "the longest was checked");
+    let gains = crate::offload::of_load(&results, 0).unwrap();
+    let ratio = gains.designs[0].ratio.ratio().unwrap().median;
+    assert!((ratio - 10.0).abs() < 1e-9, "{ratio}");
+    assert_eq!(exit_code(&results), 0, "{:?}", results.warnings);
+}
+
+#[test]
+fn a_row_for_a_sweep_over_threads_runs_there_only() {
+    let asked = plan::Asked {
+        sweeps: vec![plan::Sweep::Threads],
+        sizes_bytes: vec![64, 1024],
+        ..plan::Asked::new(Depth::Quick, Load::saturation(64))
+    };
+    let row = Row::parse("blocking --threads 1").unwrap();
+    let swept = Row { only_swept: true, ..row.on_threads(2) };
+    let (results, _) = limited(&asked, vec![row, swept]);
+    let samples = |load: usize| -> Vec<usize> {
+        results.cells[load].iter().map(|cell| cell.samples.len()).collect()
+    };
+    assert_eq!((samples(0), samples(1)), (vec![3, 3, 3], vec![3, 0, 3]));
+    assert_eq!(results.again(false), Some((0, 2)), "an ordinary row shows the noise");
+}

@@ -382,31 +382,32 @@ pub const RECEIVE_BUFFER: &str = "receive-buffer-bytes";
 /// Warns of settings that must be equal for figures to be compared, and are not: some of them over
 /// all loads, the others among the rows that are compared under one load.
 pub fn unequal_settings(results: &Results) -> Vec<String> {
-    let rows_of =
-        |cells| -> Vec<(&Row, &Cell)> { results.rows.iter().zip::<&Vec<Cell>>(cells).collect() };
-    let all = results.cells.iter().flat_map(rows_of).collect();
-    let mut warnings = unequal(&all, &[RECEIVE_BUFFER, ENGINE]);
+    fn rows_of<'a>(rows: &'a [Row], cells: &'a [Cell]) -> Vec<(&'a Row, &'a Cell)> {
+        rows.iter().zip(cells).collect()
+    }
+    let all: Vec<(&Row, &Cell)> =
+        results.cells.iter().flat_map(|cells| rows_of(&results.rows, cells)).collect();
+    let mut found = unequal(&all, &[RECEIVE_BUFFER, ENGINE]);
     for load in 0..results.loads.len() {
         for group in results.groups(load) {
-            let mut cells = rows_of(&results.cells[load]);
+            let mut cells = rows_of(&results.rows, &results.cells[load]);
             cells.retain(|(row, _)| row.receive_offload == group);
-            warnings.extend(unequal(&cells, &["receive-offload", "busy-poll-us", "size"]));
+            found.extend(unequal(&cells, &["receive-offload", "busy-poll-us", "size"]));
         }
     }
-    let mut seen: Vec<String> = vec![];
-    warnings.retain(|warning| {
-        !seen.contains(warning) && {
-            seen.push(warning.clone());
-            true
+    let mut warnings: Vec<String> = vec![];
+    for warning in found {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
         }
-    });
+    }
     warnings
 }
 
 /// The generator's engine, as if it were a setting of the server.
 const ENGINE: &str = "generator's engine";
 
-fn unequal(cells: &Vec<(&Row, &Cell)>, names: &[&str]) -> Vec<String> {
+fn unequal(cells: &[(&Row, &Cell)], names: &[&str]) -> Vec<String> {
     let setting = |sample: &Sample, name: &str| match name {
         ENGINE => sample.engine.clone(),
         _ => sample.settings.get(name).cloned(),

@@ -81,7 +81,8 @@ pub fn on_threads(
             (Some(_), false) => all.extend(numbers.iter().map(|threads| row.on_threads(*threads))),
             (Some(own), true) => {
                 let own = row.threads().unwrap_or(own);
-                all.push(row.on_threads(own));
+                // 0 stands for as many as there are cores, which is no number to sweep over.
+                all.push(if own == 0 { row.clone() } else { row.on_threads(own) });
                 let others = numbers.iter().filter(|threads| **threads != own);
                 let others = others.map(|threads| row.on_threads(*threads));
                 more.extend(others.map(|row| Row { only_swept: true, ..row }));
