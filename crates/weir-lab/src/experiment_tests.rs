@@ -224,7 +224,11 @@ fn a_load_whose_time_is_up_before_it_begins_is_left_out_with_a_word() {
     let designs: Vec<&str> = designs.iter().map(String::as_str).collect();
     let base = Load::saturation(64);
     let loads = vec![base, base.at(Rate::PerSecond(50_000))];
-    let (results, _) = experiment(&designs, loads, Depth::Quick);
+    let mut rows: Vec<Row> = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
+    plan::add_again(&mut rows, None);
+    let mut results = Results::new(vec![], Machine::default(), rows, loads);
+    let settings = Settings { depth: Depth::Quick, budget_s: Some(30.0) };
+    run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
     assert!(results.cells[1].iter().all(|cell| cell.samples.is_empty()));
     let word = results.warnings.iter().find(|w| w.starts_with("paced at 50000/s")).unwrap();
     assert!(word.contains("ended after 0 of 3 rounds, because its time was up"), "{word}");

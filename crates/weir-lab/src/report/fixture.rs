@@ -202,3 +202,41 @@ pub fn with_offload() -> Results {
     }
     results
 }
+
+/// The same with steps of work and of rising load: `blocking` is overtaken by `rio-event` at more work,
+/// and loses a little at half of its maximum and much at three quarters.
+pub fn swept() -> Results {
+    use crate::plan::Goal;
+    let mut results = results();
+    let base = results.loads[0];
+    let work = |steps| Load { work: crate::plan::Work { steps, shared: false }, ..base }.as_step();
+    let search = Rate::Search { goal: Goal::PartialDrop, step: 1 };
+    let paced = [Rate::OfMaximum(0.5), search, Rate::OfPartialDrop(0.5)];
+    let steps =
+        [work(500), work(2000)].into_iter().chain(paced.map(|rate| base.at(rate).as_step()));
+    for load in steps {
+        let of = if load.is_paced() { 1 } else { 0 };
+        let mut cells = results.cells[of].clone();
+        for (row, cell) in cells.iter_mut().enumerate() {
+            for sample in &mut cell.samples {
+                let slower =
+                    1.0 + f64::from(load.work.steps) / if row == 1 { 4000.0 } else { 900.0 };
+                sample.received_per_s = sample.received_per_s.map(|rate| rate / slower);
+                let (rate, lost) = match load.rate {
+                    Rate::OfMaximum(_) => (500_000.0, 100),
+                    Rate::Search { .. } => (750_000.0, 1000),
+                    _ => (200_000.0, 0),
+                };
+                if load.is_paced() {
+                    sample.sent_per_s = Some(rate);
+                    sample.ledger.received = sample.ledger.sent - lost;
+                    sample.ledger.dropped_socket = Some(lost);
+                }
+            }
+        }
+        results.loads.push(load);
+        results.cells.push(cells);
+        results.schedules.push(Some(Schedule { rounds: 8, run_ms: 300, warmup_ms: 60 }));
+    }
+    results
+}

@@ -9,9 +9,9 @@ use crate::report::number::{microseconds, or_unknown, si};
 use crate::report::table::{narrow, table_of_width};
 use crate::results::Results;
 
-/// The table; `None` where rows of both kinds were not measured.
+/// The table; `None` where no design was ranked both with and without.
 pub(super) fn table(results: &Results, load: usize, width: usize) -> Option<String> {
-    let gains = of_load(results, load)?;
+    let gains = of_load(results, load).filter(|gains| !gains.designs.is_empty())?;
     let (metric, _) = ranked_by(&results.loads[load]);
     let text = |value| match results.loads[load].is_paced() {
         true => format!("{} µs", microseconds(value)),

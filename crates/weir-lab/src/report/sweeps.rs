@@ -90,6 +90,9 @@ fn under_load(results: &Results, width: usize) -> Option<String> {
         .filter(|row| results.again(false).is_none_or(|(_, second)| second != *row))
         .filter(|row| rate(*row, Goal::PartialDrop) != Highest::Unknown)
         .collect();
+    if rows.is_empty() {
+        return None;
+    }
     let good = |row: usize| rate(row, Goal::PartialDrop).good().unwrap_or(0.0);
     rows.sort_by(|a, b| good(*b).total_cmp(&good(*a)));
     for row in rows {

@@ -45,3 +45,31 @@ fn paragraphs_break_between_words() {
     paragraph(&mut text, "one two three", 8);
     assert_eq!(text, "one two\nthree\n");
 }
+
+#[test]
+fn rows_with_receive_offload_have_a_table_of_their_own_and_the_ratios_below() {
+    golden("offload.txt", &report(&fixture::with_offload(), 200));
+}
+
+#[test]
+fn sweeps_are_tables_of_their_own() {
+    golden("sweeps.txt", &report(&fixture::swept(), 160));
+}
+
+#[test]
+fn an_unranked_row_that_is_better_is_named() {
+    let mut results = fixture::results();
+    for sample in &mut results.cells[1][1].samples {
+        sample.ledger.received -= 1000;
+        sample.ledger.dropped_socket = Some(1000);
+        let latency = sample.latency_ns.map(|l| crate::wire::Latency { p50: 1000, ..l });
+        sample.latency_ns = latency;
+    }
+    let text = report(&results, 200);
+    let said = "lowest median latency of the ranked rows: p50 4.7 µs";
+    assert!(text.contains(said), "{text}");
+    assert!(
+        text.contains("A better figure, but no rank, for the reason below, has blocking (1.0"),
+        "{text}"
+    );
+}
