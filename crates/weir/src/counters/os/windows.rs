@@ -211,6 +211,14 @@ impl OtherProcess {
     }
 }
 
+pub(super) fn thread_cpu_ns(id: ThreadId) -> Option<u64> {
+    ThreadSampler::new(id).ok()?.read().ok()?.cpu_ns
+}
+
+pub(super) fn devices_having(_: &[IpAddr]) -> Option<DeviceUsage> {
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,12 +230,4 @@ mod tests {
         assert_eq!(widened(3, first), Some((1 << 32) + 3));
         assert_eq!(widened(3, Some((1 << 32) + 3)), Some((1 << 32) + 3));
     }
-}
-
-pub(super) fn thread_cpu_ns(id: ThreadId) -> Option<u64> {
-    ThreadSampler::new(id).ok()?.read().ok()?.cpu_ns
-}
-
-pub(super) fn devices_having(_: &[IpAddr]) -> Option<DeviceUsage> {
-    None
 }
