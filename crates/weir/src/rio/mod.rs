@@ -43,6 +43,7 @@ mod choice;
 pub mod fake;
 #[cfg(not(target_os = "linux"))]
 mod never;
+mod requests;
 mod sharing;
 mod signals;
 pub mod turn;

@@ -24,6 +24,7 @@ mod tests;
 use super::{
     Batch, Completion, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
     Span, Started, Stopped, Woken,
+    requests::{Outgoing, Reserved},
     sharing::{Count, Shared, Sharing},
     signals::Signals,
 };
@@ -35,7 +36,7 @@ use crate::{
     socket::{BATCHES_IN_ONE_CALL, DatagramSocket, Endpoint, Headers, Mode},
     wake::Waker,
 };
-use outbox::{Outbox, Outgoing};
+use outbox::Outbox;
 
 use std::{
     io,
@@ -134,7 +135,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
             receives: receives.clone(),
             staged: Vec::with_capacity(needs.receives as usize),
             staged_sends: Vec::with_capacity(needs.sends as usize),
-            reserved: 0,
+            reserved: Reserved::default(),
             signals: Arc::clone(&signals),
             kick: kick.clone(),
         });
@@ -190,30 +191,37 @@ pub struct PlainRequests<T: Sharing> {
     /// Posted since the last commit.
     staged: Vec<Slice>,
     staged_sends: Vec<Outgoing>,
-    /// Counted as outstanding, and not posted.
-    reserved: u32,
+    reserved: Reserved,
     signals: Arc<Signals>,
     /// Ends the wait of the completion queue, so that it looks again.
     kick: Waker,
 }
 
+/// Counts more receives, over all sockets and for this one.
+fn count_receives<T: Sharing>(
+    all: &T::Count,
+    part: &Part<T>,
+    needs: &Needs,
+) -> impl FnOnce(u32) -> u32 {
+    |more| {
+        let added = all.add_below(more, needs.receives);
+        part.receives.add_below(added, u32::MAX);
+        added
+    }
+}
+
 impl<T: Sharing> RequestQueue for PlainRequests<T> {
     #[inline]
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        if self.reserved == 0 {
-            self.reserve(1);
+        if self.reserved.take(count_receives(&self.receives, &self.part, &self.needs)).is_err() {
+            return Err((slice, Full));
         }
-        let Some(left) = self.reserved.checked_sub(1) else { return Err((slice, Full)) };
-        self.reserved = left;
         self.staged.push(slice);
         Ok(())
     }
 
     fn reserve(&mut self, receives: u32) {
-        let more = receives.saturating_sub(self.reserved);
-        let added = self.receives.add_below(more, self.needs.receives);
-        self.part.receives.add_below(added, u32::MAX);
-        self.reserved += added;
+        self.reserved.fill(receives, count_receives(&self.receives, &self.part, &self.needs));
     }
 
     #[inline]
@@ -223,23 +231,17 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
         span: impl Into<Span>,
         to: &Peer,
     ) -> Result<(), (Slice, Full)> {
-        let span = span.into();
-        let room = slice.payload().len();
-        assert!(span.len <= room, "{} bytes of {room}", span.len);
-        if self.part.sends.add_below(1, self.needs.sends) == 0 {
-            return Err((slice, Full));
-        }
-        self.staged_sends.push(Outgoing { slice, span, to: *to });
+        let outstanding = (&self.part.sends, self.needs.sends);
+        self.staged_sends.push(Outgoing::new(slice, span.into(), to, outstanding)?);
         Ok(())
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
-        let Self { part, staged, staged_sends, signals, kick, .. } = self;
-        if self.reserved > 0 {
-            part.receives.take_off(self.reserved);
-            self.receives.take_off(self.reserved);
-            self.reserved = 0;
-        }
+        let Self { part, staged, staged_sends, signals, kick, receives, reserved, .. } = self;
+        reserved.give_up(|left| {
+            part.receives.take_off(left);
+            receives.take_off(left);
+        });
         let mut rouse = false;
         if !staged.is_empty() {
             part.posted.with(|posted| posted.append(staged));

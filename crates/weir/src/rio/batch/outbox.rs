@@ -3,17 +3,10 @@
 use crate::{
     counters::Counters,
     memory::Slice,
-    rio::Outcome,
-    socket::{DatagramSocket, Headers, Peer, Span, Unsent},
+    rio::{Outcome, requests::Outgoing},
+    socket::{DatagramSocket, Headers, Unsent},
 };
 use std::{collections::VecDeque, io};
-
-/// A slice to be sent.
-pub(super) struct Outgoing {
-    pub(super) slice: Slice,
-    pub(super) span: Span,
-    pub(super) to: Peer,
-}
 
 /// Sends that wait for the socket, and those that are over. Bounded by the number of sends
 /// that may be outstanding, which the request queue sees to.
@@ -113,6 +106,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use crate::memory::{Layout, Region, RegionOptions};
+    use crate::socket::Peer;
 
     /// An outbox in which sends of 1, 2, 3… bytes wait.
     fn outbox(sends: usize) -> Outbox {

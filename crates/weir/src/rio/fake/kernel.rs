@@ -7,7 +7,7 @@ use super::{
 use crate::{
     Unavailable,
     memory::{Layout, Slice},
-    rio::{Completion, Needs, Outcome, Peer, Span},
+    rio::{Completion, Needs, Outcome, requests::Outgoing},
     socket::{Arrival, Endpoint},
 };
 use std::{net::SocketAddr, time::Duration};
@@ -76,17 +76,6 @@ pub struct Datagram<'a> {
     pub from: SocketAddr,
     /// What it carries.
     pub bytes: &'a [u8],
-}
-
-/// A slice on its way out.
-#[derive(Debug)]
-pub struct Outgoing {
-    /// The slice.
-    pub slice: Slice,
-    /// What of it is sent.
-    pub span: Span,
-    /// Where it goes.
-    pub to: Peer,
 }
 
 /// What a completion was asked by.

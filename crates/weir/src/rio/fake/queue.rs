@@ -2,7 +2,7 @@
 
 use super::{
     Injected,
-    kernel::{Asked, Datagram, Kernel, Net, Outgoing},
+    kernel::{Asked, Datagram, Kernel, Net},
     wire::{Receiver, Wire},
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     rio::{
         Batch, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue, Span,
         Started, Stopped, Threading, Woken,
+        requests::{Outgoing, assert_fits, assert_of_region},
     },
     socket::Endpoint,
     sync::{Condvar, Mutex, MutexGuard},
@@ -228,7 +229,7 @@ impl<K: Kernel> Shared<K> {
 
 impl<K: Kernel> State<K> {
     fn hold(&mut self, slice: &Slice, region: &Arc<Region>) {
-        assert!(Arc::ptr_eq(slice.region(), region), "a slice of another region was posted");
+        assert_of_region(slice, region);
         let held = &mut self.held[slice.index() as usize];
         assert!(!*held, "slice {} was posted twice", slice.index());
         *held = true;
@@ -283,8 +284,7 @@ impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
         let span = span.into();
         let shared = &self.at.shared;
         let _entered = shared.posting[self.socket].enter();
-        let room = slice.payload().len();
-        assert!(span.len <= room, "{} bytes of {room}", span.len);
+        assert_fits(&span, &slice);
         let mut state = self.at.state::<T>();
         if state.outstanding().1 >= shared.needs.sends {
             return Err((slice, Full));

@@ -9,12 +9,12 @@
 
 use super::{
     Injected,
-    kernel::{Asked, Datagram, Done, Kernel, Net, Outgoing},
+    kernel::{Asked, Datagram, Done, Kernel, Net},
 };
 use crate::{
     Unavailable,
     memory::{Layout, Slice},
-    rio::{Needs, Outcome},
+    rio::{Needs, Outcome, requests::Outgoing},
     socket::Endpoint,
 };
 use std::{collections::VecDeque, io, net::SocketAddr};

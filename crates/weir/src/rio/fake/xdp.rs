@@ -10,12 +10,12 @@
 
 use super::{
     Injected,
-    kernel::{Asked, Datagram, Done, Kernel, Net, Outgoing},
+    kernel::{Asked, Datagram, Done, Kernel, Net},
 };
 use crate::{
     Unavailable,
     memory::{Layout, Slice},
-    rio::{Needs, Outcome, Span},
+    rio::{Needs, Outcome, Span, requests::Outgoing},
     socket::Endpoint,
 };
 use std::collections::VecDeque;

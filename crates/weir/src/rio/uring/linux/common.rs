@@ -10,7 +10,7 @@ use crate::{
     ring::{Alarm, Ring, Submissions},
     rio::{
         Needs,
-        sharing::{Shared as _, Sharing},
+        sharing::{Count as _, Shared as _, Sharing},
     },
     socket::DatagramSocket,
 };
@@ -104,6 +104,11 @@ impl<T: Sharing> Common<T> {
             message: MessageHeader(Box::new(frame.message())),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// Counts more receives as outstanding, as far as there is room, and says how many.
+    pub fn count_receives(&self, more: u32) -> u32 {
+        self.receives_out.add_below(more, self.needs.receives)
     }
 
     /// Takes slices back that were never made known to the kernel, and counts them.

@@ -7,6 +7,7 @@ use crate::{
     ring::{Crowded, Submissions},
     rio::{
         Full, Peer, RequestQueue, Span,
+        requests::{Outgoing, Reserved, assert_of_region},
         sharing::{Count as _, Shared as _, Sharing},
     },
 };
@@ -23,16 +24,9 @@ pub struct UringRequests<T: Sharing> {
     socket: u32,
     receives: Vec<Posted>,
     sends: VecDeque<Outgoing>,
-    /// Counted as outstanding, and not posted.
-    reserved: u32,
+    reserved: Reserved,
     /// Someone holds the completion queue who was short of buffers.
     holder_starved: bool,
-}
-
-struct Outgoing {
-    slice: Slice,
-    span: Span,
-    to: Peer,
 }
 
 impl<T: Sharing> UringRequests<T> {
@@ -43,7 +37,7 @@ impl<T: Sharing> UringRequests<T> {
             socket,
             receives: Vec::with_capacity(GATHERED),
             sends,
-            reserved: 0,
+            reserved: Reserved::default(),
             holder_starved: false,
         }
     }
@@ -57,7 +51,8 @@ impl<T: Sharing> UringRequests<T> {
     pub(super) fn give_back(&mut self) -> u32 {
         let receives = self.common.take_back(self.receives.drain(..));
         let sends = self.sends.drain(..).count() as u32;
-        self.common.receives_out.take_off(receives + std::mem::take(&mut self.reserved));
+        self.common.receives_out.take_off(receives);
+        self.reserved.give_up(|left| self.common.receives_out.take_off(left));
         self.common.sends_out.take_off(sends);
         receives + sends
     }
@@ -93,12 +88,11 @@ fn push_sends<T: Sharing>(
 impl<T: Sharing> RequestQueue for UringRequests<T> {
     #[inline]
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        if self.reserved == 0 {
-            self.reserve(1);
+        let Self { common, reserved, .. } = self;
+        assert_of_region(&slice, &common.region);
+        if reserved.take(|more| common.count_receives(more)).is_err() {
+            return Err((slice, Full));
         }
-        let Some(left) = self.reserved.checked_sub(1) else { return Err((slice, Full)) };
-        self.reserved = left;
         self.receives.push(slice.post());
         if self.receives.len() == GATHERED {
             self.hand_on();
@@ -107,8 +101,8 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
     }
 
     fn reserve(&mut self, receives: u32) {
-        let more = receives.saturating_sub(self.reserved);
-        self.reserved += self.common.receives_out.add_below(more, self.common.needs.receives);
+        let Self { common, reserved, .. } = self;
+        reserved.fill(receives, |more| common.count_receives(more));
     }
 
     #[inline]
@@ -118,14 +112,10 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
         span: impl Into<Span>,
         to: &Peer,
     ) -> Result<(), (Slice, Full)> {
-        let span = span.into();
-        assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        let room = slice.payload().len();
-        assert!(span.len <= room, "{} bytes of {room}", span.len);
-        if self.common.sends_out.add_below(1, self.common.needs.sends) == 0 {
-            return Err((slice, Full));
-        }
-        self.sends.push_back(Outgoing { slice, span, to: *to });
+        let common = &self.common;
+        assert_of_region(&slice, &common.region);
+        let outstanding = (&common.sends_out, common.needs.sends);
+        self.sends.push_back(Outgoing::new(slice, span.into(), to, outstanding)?);
         Ok(())
     }
 
@@ -134,9 +124,7 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
         if !self.receives.is_empty() {
             self.hand_on();
         }
-        if self.reserved > 0 {
-            self.common.receives_out.take_off(std::mem::take(&mut self.reserved));
-        }
+        self.reserved.give_up(|left| self.common.receives_out.take_off(left));
         if self.holder_starved {
             self.holder_starved = false;
             // With one thread the holder is the caller, and looks again by itself.

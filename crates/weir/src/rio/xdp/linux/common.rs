@@ -11,7 +11,8 @@ use crate::{
     memory::{Posted, Region, Slice},
     rio::{
         Needs, Peer, Span,
-        sharing::{Shared as _, Sharing},
+        requests::Outgoing,
+        sharing::{Count as _, Shared as _, Sharing},
         signals::Signals,
     },
     socket::DatagramSocket,
@@ -135,13 +136,6 @@ impl Filling {
         }
         count > 0 && self.ring.needs_wakeup()
     }
-}
-
-/// A reply to be sent.
-pub(super) struct Outgoing {
-    pub slice: Slice,
-    pub span: Span,
-    pub to: Peer,
 }
 
 /// Sends of one queue of a device.
@@ -358,6 +352,11 @@ pub(super) struct Common<T: Sharing> {
 }
 
 impl<T: Sharing> Common<T> {
+    /// Counts more receives as outstanding, as far as there is room, and says how many.
+    pub fn count_receives(&self, more: u32) -> u32 {
+        self.receives_out.add_below(more, self.needs.receives)
+    }
+
     /// Takes slices back that the kernel was never given, and counts them.
     pub fn take_back(&self, slices: impl Iterator<Item = Posted>) -> u32 {
         // SAFETY: the caller owns these, posted, and says that the kernel does not know them.

@@ -1,11 +1,12 @@
 //! Posting: slices are gathered here and told to the kernel at commit.
 
-use super::common::{Common, Outgoing};
+use super::common::Common;
 use crate::{
     counters::Counters,
     memory::{Posted, Slice},
     rio::{
         Full, Peer, RequestQueue, Span,
+        requests::{Outgoing, Reserved, assert_of_region},
         sharing::{Count as _, Shared as _, Sharing},
     },
     wake::Waker,
@@ -20,8 +21,7 @@ pub struct XdpRequests<T: Sharing> {
     /// Posted since the last commit.
     receives: Vec<Posted>,
     sends: Vec<Outgoing>,
-    /// Counted as outstanding, and not posted.
-    reserved: u32,
+    reserved: Reserved,
     /// Ends the wait of the completion queue, so that it looks again.
     kick: Waker,
 }
@@ -33,7 +33,7 @@ impl<T: Sharing> XdpRequests<T> {
             endpoint,
             receives: Vec::with_capacity(common.needs.receives as usize),
             sends: Vec::with_capacity(common.needs.sends as usize),
-            reserved: 0,
+            reserved: Reserved::default(),
             kick,
         }
     }
@@ -42,7 +42,8 @@ impl<T: Sharing> XdpRequests<T> {
     pub(super) fn give_back(&mut self) -> u32 {
         let receives = self.common.take_back(self.receives.drain(..));
         let sends = self.sends.drain(..).count() as u32;
-        self.common.receives_out.take_off(receives + std::mem::take(&mut self.reserved));
+        self.common.receives_out.take_off(receives);
+        self.reserved.give_up(|left| self.common.receives_out.take_off(left));
         self.common.sends_out.take_off(sends);
         receives + sends
     }
@@ -51,19 +52,18 @@ impl<T: Sharing> XdpRequests<T> {
 impl<T: Sharing> RequestQueue for XdpRequests<T> {
     #[inline]
     fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        if self.reserved == 0 {
-            self.reserve(1);
+        let Self { common, reserved, .. } = self;
+        assert_of_region(&slice, &common.region);
+        if reserved.take(|more| common.count_receives(more)).is_err() {
+            return Err((slice, Full));
         }
-        let Some(left) = self.reserved.checked_sub(1) else { return Err((slice, Full)) };
-        self.reserved = left;
         self.receives.push(slice.post());
         Ok(())
     }
 
     fn reserve(&mut self, receives: u32) {
-        let more = receives.saturating_sub(self.reserved);
-        self.reserved += self.common.receives_out.add_below(more, self.common.needs.receives);
+        let Self { common, reserved, .. } = self;
+        reserved.fill(receives, |more| common.count_receives(more));
     }
 
     #[inline]
@@ -73,22 +73,16 @@ impl<T: Sharing> RequestQueue for XdpRequests<T> {
         span: impl Into<Span>,
         to: &Peer,
     ) -> Result<(), (Slice, Full)> {
-        let span = span.into();
-        assert!(Arc::ptr_eq(slice.region(), &self.common.region), "a slice of another region");
-        let room = slice.payload().len();
-        assert!(span.len <= room, "{} bytes of {room}", span.len);
-        if self.common.sends_out.add_below(1, self.common.needs.sends) == 0 {
-            return Err((slice, Full));
-        }
-        self.sends.push(Outgoing { slice, span, to: *to });
+        let common = &self.common;
+        assert_of_region(&slice, &common.region);
+        let outstanding = (&common.sends_out, common.needs.sends);
+        self.sends.push(Outgoing::new(slice, span.into(), to, outstanding)?);
         Ok(())
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
         let Self { common, endpoint, receives, sends, reserved, kick } = self;
-        if *reserved > 0 {
-            common.receives_out.take_off(std::mem::take(reserved));
-        }
+        reserved.give_up(|left| common.receives_out.take_off(left));
         let bound = &common.bounds[*endpoint as usize];
         let port = &common.ports[bound.port];
         if !receives.is_empty()

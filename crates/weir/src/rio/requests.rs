@@ -1,0 +1,112 @@
+//! What the request queues of all providers keep alike.
+
+use super::{Full, Peer, Span, sharing::Count};
+use crate::memory::{Region, Slice};
+use std::sync::Arc;
+
+/// A slice to be sent.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The slice.
+    pub slice: Slice,
+    /// What of it is sent.
+    pub span: Span,
+    /// Where it goes.
+    pub to: Peer,
+}
+
+impl Outgoing {
+    /// Counts a send among those outstanding, of which there may be so many.
+    ///
+    /// # Errors
+    /// The slice, if there are.
+    ///
+    /// # Panics
+    /// If the span is longer than the slice.
+    #[inline]
+    pub fn new(
+        slice: Slice,
+        span: Span,
+        to: &Peer,
+        (outstanding, most): (&impl Count, u32),
+    ) -> Result<Self, (Slice, Full)> {
+        assert_fits(&span, &slice);
+        match outstanding.add_below(1, most) {
+            0 => Err((slice, Full)),
+            _ => Ok(Self { slice, span, to: *to }),
+        }
+    }
+}
+
+/// Receives that are counted as outstanding and not posted yet, so that many posts cost one change of
+/// a count that threads share.
+#[derive(Debug, Default)]
+pub struct Reserved(u32);
+
+impl Reserved {
+    /// Has so many reserved, as far as `count`, which counts more of them, has room.
+    pub fn fill(&mut self, receives: u32, count: impl FnOnce(u32) -> u32) {
+        self.0 += count(receives.saturating_sub(self.0));
+    }
+
+    /// Takes one, and counts one more if none is left.
+    ///
+    /// # Errors
+    /// If there is no room for one more.
+    #[inline]
+    pub fn take(&mut self, count: impl FnOnce(u32) -> u32) -> Result<(), Full> {
+        if self.0 == 0 {
+            self.fill(1, count);
+        }
+        self.0 = self.0.checked_sub(1).ok_or(Full)?;
+        Ok(())
+    }
+
+    /// Gives up what is left, by which `discount` lowers the count.
+    #[inline]
+    pub fn give_up(&mut self, discount: impl FnOnce(u32)) {
+        if self.0 > 0 {
+            discount(std::mem::take(&mut self.0));
+        }
+    }
+}
+
+/// Makes sure that a slice is of the region that a queue was opened with: the kernel knows no other.
+///
+/// # Panics
+/// If it is not.
+#[inline]
+pub fn assert_of_region(slice: &Slice, region: &Arc<Region>) {
+    assert!(Arc::ptr_eq(slice.region(), region), "a slice of another region");
+}
+
+/// Makes sure that a slice holds what is to be sent of it.
+///
+/// # Panics
+/// If it does not.
+#[inline]
+pub fn assert_fits(span: &Span, slice: &Slice) {
+    let room = slice.payload().len();
+    assert!(span.len <= room, "{} bytes of {room}", span.len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_taken_first_and_the_rest_given_up() {
+        let mut reserved = Reserved::default();
+        reserved.fill(3, |n| n.min(2));
+        let none = |_| unreachable!("two are reserved");
+        assert_eq!((reserved.take(none), reserved.take(none)), (Ok(()), Ok(())));
+        assert_eq!((reserved.take(|n| n), reserved.take(|_| 0)), (Ok(()), Err(Full)));
+        reserved.fill(5, |n| n);
+        reserved.fill(7, |n| {
+            assert_eq!(n, 2, "five are there");
+            n
+        });
+        reserved.give_up(|left| assert_eq!(left, 7));
+        reserved.give_up(|_| unreachable!("none is left"));
+    }
+}
