@@ -131,22 +131,26 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let (end, ended) = mpsc::channel();
     ctrlc::set_handler(move || end.send(()).expect("main waits for it"))?;
-    let mut running = true;
-    while running {
-        running = ended.recv_timeout(Duration::from_secs(10)).is_err() && server.is_running();
-        let mut all = all.lock().expect("nobody panics while holding it");
-        // Counters begin again at each interval; gauges stay.
-        for (name, total) in mem::take(&mut all.counters) {
-            println!("{name} {total}");
-        }
-        for (name, value) in &all.gauges {
-            println!("{name} {value} (gauge)");
-        }
-        if all.bad_lines + all.dropped_names > 0 {
-            println!("{} bad lines, {} dropped names", all.bad_lines, all.dropped_names);
-        }
+    while ended.recv_timeout(Duration::from_secs(10)).is_err() && server.is_running() {
+        print(&mut all.lock().expect("nobody panics while holding it"));
     }
-    server.stop().failure.map_or(Ok(()), |failure| Err(failure.into()))
+    let failure = server.stop().failure;
+    // What came after the last interval.
+    print(&mut all.lock().expect("nobody panics while holding it"));
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// Prints what was gathered. Counters begin again at each interval; gauges stay.
+fn print(all: &mut Totals) {
+    for (name, total) in mem::take(&mut all.counters) {
+        println!("{name} {total}");
+    }
+    for (name, value) in &all.gauges {
+        println!("{name} {value} (gauge)");
+    }
+    if all.bad_lines + all.dropped_names > 0 {
+        println!("{} bad lines, {} dropped names", all.bad_lines, all.dropped_names);
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -315,10 +316,14 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
     })
 }
 
-/// Ctrl-C, and where asked for the end of the input, end the server with its report.
+/// Ctrl-C, and where asked for the end of the input, end the server with its report; the second
+/// Ctrl-C ends everything.
 fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), Failure> {
-    let sender = events.clone();
+    let (sender, again) = (events.clone(), AtomicBool::new(false));
     ctrlc::set_handler(move || {
+        if again.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(exit::FAILED));
+        }
         let _ = sender.send(Event::Stop);
     })
     .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;

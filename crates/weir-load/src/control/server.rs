@@ -474,6 +474,7 @@ impl Conversation {
         let mut outstanding = Outstanding::default();
         while Instant::now() < deadline && !self.shared.is_stopping() {
             let quiet_ns = u128::from(receiver.quiet_ns(run));
+            outstanding = Outstanding::default();
             if quiet_ns >= quiet.as_nanos() {
                 outstanding = receiver.outstanding(run, sent);
                 let empty = outstanding.queued_bytes.is_none_or(|bytes| bytes == 0);

@@ -98,6 +98,8 @@ pub struct Replies<'a> {
     /// Bytes that may still be answered for this datagram.
     budget: usize,
     received: usize,
+    /// Whether a reply was admitted.
+    answered: bool,
     pub(super) echo: bool,
 }
 
@@ -109,7 +111,7 @@ impl<'a> Replies<'a> {
     #[inline]
     pub(super) fn new(desk: &'a mut Desk, to: Peer, socket: u32, received: usize) -> Self {
         let budget = received * desk.limits.reply_percent as usize / 100;
-        Self { desk, to, socket, budget, received, echo: false }
+        Self { desk, to, socket, budget, received, answered: false, echo: false }
     }
 
     /// Sends the datagram's bytes back to their source, as they stand when the handler
@@ -155,13 +157,15 @@ impl<'a> Replies<'a> {
         if self.desk.limits.replies_outstanding == 0 {
             return self.refuse(Refused::Sink);
         }
-        if len > self.budget {
+        if len > self.budget || (self.answered && self.budget == 0) {
             return self.refuse(Refused::TooLong);
         }
         if !self.desk.rate.admit() {
             return self.refuse(Refused::Rate);
         }
-        self.budget -= len;
+        // An empty one is a packet on the wire, too: many of them would be more than was received.
+        self.budget = self.budget.saturating_sub(len.max(1));
+        self.answered = true;
         Ok(())
     }
 

@@ -37,6 +37,20 @@ impl Pages {
         };
         if let NumaNode::Node(node) = options.numa_node {
             pages.bind(node)?;
+            // Huge pages were reserved on any node: one that this node has not would be missed at the
+            // first touch, by a signal that ends the process (hugetlbpage.rst of the kernel).
+            if pages.obtained.page_bytes == HUGE_PAGE_BYTES
+                && !pages.advise(libc::MADV_POPULATE_WRITE)
+            {
+                let cause = io::Error::last_os_error();
+                return Err(io::Error::new(
+                    cause.kind(),
+                    format!(
+                        "NUMA node {node} has not enough huge pages free ({cause}): reserve more \
+                         there, or ask for another node or for ordinary pages"
+                    ),
+                ));
+            }
         }
         Ok(pages)
     }

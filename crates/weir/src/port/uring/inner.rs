@@ -72,9 +72,11 @@ impl Inner {
                         return Next::Taken(taken);
                     }
                 }
-                if state.submissions.attention().overflow {
+                let overflow = state.submissions.attention().overflow;
+                if overflow && !state.overflowing {
                     counters.overflows.one();
                 }
+                state.overflowing = overflow;
                 let ready = state.ready() || filled == Filled::Crowded;
                 state.waiting = !ready;
                 Next::Enter { pending, at_least: u32::from(!ready) }

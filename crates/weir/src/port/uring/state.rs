@@ -35,6 +35,8 @@ pub(super) struct State {
     rung: bool,
     /// The leader waits in the kernel, or is about to.
     pub waiting: bool,
+    /// The kernel keeps completions that found no room, as was seen and counted already.
+    pub overflowing: bool,
     /// Sends that the kernel does not know yet, in order.
     queued: VecDeque<ring::Token>,
     /// Operations that were cancelled before the kernel knew them: they come back through the
@@ -76,6 +78,7 @@ impl State {
             alarm_armed: false,
             rung: false,
             waiting: false,
+            overflowing: false,
             queued: VecDeque::with_capacity(sends),
             returning: Vec::with_capacity(receives + sends),
             cancels: Vec::with_capacity(receives + sends),

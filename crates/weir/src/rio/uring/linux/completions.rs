@@ -116,6 +116,21 @@ pub(super) struct Found {
     failed: Option<io::Error>,
 }
 
+impl Found {
+    /// What one look found and the next.
+    fn and(self, next: Self) -> Self {
+        Self {
+            completions: self.completions + next.completions,
+            received: self.received + next.received,
+            datagrams: self.datagrams + next.datagrams,
+            emptied: self.emptied || next.emptied,
+            starved: self.starved || next.starved,
+            of_peer: self.of_peer || next.of_peer,
+            failed: self.failed.or(next.failed),
+        }
+    }
+}
+
 impl<T: Sharing> UringCompletions<T> {
     /// Arms a receive for each socket, from the calling thread.
     pub(super) fn start(
@@ -192,9 +207,13 @@ impl<T: Sharing> UringCompletions<T> {
             return Ok(false);
         }
         if let ArmedBy::Armer(armer) = armed_by {
-            while can_receive && let Some(socket) = disarmed.pop() {
+            while can_receive && let Some(&socket) = disarmed.last() {
                 let token = insert_armed(receives, socket);
-                armer.arm(receive_entry(common, socket, token, how, 0))?;
+                if let Err(error) = armer.arm(receive_entry(common, socket, token, how, 0)) {
+                    receives.remove(token);
+                    return Err(error);
+                }
+                disarmed.pop();
             }
         }
         // Submitted under the same guard: the thread that submits a receive is the one whose
@@ -249,19 +268,20 @@ impl<T: Sharing> UringCompletions<T> {
         let room = out.room();
         let mut found = self.look(out, counters); // what had no room in the last batch
         // What is under way here was armed: sweeps are over when they have been submitted.
-        if out.room() == room && self.receives.len() > 0 && self.cancels == 0 {
+        let failed = found.failed.is_some();
+        if out.room() == room && self.receives.len() > 0 && self.cancels == 0 && !failed {
             self.cancel_all(counters);
-            found = self.look(out, counters);
+            found = found.and(self.look(out, counters));
         }
         if out.room() < room || found.failed.is_some() || !self.sweep(counters)? {
             return Ok(found);
         }
-        found = self.look(out, counters);
+        let swept = self.look(out, counters);
         let sockets = self.disarmed.len() as u32;
         if let Some(sweeping) = &mut self.sweeping {
-            sweeping.swept(found.received as u32, sockets, found.emptied);
+            sweeping.swept(swept.received as u32, sockets, swept.emptied);
         }
-        Ok(found)
+        Ok(found.and(swept))
     }
 
     /// Takes what lies in the sockets with receives that do not wait. Returns whether that may
