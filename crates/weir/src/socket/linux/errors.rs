@@ -20,8 +20,8 @@ use std::{
 };
 
 /// How often a call is made again that failed with a pending error. Each failure takes one away, and
-/// others may come meanwhile.
-const TRIES: usize = 4;
+/// others may come meanwhile: on loopback one from every reply to nobody that another thread sends.
+const TRIES: usize = 32;
 
 /// Room for the control data of an error: the error with the address of who told it (64 bytes with
 /// its header), and whatever else was asked for of datagrams.
