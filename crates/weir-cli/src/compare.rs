@@ -360,8 +360,7 @@ fn asked(args: &CompareArgs, depth: Depth) -> Result<Asked, Failure> {
     let base = Load {
         work: args.work.first().copied().unwrap_or_default(),
         ports,
-        // A flow goes to one port: with fewer, some ports would have none.
-        flows: args.parallel.first().copied().unwrap_or(1).max(ports.div_ceil(generators)),
+        flows: args.parallel.first().copied().unwrap_or(1),
         generators,
         receive_offload: offload == ReceiveOffload::Only,
         send_offload: !args.no_send_offload,
@@ -545,6 +544,9 @@ impl Display {
                 self.change(&format!("[{number}/{of}] {row}"));
             }
             Progress::Failed(row, reason) => self.keep(&failed(row, reason)),
+            Progress::Skipped(row, reason) => {
+                self.keep(&format!("{row} is left out of this load: {reason}"));
+            }
         }
     }
 
