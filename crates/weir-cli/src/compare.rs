@@ -11,7 +11,7 @@ use weir_lab::experiment::{self, Progress, Settings};
 use weir_lab::link::{self, Link, Site};
 use weir_lab::machine::Machine;
 use weir_lab::plan::{
-    self, Asked, Depth, Load, Rate, Row, Sweep, Work, asked, link_rows,
+    self, Asked, Depth, Load, Rate, Row, Sweep, Takes, Work, asked, link_rows,
     rows::{self, Breadth},
 };
 use weir_lab::random::fresh_seed;
@@ -27,6 +27,33 @@ use crate::exit::{self, Failure};
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 it failed or was interrupted; 2 wrong usage; 3 complete, but a row \
 failed its check, a run failed, or its data or ledger are wrong; 5 no design can run here.";
+
+/// What says something of speed, or of rows that the comparison of memory does not have.
+const IGNORED_BY_MEMORY: [&str; 23] = [
+    "peer",
+    "peer_head",
+    "quick",
+    "full",
+    "time",
+    "length",
+    "work",
+    "threads",
+    "ports",
+    "parallel",
+    "generators",
+    "rcvbuf",
+    "load",
+    "pace",
+    "sweep",
+    "no_send_offload",
+    "receive_offload",
+    "busy_poll",
+    "confidence",
+    "on",
+    "seed",
+    "verbose",
+    "dry_run",
+];
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,7 +113,7 @@ pub struct CompareArgs {
 
     /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
     /// each design; takes about 3 minutes.
-    #[arg(long, conflicts_with_all = ["quick", "full", "time", "pace", "load", "sweep"])]
+    #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     memory: bool,
 
     /// Time that it may take in all [default: 110s, with --quick 30s, with --variants 5m; with more
@@ -151,7 +178,7 @@ pub struct CompareArgs {
 
     /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
     /// one. Only: such rows alone. Paired: each design with and without in the same rounds, which gives
-    /// the ratio; they are not ranked among each other [with --full: paired].
+    /// the ratio; they are not ranked among each other [with --full on loopback: paired].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
     receive_offload: Option<ReceiveOffload>,
 
@@ -260,7 +287,10 @@ pub fn run(args: &CompareArgs) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if args.json {
-                crate::print(&format!("{:#}\n", json::failure(&command, &failure.message)));
+                crate::print(&format!(
+                    "{:#}\n",
+                    json::failure(&command, &failure.message, failure.code)
+                ));
             }
             eprintln!("weir compare: {}", failure.message);
             ExitCode::from(failure.code)
@@ -294,9 +324,10 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     results.server_cores = server_cores.clone();
     results.generator_cores = generator_cores.clone();
     results.warnings.extend(shared_cores(&results, most_generators));
-    let of_variants = args.variants && depth == Depth::Standard && results.loads.len() <= 2;
-    let of_variants = of_variants.then_some(VARIANTS_BUDGET_S);
-    let budget_s = args.time.map(|time| time.as_secs_f64()).or(of_variants);
+    let budget_s = args
+        .time
+        .map(|time| time.as_secs_f64())
+        .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
     let settings = Settings { depth, budget_s };
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
@@ -330,6 +361,13 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
     printed.map(|()| experiment::exit_code(&results))
 }
 
+/// Whether all variants are compared under the usual loads, and nothing that takes longer was asked for.
+fn is_plain_variants(args: &CompareArgs, loads: &[Load]) -> bool {
+    let ordinary = loads.len() <= 2 && loads.iter().all(|load| load.takes == Takes::default());
+    let usual_rows = args.on == On::Loopback && args.threads.is_empty();
+    args.variants && depth(args) == Depth::Standard && ordinary && usual_rows
+}
+
 fn depth(args: &CompareArgs) -> Depth {
     match (args.quick, args.full) {
         (true, _) => Depth::Quick,
@@ -346,6 +384,12 @@ fn asked(args: &CompareArgs, depth: Depth) -> Result<Asked, Failure> {
             "a datagram of {length} bytes is too long; a UDP datagram carries at most {MOST_BYTES}"
         )));
     }
+    if args.on == On::Veth && args.no_send_offload {
+        return Err(Failure::usage(
+            "--no-send-offload says nothing on a link: every row is flooded with frames there; leave \
+             it out, or compare on loopback",
+        ));
+    }
     let too_long = |length: &&usize| **length > link::LONGEST_BYTES as usize;
     if let (On::Veth, Some(length)) = (args.on, args.length.iter().find(too_long)) {
         return Err(Failure::usage(format!(
@@ -360,8 +404,7 @@ fn asked(args: &CompareArgs, depth: Depth) -> Result<Asked, Failure> {
     let base = Load {
         work: args.work.first().copied().unwrap_or_default(),
         ports,
-        // A flow goes to one port: with fewer, some ports would have none.
-        flows: args.parallel.first().copied().unwrap_or(1).max(ports.div_ceil(generators)),
+        flows: args.parallel.first().copied().unwrap_or(1),
         generators,
         receive_offload: offload == ReceiveOffload::Only,
         send_offload: !args.no_send_offload,
@@ -545,6 +588,9 @@ impl Display {
                 self.change(&format!("[{number}/{of}] {row}"));
             }
             Progress::Failed(row, reason) => self.keep(&failed(row, reason)),
+            Progress::Skipped(row, reason) => {
+                self.keep(&format!("{row} is left out of this load: {reason}"));
+            }
         }
     }
 
@@ -661,6 +707,35 @@ mod tests {
                 "blocking --threads 1 (again)"
             ]
         );
+    }
+
+    #[test]
+    fn all_variants_have_their_time_where_nothing_more_is_asked_for() {
+        let of = |words: &[&str]| {
+            let args = args(words);
+            is_plain_variants(&args, &asked(&args, depth(&args)).unwrap().loads())
+        };
+        assert!(of(&["--variants"]) && of(&["--variants", "-l", "1024"]));
+        for more in [
+            &["--quick"][..],
+            &["--threads", "1,2"],
+            &["--receive-offload=paired"],
+            &["--sweep", "threads"],
+            &["--on", "veth"],
+            &["-l", "64,1024"],
+        ] {
+            assert!(!of(&[&["--variants"], more].concat()), "{more:?}");
+        }
+        assert!(!of(&[]));
+    }
+
+    #[test]
+    fn a_row_or_a_load_given_twice_is_there_once() {
+        assert_eq!(loads(&["--load", "50k,50k"]), ["paced at 50000/s, 64 B"]);
+        let args = args(&["--design", "blocking", "--threads", "2,2"]);
+        let asked = asked(&args, depth(&args)).unwrap();
+        let rows = rows(&args, &asked, 1).unwrap();
+        assert_eq!(rows.len(), 2, "one, and again: {rows:?}");
     }
 
     #[test]

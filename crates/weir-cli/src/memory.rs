@@ -51,5 +51,11 @@ pub fn compare(
         true => crate::print_results(&format!("{:#}\n", survey.document(command)))?,
         false => crate::print_results(&survey.table())?,
     }
-    Ok(if survey.has_figures() { exit::OK } else { exit::UNAVAILABLE })
+    Ok(if survey.has_failures() {
+        exit::DATA_ERRORS
+    } else if survey.has_figures() {
+        exit::OK
+    } else {
+        exit::UNAVAILABLE
+    })
 }

@@ -76,7 +76,19 @@ fn memory_is_compared_instead_of_speed() {
     let table = output(&["compare", "--memory", "--design", small]);
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.lines().any(|line| line.contains("rio-event") && line.contains("64")), "{table}");
-    assert_eq!(output(&["compare", "--memory", "--quick"]).status.code(), Some(2));
+    for ignored in [
+        &["--quick"][..],
+        &["--on", "veth"],
+        &["--peer", "a=x"],
+        &["--receive-offload"],
+        &["--threads", "2"],
+        &["--seed", "7"],
+        &["--confidence", "1%"],
+        &["--dry-run"],
+    ] {
+        let run = output(&[&["compare", "--memory"], ignored].concat());
+        assert_eq!(run.status.code(), Some(2), "{ignored:?} would be ignored: {}", errors(&run));
+    }
 }
 
 #[test]
@@ -129,6 +141,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--server-cpu", "8000"][..], "core 8000"),
         (&["--pace", "0"][..], "0"),
         (&["--quick", "--full"][..], "--full"),
+        (&["--on", "veth", "--no-send-offload"][..], "--no-send-offload"),
         (&["tcp"][..], "tcp"),
     ] {
         let mut all = vec!["compare", "--json"];

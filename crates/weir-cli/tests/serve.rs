@@ -34,7 +34,11 @@ fn a_flood_is_served_and_accounted_for() {
     assert_eq!(report["audit"]["data_errors"], false);
     assert_eq!(report["end_signalled"], true);
     assert_eq!(report["slices_missing"], 0);
-    assert_eq!(report["threads_used"], 1);
+    assert_eq!((&report["threads_used"], &report["runs"]), (&1.into(), &1.into()));
+    let thread = &report["threads"][0];
+    assert!(thread["cpu_ns"].as_u64().is_some_and(|ns| ns > 0), "{thread}");
+    #[cfg(target_os = "linux")]
+    assert!(thread["context_switches"].is_u64() && thread["core"].is_u64(), "{thread}");
     assert_eq!(flood["report"]["audit"], report["audit"], "both tell the same");
     assert!(report["audit"]["latency_ns"]["p50"].as_u64().is_some_and(|ns| ns > 0));
     assert!(report["window"]["datagrams"].as_u64().is_some_and(|n| n > 0), "{report}");

@@ -66,6 +66,8 @@ pub enum Progress<'a> {
     },
     /// It failed.
     Failed(&'a Row, String),
+    /// The row cannot run under this load.
+    Skipped(&'a Row, String),
 }
 
 /// Runs the experiment that `results` describes and fills it in.
@@ -141,9 +143,15 @@ impl Experiment<'_> {
                     results.calibrations.push(calibration);
                 }
                 Err(RunError::Interrupted) => return Err(Interrupted),
-                Err(error) => results.warnings.push(format!(
-                    "the generator could not be calibrated, so its limit is not known: {error}"
-                )),
+                Err(error) => {
+                    let warning = format!(
+                        "the generator could not be calibrated, so its limit is not known: {error}"
+                    );
+                    // What is so for every kind of load is said once.
+                    if !results.warnings.contains(&warning) {
+                        results.warnings.push(warning);
+                    }
+                }
             }
         }
         Ok(())
@@ -151,10 +159,12 @@ impl Experiment<'_> {
 
     /// Checks each row that can run. The second name of a row passes with its first.
     fn check(&mut self, results: &mut Results) -> Result<(), Interrupted> {
-        // Slices are as long as the longest datagrams, so those are checked.
-        let Some(longest) = results.loads.iter().copied().max_by_key(|load| load.size_bytes) else {
+        // Slices are as long as the longest datagrams, so those are checked; else it is the base.
+        let longest = results.loads.iter().map(|load| load.size_bytes).max();
+        let (Some(base), Some(size_bytes)) = (results.loads.first().copied(), longest) else {
             return Ok(());
         };
+        let base = Load { size_bytes, ..base.at(plan::Rate::Saturation) };
         for index in 0..results.rows.len() {
             let row = results.rows[index].clone();
             if let Role::Again(mut of) = row.role {
@@ -178,9 +188,11 @@ impl Experiment<'_> {
             }
             (self.tell)(Progress::Checking(&row));
             let before_s = self.bench.elapsed_s();
-            let load = Load {
-                receive_offload: longest.receive_offload || row.receive_offload,
-                ..longest.at(plan::Rate::Saturation)
+            let receive_offload = base.receive_offload || row.receive_offload;
+            let load = match row.peer {
+                None => Load { receive_offload, ..base },
+                // One that cannot have several ports or work is there under the other loads.
+                Some(_) => Load { receive_offload, ports: 1, work: Default::default(), ..base },
             };
             let run = Run { row: &row, load: &load, per_second: None, extent: CHECK };
             let mut outcome = match self.bench.run(&run) {
@@ -350,6 +362,13 @@ impl Experiment<'_> {
                 results.cells[load_index][row_index].samples.push(sample);
             }
             Err(RunError::Interrupted) => return Err(Interrupted),
+            // It can run elsewhere, or it would have been left out before.
+            Err(RunError::Unavailable(reason))
+                if results.cells[load_index][row_index].samples.is_empty() =>
+            {
+                (self.tell)(Progress::Skipped(&row, reason.clone()));
+                results.cells[load_index][row_index].skipped = Some(reason);
+            }
             Err(error) => {
                 (self.tell)(Progress::Failed(&row, error.to_string()));
                 results.cells[load_index][row_index].failed(error.to_string());

@@ -12,6 +12,9 @@ struct Simulated {
     checks: Vec<String>,
     interrupt_after: Option<usize>,
     unbalanced: bool,
+    uncalibrated: bool,
+    /// The loads of the checks.
+    checked_with: Vec<Load>,
 }
 
 impl Bench for Simulated {
@@ -25,7 +28,10 @@ impl Bench for Simulated {
 
     fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
         self.clock_s += 0.5;
-        Ok(2e6)
+        match self.uncalibrated {
+            true => Err(RunError::Failed("nobody reads".into())),
+            false => Ok(2e6),
+        }
     }
 
     fn check(&mut self, row: &Row, _: &Load) -> Result<Checked, RunError> {
@@ -48,7 +54,13 @@ impl Bench for Simulated {
         };
         self.clock_s += run_s + 0.2;
         let checked = matches!(run.extent, Extent::Checked { .. });
+        if checked {
+            self.checked_with.push(*run.load);
+        }
         match run.row.design.as_str() {
+            "one-port" if run.load.ports > 1 => {
+                return Err(RunError::Unavailable("it has one port".into()));
+            }
             "unavailable" => return Err(RunError::Unavailable("not permitted".into())),
             "crashes" if !checked => return Err(RunError::Failed("exit code 101".into())),
             "hangs" => {
@@ -161,6 +173,34 @@ fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
     assert_eq!(results.unranked(0, 1).unwrap(), "exit code 101");
     assert_eq!(exit_code(&results), 3, "a part of it is missing");
     assert!(results.cells[0][0].samples.len() >= 3);
+}
+
+#[test]
+fn a_peer_is_checked_by_itself_and_skips_the_loads_that_it_cannot_take() {
+    let base = Load { work: "5".parse().unwrap(), ..Load::saturation(64) };
+    let loads = vec![base, Load { ports: 4, flows: 4, ..base }, Load { size_bytes: 1024, ..base }];
+    let mut rows = vec![Row::parse("good").unwrap(), Row::parse_peer("one-port=x").unwrap()];
+    plan::add_again(&mut rows, None);
+    let mut results = Results::new(vec![], Machine::default(), rows, loads);
+    let mut bench = Simulated { uncalibrated: true, ..Simulated::default() };
+    let settings = Settings { depth: Depth::Quick, budget_s: None };
+    let mut skipped = vec![];
+    run(&mut bench, &mut results, &settings, &mut |progress| {
+        if let Progress::Skipped(row, reason) = progress {
+            skipped.push((row.design.clone(), reason));
+        }
+    });
+    let longest = Load { size_bytes: 1024, ..base };
+    let of_a_peer = Load { work: Default::default(), ..longest };
+    assert_eq!(bench.checked_with, [longest, of_a_peer], "the base, with the longest datagrams");
+    assert!(!results.cells[0][1].samples.is_empty() && !results.cells[2][1].samples.is_empty());
+    let cell = &results.cells[1][1];
+    assert_eq!((cell.samples.len(), cell.failed_runs), (0, 0));
+    assert_eq!(results.unranked(1, 1).unwrap(), "it has one port");
+    assert_eq!(skipped, [("one-port".to_owned(), "it has one port".to_owned())]);
+    assert_eq!(exit_code(&results), 0, "nothing failed");
+    let uncalibrated = results.warnings.iter().filter(|w| w.contains("nobody reads")).count();
+    assert_eq!(uncalibrated, 1, "{:?}", results.warnings);
 }
 
 #[test]

@@ -172,13 +172,17 @@ pub fn survey(
     };
     let nothing = run(None)?;
     let mut measured = vec![];
-    for (row, outstanding) in lines(rows) {
+    for (mut row, outstanding) in lines(rows) {
         let found = match &row.unavailable {
             Some(reason) => Err(reason.clone()),
             None => {
                 tell(&row.spec());
                 match run(Some(&row.spec())) {
                     Err(ChildError::Interrupted) => return Err(ChildError::Interrupted),
+                    Err(ChildError::Reported(failure)) if failure.unavailable => {
+                        row.unavailable = Some(failure.message.clone());
+                        Err(failure.message)
+                    }
                     found => found.map_err(|error| error.to_string()),
                 }
             }
@@ -198,6 +202,11 @@ impl Survey {
     /// Whether any line was measured.
     pub fn has_figures(&self) -> bool {
         self.lines.iter().any(|line| line.found.is_ok())
+    }
+
+    /// Whether a row failed that can run here.
+    pub fn has_failures(&self) -> bool {
+        self.lines.iter().any(|line| line.found.is_err() && line.row.unavailable.is_none())
     }
 
     /// The most that changed where no server was started, in bytes.
@@ -363,5 +372,9 @@ mod tests {
         assert_eq!(document["results"][0]["samples"][1]["kernel"]["ring_bytes"], 3072);
         assert_eq!(document["results"][1]["status"], "failed");
         assert_eq!(document["noise_bytes"], 4096);
+        assert!(survey.has_failures(), "a row that can run here was not measured");
+        let mut survey = survey;
+        survey.lines[1].row.unavailable = Some("not on this machine".into());
+        assert!(!survey.has_failures());
     }
 }

@@ -341,9 +341,12 @@ impl Results {
         Some(self.cells[load][row].estimate(&RECEIVED, self.seed)?.median)
     }
 
-    /// Whether ratios can be put beside the published ones: those were made without offload.
-    pub fn is_like_published(&self) -> bool {
-        !self.loads.iter().any(|load| load.receive_offload)
+    /// Whether the ratios of a load can be put beside the published ones: those were made without
+    /// offload, work and busy polling, and by a generator that does not go past the network stack.
+    pub fn is_like_published(&self, load: usize) -> bool {
+        let of = &self.loads[load];
+        let plain = !of.receive_offload && of.busy_poll_us.is_none() && of.work.is_none();
+        plain && self.link.is_none()
     }
 
     /// What the generator can do at most with such a load.

@@ -80,6 +80,9 @@ pub struct ServerReport {
     /// Why the run was ended although something of it was still to come, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<String>,
+    /// Runs that have ended since the server began, this one included: what is told is of the last of
+    /// them. 0 if there was none, and it is of the server's whole life.
+    pub runs: u32,
     /// Other runs that were open at some time during this one. Counters, batches, drops and
     /// whatever else is of the server and not of a datagram are those of all together.
     pub other_runs: u32,
@@ -163,6 +166,12 @@ pub struct ThreadReport {
     pub datagrams: u64,
     /// Datagrams per dequeue that was not empty.
     pub batches: Batches,
+    /// CPU time over its whole life in nanoseconds, whatever runs there were; known once it has ended.
+    pub cpu_ns: Option<u64>,
+    /// Context switches over its whole life: times it waited, and times it lost its core.
+    pub context_switches: Option<u64>,
+    /// The core it last ran on.
+    pub core: Option<u64>,
 }
 
 /// What was lost at one of the server's sockets.

@@ -1,5 +1,6 @@
 //! From what the server, its auditors and the system counted to the words of its report.
 
+use weir::counters::os::ThreadUsage;
 use weir::counters::{BatchSnapshot, Snapshot};
 use weir_lab::wire;
 use weir_load::audit::AuditReport;
@@ -38,6 +39,16 @@ pub fn thread_report(counters: &Snapshot) -> wire::ThreadReport {
         notifies: counters.notifies,
         datagrams: counters.datagrams,
         batches: batches(counters),
+        ..wire::ThreadReport::default()
+    }
+}
+
+/// What the system counted of each thread, once they have ended; both in the same order.
+pub fn add_usage(threads: &mut [wire::ThreadReport], usage: &[ThreadUsage]) {
+    for (thread, usage) in threads.iter_mut().zip(usage) {
+        thread.cpu_ns = usage.cpu_ns;
+        thread.context_switches = both(usage.voluntary_switches, usage.involuntary_switches);
+        thread.core = usage.core;
     }
 }
 

@@ -408,7 +408,9 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
 fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure> {
     let mut report = watch.report();
     if let Some(server) = watch.take_server() {
-        let Final { slices, failure, .. } = server.stop();
+        let Final { slices, failure, threads, .. } = server.stop();
+        let usage: Vec<_> = threads.iter().map(|thread| thread.usage).collect();
+        account::add_usage(&mut report.threads, &usage);
         report.slices_missing = slices.missing;
         if slices.missing > 0 {
             eprintln!(

@@ -39,6 +39,14 @@ pub fn interval(then: &Now, now: &Now) -> String {
 pub fn report(report: &ServerReport, work: Work) -> String {
     let mut text = String::new();
     let setting = |name: &str| report.settings.get(name);
+    if report.runs > 1 {
+        let _ = writeln!(
+            text,
+            "of the last of {} runs; CPU time, context switches and core of each thread, and memory: of \
+             the server's whole life",
+            report.runs
+        );
+    }
     let of_all = if work.shared { ", on state that all threads share under a lock" } else { "" };
     let _ = writeln!(text, "work per datagram: {} + 1 steps{of_all}", work.steps);
     for (name, words) in [("dequeue-max", "most per dequeue"), ("outstanding", "receives pending")]
@@ -61,6 +69,17 @@ pub fn report(report: &ServerReport, work: Work) -> String {
             thread.datagrams,
             min_max_mean(&thread.batches)
         );
+        let known = |n: Option<u64>| n.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+        // Known once the server has stopped, and where the system tells it.
+        if thread.cpu_ns.or(thread.context_switches).or(thread.core).is_some() {
+            let _ = writeln!(
+                text,
+                "thread {index}: {} ms of CPU time, {} context switches, last on core {}",
+                or_unknown(thread.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}")),
+                known(thread.context_switches),
+                known(thread.core)
+            );
+        }
     }
     if report.other_runs > 0 {
         let _ = writeln!(
@@ -194,7 +213,15 @@ mod tests {
                 cpu_ns: Some(1_000_000_000),
                 threads_cpu_ns: None,
             },
-            threads: vec![ThreadReport { dequeues: 9, notifies: 4, datagrams: 984_000, batches }],
+            threads: vec![ThreadReport {
+                dequeues: 9,
+                notifies: 4,
+                datagrams: 984_000,
+                batches,
+                cpu_ns: Some(1_234_560_000),
+                context_switches: Some(12),
+                core: None,
+            }],
             counters: [("datagrams", 984_000), ("posts", 7), ("overflows", 0)]
                 .map(|(name, count)| (name.to_owned(), count))
                 .into(),
@@ -216,6 +243,7 @@ mod tests {
             "receives pending: 150000",
             "threads running: 8; threads that handled any datagram: 1",
             "thread 0: 9 dequeues, 4 notifies, 984000 datagrams, 1 - 1000 - 5.2 per dequeue",
+            "thread 0: 1234.6 ms of CPU time, 12 context switches, last on core -",
             "2000 ms, 984000 datagrams, 492000 datagrams/s",
             "CPU: 1016 ns per datagram, 50 % of a core",
             "per 1000 datagrams: 1.0 context switches, - interrupts, - kernel entries",
@@ -227,6 +255,9 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
         }
         assert!(text.contains("latency: p50 4.7 µs"), "{text}");
+        assert!(text.starts_with("work per datagram"), "one run is all there is: {text}");
+        let last = report(&ServerReport { runs: 3, ..all }, Work::default());
+        assert!(last.starts_with("of the last of 3 runs;"), "{last}");
     }
 
     /// The originals divided by whole milliseconds and multiplied again, so that every rate was a

@@ -55,6 +55,8 @@ struct State {
     until_system: u32,
     /// Runs whose data were wrong or whose end nobody signalled.
     wrong_runs: u32,
+    /// Runs that have ended.
+    runs_ended: u32,
     last: Option<wire::ServerReport>,
 }
 
@@ -103,6 +105,7 @@ impl Watch {
             runs: vec![],
             until_system: 0,
             wrong_runs: 0,
+            runs_ended: 0,
             last: None,
         };
         state.read(&audit);
@@ -202,6 +205,7 @@ impl Watch {
             design: self.design.clone(),
             settings,
             end_signalled,
+            runs: 0, // the caller knows
             other_runs: course.other_runs,
             threads_started: threads.len() as u32,
             threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
@@ -333,6 +337,8 @@ impl Receiver for Watch {
             report.audit.latency_ns = None;
             report.audit.latency_histogram.clear();
         }
+        state.runs_ended += 1;
+        report.runs = state.runs_ended;
         if report.audit.data_errors || !report.end_signalled || report.cut_short.is_some() {
             state.wrong_runs += 1;
         }

@@ -134,16 +134,18 @@ impl Processes {
         ports: &[u16],
         control: Option<SocketAddr>,
     ) -> CommandLine {
-        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         let (flows, datagrams, per_second) = match extent {
             Extent::Timed { .. } => (load.flows, None, per_second),
             Extent::Checked { datagrams, flows } => {
-                (flows, Some(datagrams), Some(CHECK_PER_SECOND))
+                // As in any load: with fewer flows than ports some would have none.
+                let load = Load { flows, ports: ports.len() as u16, ..*load }.with_enough_flows();
+                (load.flows, Some(datagrams), Some(CHECK_PER_SECOND))
             }
         };
+        let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
         let mut command = CommandLine::new(&self.program)
             .arguments(["flood".into(), self.site.server_v4().to_string()])
-            .arguments(["-p".into(), ports.join(",")])
+            .arguments(["-p".into(), port_list.join(",")])
             .option("--control", control)
             .option("--cpu", self.generator_cores(load))
             .option("-l", Some(load.size_bytes))

@@ -195,6 +195,12 @@ fn the_commands_can_be_repeated_by_hand() {
         "/bin/weir flood 127.0.0.1 -p 7 --cpu 1 -l 64 -P 4 -k 1000 --pps 10000 \
          --max-time 5000ms -i 0 --json"
     );
+    let eight = [1, 2, 3, 4, 5, 6, 7, 8];
+    for (generators, flows) in [(1, " -P 8 "), (2, " -P 4 ")] {
+        let load = Load { generators, ..load };
+        let of_check = bench.generator(&load, None, check.extent, Head::default(), &eight, None);
+        assert!(of_check.to_string().contains(flows), "a flow for each port: {of_check}");
+    }
 }
 
 #[test]

@@ -52,6 +52,9 @@ pub struct Asked {
     pub sweeps: Vec<Sweep>,
     /// Whether rows with receive offload stand beside the others.
     pub with_offload: bool,
+    /// Whether a sweep over work takes steps of its own, however many works there are: those of the
+    /// whole study are conditions, and too few for a sweep.
+    pub own_steps_of_work: bool,
 }
 
 impl Asked {
@@ -59,7 +62,7 @@ impl Asked {
     pub fn new(depth: Depth, base: Load) -> Self {
         Self {
             depth,
-            base,
+            base: base.with_enough_flows(),
             rates: vec![],
             sizes_bytes: vec![],
             works: vec![],
@@ -68,6 +71,7 @@ impl Asked {
             generators: vec![],
             sweeps: vec![],
             with_offload: false,
+            own_steps_of_work: false,
         }
     }
 
@@ -79,6 +83,7 @@ impl Asked {
             }
         }
         unless_said(&mut self.sizes_bytes, &[64, 1024, 1400]);
+        self.own_steps_of_work = self.works.is_empty();
         let work = |steps, shared| Work { steps, shared };
         unless_said(&mut self.works, &[work(0, false), work(500, false), work(500, true)]);
         unless_said(&mut self.ports, &[1, 4]);
@@ -100,7 +105,8 @@ impl Asked {
             flows: self.flows[0],
             generators: self.generators[0],
             ..self.base
-        };
+        }
+        .with_enough_flows();
         self
     }
 
@@ -110,7 +116,8 @@ impl Asked {
             Takes { offloaded: self.with_offload, threads: self.sweeps.contains(&Sweep::Threads) };
         // A share of a maximum needs the maximum, which is found at saturation.
         let rates = self.rates();
-        let mut loads: Vec<Load> = rates.iter().map(|rate| self.at(*rate, takes)).collect();
+        let mut loads: Vec<Load> = vec![];
+        rates.iter().for_each(|rate| add(&mut loads, self.at(*rate, takes)));
         if self.sweeps.contains(&Sweep::Load) {
             self.add_steps_of_load(&mut loads);
         }
@@ -179,16 +186,12 @@ impl Asked {
         let sizes =
             self.sizes_bytes.iter().map(|size_bytes| Load { size_bytes: *size_bytes, ..base });
         let works = self.works.iter().map(|work| Load { work: *work, ..base });
-        // A flow goes to one port: fewer flows than ports would leave some without datagrams.
-        let ports = self.ports.iter().map(|ports| Load {
-            ports: *ports,
-            flows: base.flows.max(ports.div_ceil(base.generators.max(1))),
-            ..base
-        });
+        let ports = self.ports.iter().map(|ports| Load { ports: *ports, ..base });
         let flows = self.flows.iter().map(|flows| Load { flows: *flows, ..base });
         let generators =
             self.generators.iter().map(|generators| Load { generators: *generators, ..base });
         let all = sizes.chain(works).chain(ports).chain(flows).chain(generators);
+        let all = all.map(Load::with_enough_flows);
         let mut conditions: Vec<Load> = vec![];
         for condition in all.filter(|condition| *condition != base) {
             if !conditions.contains(&condition) {
@@ -201,12 +204,8 @@ impl Asked {
     /// The steps of a sweep over work: those asked for, or the usual ones, on state of each thread's
     /// own and on state that all share.
     fn steps_of_work(&self) -> Vec<Work> {
-        let asked: Vec<Work> = match self.works.len() > 1 && self.depth != Depth::Full {
-            true => self.works.clone(),
-            false => vec![],
-        };
-        if !asked.is_empty() {
-            return asked;
+        if self.works.len() > 1 && !self.own_steps_of_work {
+            return self.works.clone();
         }
         let both = [false, true];
         both.iter().flat_map(|shared| STEPS.map(|steps| Work { steps, shared: *shared })).collect()

@@ -139,3 +139,37 @@ fn what_was_asked_for_stands_in_the_study_too() {
     let loads = asked.or_the_whole_study().loads();
     assert!(loads.iter().all(|load| load.size_bytes == 200));
 }
+
+#[test]
+fn every_load_has_a_flow_for_each_port() {
+    let base = Load { ports: 8, ..Load::saturation(64) };
+    let lists = Asked {
+        ports: vec![8, 2],
+        flows: vec![1, 9],
+        generators: vec![1, 4],
+        sweeps: vec![Sweep::Load],
+        ..Asked::new(Depth::Standard, base)
+    };
+    for asked in [lists.clone(), lists.or_the_whole_study()] {
+        for load in asked.loads() {
+            assert!(load.flows * load.generators >= load.ports, "{load}");
+        }
+    }
+}
+
+#[test]
+fn a_load_that_is_asked_for_twice_runs_once() {
+    let rates = vec![Rate::PerSecond(50_000), Rate::PerSecond(50_000)];
+    let asked = Asked { rates, sizes_bytes: vec![64, 9, 9], ..of(Depth::Standard) };
+    assert_eq!(texts(&asked), ["paced at 50000/s, 64 B", "paced at 50000/s, 9 B"]);
+}
+
+#[test]
+fn the_whole_study_sweeps_over_the_works_that_were_asked_for() {
+    let works: Vec<Work> = ["0", "70"].map(|work| work.parse().unwrap()).to_vec();
+    let asked = Asked { works: works.clone(), sweeps: vec![Sweep::Work], ..of(Depth::Full) };
+    let mut swept: Vec<Work> =
+        asked.or_the_whole_study().loads().iter().map(|load| load.work).collect();
+    swept.dedup();
+    assert!(swept.iter().all(|work| works.contains(work)), "{swept:?}");
+}

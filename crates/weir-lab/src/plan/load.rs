@@ -128,6 +128,13 @@ impl Load {
         Self { rate, ..self }
     }
 
+    /// The same load with at least as many flows as ports: a flow goes to one port, so with fewer some
+    /// ports would have no datagrams.
+    pub fn with_enough_flows(self) -> Self {
+        let fewest = self.ports.div_ceil(self.generators.max(1));
+        Self { flows: self.flows.max(fewest), ..self }
+    }
+
     /// True unless the generator sends as fast as it can.
     pub fn is_paced(&self) -> bool {
         self.rate != Rate::Saturation

@@ -5,7 +5,7 @@ use weir::rio::Choice;
 use weir::udp::{AnyDesign, Port, Spec, designs};
 
 use super::row::THREADS;
-use super::{Role, Row};
+use super::{Peer, Role, Row};
 
 /// The design whose row runs under two names: the one that is expected to win, for there the
 /// noise matters most.
@@ -89,7 +89,10 @@ pub fn on_threads(
             }
         }
     }
+    // A row may come by itself and by its number: the first of them stays.
+    let mut known = std::collections::HashSet::new();
     all.append(&mut more);
+    all.retain(|row| known.insert((row.spec(), row.receive_offload)));
     all.iter_mut().for_each(find_availability);
     *rows = all;
 }
@@ -102,10 +105,16 @@ fn default_threads(row: &Row) -> Option<u32> {
     options.iter().find(|option| option.name == THREADS)?.default.parse().ok()
 }
 
-/// Adds each ordinary row with receive offload. The shape of the originals has none: its 5000
-/// receives would be 320 MB of slices, and it is the measure as it is.
+/// Adds each ordinary row with receive offload. The shape of the originals has none: it is the measure
+/// as it is. Nor have frames, which never come to where the kernel joins datagrams, and programs that
+/// know nothing of weir, which cannot be told to ask for it.
 pub fn with_offload(rows: &mut Vec<Row>) {
-    let ordinary = rows.iter().filter(|row| row.role == Role::Plain && !row.only_swept);
+    let on_frames = |row: &Row| row.shown_provider().is_some_and(|name| name.starts_with("xdp"));
+    let derived = |row: &Row| row.peer.as_ref().is_some_and(Peer::is_derived);
+    let ordinary = rows
+        .iter()
+        .filter(|row| row.role == Role::Plain && !row.only_swept)
+        .filter(|row| !on_frames(row) && !derived(row));
     let pairs: Vec<Row> =
         ordinary.map(|row| Row { receive_offload: true, ..row.clone() }).collect();
     rows.extend(pairs);
@@ -316,6 +325,16 @@ mod tests {
         assert_eq!(threads, [Some(1), Some(2), Some(8)]);
         assert!(rows[0].is_like_on_other_threads(&rows[0].on_threads(3)));
         assert_eq!(rows[0].role, Role::Traditional, "it has its own shape");
+
+        for in_sweep in [false, true] {
+            let mut rows = all(Breadth::Variants);
+            on_threads(&mut rows, &[2, 8, 2], in_sweep, |_| false);
+            let mut specs: Vec<String> = rows.iter().map(Row::spec).collect();
+            specs.sort();
+            let count = specs.len();
+            specs.dedup();
+            assert_eq!(specs.len(), count, "no row twice: {specs:?}");
+        }
     }
 
     #[test]
@@ -327,6 +346,13 @@ mod tests {
         assert_eq!(offloaded.len(), ordinary);
         assert!(offloaded.iter().all(|row| row.role == Role::Plain));
         assert!(offloaded[0].title().ends_with("(offload)"), "{}", offloaded[0]);
+        let peer = |text| Row::parse_peer(text).unwrap();
+        let mut rows = of_texts(&["rio-event --provider xdp".into()]).unwrap();
+        rows.extend([peer("talks=x"), peer("derived=x {port}")]);
+        with_offload(&mut rows);
+        let offloaded = rows.iter().filter(|row| row.receive_offload);
+        let names: Vec<&str> = offloaded.map(|row| row.design.as_str()).collect();
+        assert_eq!(names, ["talks"], "those that can");
     }
 
     #[test]

@@ -273,8 +273,10 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
     // Cores' worth of time that a row takes.
     let busy =
         |row: usize| Some(cell(row).estimate(&SERVER_CPU, results.seed)?.median / 100.0 * cores);
+    // The question is what a design's polling buys: a peer differs in more than that.
+    let designs = ranking.places.iter().filter(|place| results.rows[place.row].peer.is_none());
     let known: Vec<(usize, f64)> =
-        ranking.places.iter().filter_map(|place| Some((place.row, busy(place.row)?))).collect();
+        designs.filter_map(|place| Some((place.row, busy(place.row)?))).collect();
     let (polls, waits): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, busy)| *busy >= POLLS);
     // Places are in the order of the latency, best first.
     let ((poll, poll_busy), (wait, wait_busy)) = (*polls.first()?, *waits.first()?);

@@ -63,6 +63,14 @@ fn polling_costs_a_core_and_buys_latency() {
     );
     assert!(said.contains("polling costs 0.74 of a core more"), "{said}");
     assert!(said.contains("a latency 3.62 times"), "{said}");
+    let mut of_a_peer = results;
+    for row in [3, 4] {
+        of_a_peer.rows[row] = crate::plan::Row::parse_peer("spins=x").unwrap();
+    }
+    assert!(
+        super::polling(&of_a_peer).join(" ").starts_with("Not measured"),
+        "a peer is no design"
+    );
     // Where nobody keeps a core busy, nobody polls.
     let waits = super::polling(&fixture::results()).join(" ");
     assert!(waits.starts_with("Not measured"), "{waits}");

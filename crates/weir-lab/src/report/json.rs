@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::exit;
 use crate::latency;
 use crate::plan::{self, Depth, Goal, Load, Rate, Role, Row, Shown};
 use crate::ranking::{Ranking, ranked_by};
@@ -18,8 +19,9 @@ use crate::stats::compare::Difference;
 /// Version of the document: it changes when a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The generator's engine that hands the kernel several datagrams as one.
-const SEND_OFFLOAD: &str = "gso";
+/// The generator's engines that hand over several datagrams with one call to the network stack, or go
+/// past it.
+const SEND_OFFLOAD: [&str; 2] = ["gso", crate::link::ENGINE];
 
 /// The whole document.
 pub fn document(results: &Results) -> Value {
@@ -63,7 +65,7 @@ pub fn document(results: &Results) -> Value {
                 "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
             })),
             "peers": peers::values(results, index, main),
-            "published": if load.is_paced() { Value::Null } else { published(results, &ranking) },
+            "published": if load.is_paced() { Value::Null } else { published(results, index, &ranking) },
             "receive_offload": offloaded.as_ref().map(|ranking| json!({
                 "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
                 "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
@@ -136,12 +138,12 @@ pub fn plan(results: &Results, depth: Depth, budget_s: f64) -> Value {
     })
 }
 
-/// The document of a command that failed before there were results.
-pub fn failure(command: &[String], error: &str) -> Value {
+/// The document of a command that failed before there were results, with this exit code.
+pub fn failure(command: &[String], error: &str, code: u8) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,
         "command": command,
-        "status": "failed",
+        "status": if code == exit::UNAVAILABLE { "unavailable" } else { "failed" },
         "reason": error,
         "machine": {},
         "results": [],
@@ -212,7 +214,7 @@ fn as_obtained(load: &Load, cell: &Cell) -> Load {
     let engine = sample.and_then(|sample| sample.engine.as_deref());
     let rcvbuf_bytes = sample.and_then(|sample| sample.settings.get(RECEIVE_BUFFER)?.parse().ok());
     Load {
-        send_offload: engine.map_or(load.send_offload, |engine| engine == SEND_OFFLOAD),
+        send_offload: engine.map_or(load.send_offload, |engine| SEND_OFFLOAD.contains(&engine)),
         rcvbuf_bytes: rcvbuf_bytes.or(load.rcvbuf_bytes),
         ..*load
     }
@@ -310,8 +312,8 @@ pub(super) fn difference(difference: Difference) -> Value {
     Value::Object(value)
 }
 
-fn published(results: &Results, ranking: &Ranking) -> Value {
-    if !results.is_like_published() {
+fn published(results: &Results, load: usize, ranking: &Ranking) -> Value {
+    if !results.is_like_published(load) {
         return Value::Array(vec![]);
     }
     let figures = PUBLISHED.iter().map(|figure| {

@@ -37,11 +37,13 @@ fn the_document_has_what_the_schema_says() {
     assert_eq!(asked, &Value::Null, "nobody asked for a size");
     assert_eq!((&hybrid["status"], &hybrid["reason"]), (&json!("ok"), &Value::Null));
     let mut refused = fixture::results();
-    for sample in &mut refused.cells[0][3].samples {
-        sample.engine = Some("sendmmsg".into());
+    for (engine, offloaded) in [("sendmmsg", false), ("xdp", true)] {
+        for sample in &mut refused.cells[0][3].samples {
+            sample.engine = Some(engine.into());
+        }
+        let refused = super::document(&refused);
+        assert_eq!(refused["results"][3]["load"]["send_offload"], offloaded, "as obtained");
     }
-    let refused = super::document(&refused);
-    assert_eq!(refused["results"][3]["load"]["send_offload"], false, "as obtained, not as asked");
     let received = &hybrid["metrics"]["received_per_s"];
     assert_eq!(received["median"], 2.05e6);
     assert_eq!(received["samples"].as_array().unwrap().len(), 8);
@@ -80,11 +82,13 @@ fn what_is_not_a_number_becomes_null_and_the_document_stays_valid() {
 
 #[test]
 fn a_failure_is_a_document_too() {
-    let document = failure(&["weir".into()], "nothing can run here");
+    let document = failure(&["weir".into()], "nothing can run here", exit::FAILED);
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["results"], json!([]));
     assert_eq!(document["error"], "nothing can run here");
     assert_eq!((&document["status"], &document["reason"]), (&json!("failed"), &document["error"]));
+    let document = failure(&["weir".into()], "no link without root", exit::UNAVAILABLE);
+    assert_eq!(document["status"], "unavailable");
 }
 
 #[test]
@@ -137,6 +141,27 @@ fn what_receive_offload_brings_is_in_the_document() {
     let with = |row: &&Value| row["load"]["receive_offload"] == true;
     let specs: Vec<&Value> = rows.iter().filter(with).map(|row| &row["spec"]).collect();
     assert_eq!(specs.len(), 3, "they take part under the first load only: {specs:?}");
+}
+
+#[test]
+fn published_figures_stand_beside_what_was_made_like_them() {
+    let figures = |results: &Results| {
+        document(results)["loads"][0]["published"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(figures(&fixture::results()), PUBLISHED.len());
+    let with = |change: fn(&mut Results)| {
+        let mut results = fixture::results();
+        change(&mut results);
+        results
+    };
+    for unlike in [
+        with(|results| results.link = Some("a veth pair".into())),
+        with(|results| results.loads[0].busy_poll_us = Some(50)),
+        with(|results| results.loads[0].work.steps = 500),
+        with(|results| results.loads[0].receive_offload = true),
+    ] {
+        assert_eq!(figures(&unlike), 0);
+    }
 }
 
 #[test]

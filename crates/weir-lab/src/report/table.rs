@@ -370,7 +370,7 @@ fn left_out(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
 
 fn published(results: &Results, load: usize, width: usize) -> String {
     // Those were made with one size, without other conditions and without offload.
-    if load > 0 || results.traditional().is_none() || !results.is_like_published() {
+    if load > 0 || results.traditional().is_none() || !results.is_like_published(load) {
         return String::new();
     }
     let ranking = Ranking::of_load(results, load);
