@@ -8,6 +8,7 @@
 //! | `Armer` | a thread that does nothing else | that thread |
 
 use super::{
+    KERNEL,
     common::{Common, class},
     completions::{Kind, UringCompletions, push},
     stop::ASK_AGAIN,
@@ -155,7 +156,8 @@ pub(super) struct Armer {
 
 impl Armer {
     fn start(submissions: Arc<Mutex<Submissions>>, sockets: usize) -> io::Result<Self> {
-        let wanted = Wanted { r#use: Use::Interrupt, submissions: 8, completions: 64 };
+        let wanted =
+            Wanted { r#use: Use::Interrupt, submissions: 8, completions: 64, kernel: KERNEL };
         let (io, flags) = ring::set_up("the thread that arms receives", &wanted)
             .map_err(|why| io::Error::other(why.to_string()))?;
         let alarm = Alarm::new()?;

@@ -10,7 +10,7 @@
 //! A thread that has no ring here (one that stops the server) sends from a ring that is there for
 //! that, behind a lock as the others are: theirs are never contended.
 
-use super::completions::push;
+use super::{KERNEL, completions::push};
 use crate::{
     counters::Counters,
     ring::{self, Completions, Ring, Submissions, Use, Wanted},
@@ -112,7 +112,8 @@ impl Messages {
 impl Place {
     fn new() -> io::Result<Self> {
         // Any thread may be the one that it is for, so no flag binds it to the first.
-        let wanted = Wanted { r#use: Use::Shared, submissions: 2, completions: MESSAGES };
+        let wanted =
+            Wanted { r#use: Use::Shared, submissions: 2, completions: MESSAGES, kernel: KERNEL };
         let (io, flags) = ring::set_up("turns passed by messages", &wanted)
             .map_err(|why| io::Error::other(why.to_string()))?;
         let (ring, submissions, completions) = Ring::split(io, flags);
