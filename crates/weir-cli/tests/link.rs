@@ -71,28 +71,32 @@ fn has_program(site: &Site) -> bool {
     device(site).contains("xdp")
 }
 
-#[test]
-fn privilege_is_given_up_and_traffic_and_the_end_need_none() {
+/// That none of a server's threads, of which there are so many at least, has what is given up.
+fn without_privilege(server: &Child, least: usize) {
     // CAP_NET_ADMIN, NET_RAW, IPC_LOCK, SYS_ADMIN, PERFMON, BPF.
     let given_up: u64 = [12, 13, 14, 21, 38, 39].iter().map(|capability| 1u64 << capability).sum();
-    on_a_link(move |site| {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let mut count = 0;
+    for thread in threads {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        for set in ["CapEff:", "CapPrm:"] {
+            let line = status.lines().find(|line| line.starts_with(set)).unwrap();
+            let number = line.split_whitespace().nth(1).unwrap();
+            let has = u64::from_str_radix(number, 16).unwrap();
+            assert_eq!(has & given_up, 0, "{status}");
+        }
+        count += 1;
+    }
+    assert!(count >= least, "{count} threads");
+}
+
+#[test]
+fn privilege_is_given_up_and_traffic_and_the_end_need_none() {
+    on_a_link(|site| {
         for design in ["rio-event --provider xdp", "rio-hybrid --provider xdp --threads 2"] {
             let (mut child, mut lines, at) = server(site, design);
             assert!(has_program(site), "{}", device(site));
-            let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
-            let mut count = 0;
-            for thread in threads {
-                let status =
-                    std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-                for set in ["CapEff:", "CapPrm:"] {
-                    let line = status.lines().find(|line| line.starts_with(set)).unwrap();
-                    let number = line.split_whitespace().nth(1).unwrap();
-                    let has = u64::from_str_radix(number, 16).unwrap();
-                    assert_eq!(has & given_up, 0, "{design}: {status}");
-                }
-                count += 1;
-            }
-            assert!(count >= 2, "{count} threads");
+            without_privilege(&child, 2);
             echo(at);
             drop(child.stdin.take());
             let mut rest = String::new();
@@ -103,6 +107,33 @@ fn privilege_is_given_up_and_traffic_and_the_end_need_none() {
             assert!(ends(child).status.success(), "{design}");
             assert!(!has_program(site), "{}", device(site));
         }
+    });
+}
+
+/// Threads that a provider starts before those of the server say that they are ready.
+#[test]
+fn privilege_is_given_up_by_the_thread_that_arms_receives_too() {
+    let provider = weir::rio::uring::Uring::polling(weir::rio::uring::Polling::Armer);
+    let needs =
+        weir::rio::Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1, offload: false };
+    if let Err(unavailable) = weir::rio::Provider::<weir::rio::HandOver>::layout(&provider, &needs)
+    {
+        return not_run(&unavailable);
+    }
+    on_a_link(|site| {
+        let (mut child, mut lines, at) =
+            server(site, "rio-port --provider uring-armer --threads 2");
+        let names = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+        let armers = names.filter(|thread| {
+            let comm = thread.as_ref().unwrap().path().join("comm");
+            std::fs::read_to_string(comm).unwrap().trim() == "weir-armer"
+        });
+        assert_eq!(armers.count(), 1);
+        without_privilege(&child, 4);
+        echo(at);
+        drop(child.stdin.take());
+        lines.read_to_string(&mut String::new()).unwrap();
+        assert!(ends(child).status.success());
     });
 }
 

@@ -2,7 +2,8 @@
 //!
 //! On Linux privilege belongs to each thread. So a server's threads give theirs up where
 //! [`Server::give_up_privilege`](crate::udp::Server::give_up_privilege) asks for it, and whoever started
-//! it calls [`give_up`] for himself: threads that he starts afterwards have none.
+//! it calls [`give_up`] for himself: threads that he starts afterwards have none. A thread of a provider's own,
+//! which needs none, has none from its start.
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]

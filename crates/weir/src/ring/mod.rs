@@ -19,7 +19,7 @@ mod token;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use halves::{Attention, Completions, Crowded, Submissions};
-pub(crate) use setup::{Flags, Use, Wanted, set_up};
+pub(crate) use setup::{Flags, Use, Wanted, set_up, use_a_kernel};
 pub(crate) use token::{Slots, Token};
 
 use io_uring::{EnterFlags, IoUring, types};

@@ -69,6 +69,8 @@ pub(crate) struct Wanted {
     pub submissions: u32,
     /// Entries of the completion queue; a power of two is obtained.
     pub completions: u32,
+    /// The first Linux on which whoever wants it can run: what is advised where this one is too old.
+    pub kernel: &'static str,
 }
 
 /// After this many milliseconds without work the kernel's submission thread sleeps. It polls
@@ -117,18 +119,18 @@ impl Use {
 pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Unavailable> {
     let (ring, flags) =
         on_a_thread_of_its_own(|| try_sets(wanted.r#use, |flags| build(wanted, flags)))
-            .map_err(|e| explain(what, &e, sysctl().as_deref()))?;
+            .map_err(|e| explain(what, &e, sysctl().as_deref(), wanted.kernel))?;
     let params = ring.params();
-    for (there, name, since) in [
-        (params.is_feature_nodrop(), "IORING_FEAT_NODROP", "5.5"),
-        (params.is_feature_submit_stable(), "IORING_FEAT_SUBMIT_STABLE", "5.5"),
-        (params.is_feature_ext_arg(), "IORING_FEAT_EXT_ARG", "5.11"),
-        (params.is_feature_skip_cqe_on_success(), "IORING_FEAT_CQE_SKIP", "5.17"),
+    // Of Linux 5.5, 5.5, 5.11 and 5.17.
+    for (there, name) in [
+        (params.is_feature_nodrop(), "IORING_FEAT_NODROP"),
+        (params.is_feature_submit_stable(), "IORING_FEAT_SUBMIT_STABLE"),
+        (params.is_feature_ext_arg(), "IORING_FEAT_EXT_ARG"),
+        (params.is_feature_skip_cqe_on_success(), "IORING_FEAT_CQE_SKIP"),
     ] {
         if !there {
             let reason = format!("this kernel's io_uring has no {name}");
-            return Err(Unavailable::new(what, reason)
-                .advise(format!("use Linux {since} or later, or another provider")));
+            return Err(Unavailable::new(what, reason).advise(use_a_kernel(wanted.kernel)));
         }
     }
     Ok((ring, flags))
@@ -180,9 +182,14 @@ fn sysctl() -> Option<String> {
     std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok()
 }
 
+/// What to do where the kernel is too old for what is to run.
+pub(crate) fn use_a_kernel(since: &str) -> String {
+    format!("it needs Linux {since} or later: use such a kernel, or another provider")
+}
+
 /// Says why io_uring cannot be used, from what io_uring_setup(2) answered and the contents of
-/// the sysctl.
-fn explain(what: &str, cause: &io::Error, sysctl: Option<&str>) -> Unavailable {
+/// the sysctl; and what the oldest kernel is.
+fn explain(what: &str, cause: &io::Error, sysctl: Option<&str>, kernel: &str) -> Unavailable {
     let answer = |why: &str| Unavailable::new(what, format!("io_uring_setup: {cause}: {why}"));
     match (cause.raw_os_error(), sysctl.map(str::trim)) {
         (Some(libc::EPERM), Some("2")) => answer("the sysctl kernel.io_uring_disabled is 2")
@@ -210,7 +217,7 @@ fn explain(what: &str, cause: &io::Error, sysctl: Option<&str>) -> Unavailable {
             .advise("raise the limit (`ulimit -n`), or use fewer queues"),
         (Some(libc::EINVAL), _) => {
             answer("this kernel's io_uring is too old for completion queues of a chosen size")
-                .advise("use Linux 6.1 or later, or another provider")
+                .advise(use_a_kernel(kernel))
         }
         _ => Unavailable::new(what, format!("io_uring_setup: {cause}")),
     }
@@ -286,14 +293,14 @@ mod tests {
             (libc::ENOSYS, None, "without io_uring", "CONFIG_IO_URING"),
             (libc::ENOMEM, None, "locked memory", "ulimit -l"),
             (libc::EMFILE, None, "no descriptor", "ulimit -n"),
-            (libc::EINVAL, None, "too old", "Linux 6.1"),
+            (libc::EINVAL, None, "too old", "Linux 6.0"),
         ] {
-            let said = explain("provider uring", &errno(number), sysctl);
+            let said = explain("provider uring", &errno(number), sysctl, "6.0");
             assert_eq!(said.what, "provider uring");
             assert!(said.reason.contains(why), "{said}");
             assert!(said.reason.contains(&format!("os error {number}")), "{said}");
             assert!(said.advice.as_deref().unwrap().contains(what_to_do), "{said}");
         }
-        assert!(explain("x", &errno(libc::EIO), None).reason.contains("os error 5"));
+        assert!(explain("x", &errno(libc::EIO), None, "6.0").reason.contains("os error 5"));
     }
 }

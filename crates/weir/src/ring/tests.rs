@@ -11,7 +11,7 @@ const EVERY_USE: [Use; 5] =
     [Use::Deferred, Use::Interrupt, Use::Shared, Use::KernelThread, Use::SharedKernelThread];
 
 fn ring(r#use: Use, submissions: u32) -> (Arc<Ring>, Submissions, Completions) {
-    let wanted = Wanted { r#use, submissions, completions: 8 * submissions };
+    let wanted = Wanted { r#use, submissions, completions: 8 * submissions, kernel: "6.0" };
     let (io, flags) = set_up("the test", &wanted).unwrap();
     let (ring, submissions, completions) = Ring::split(io, flags);
     ring.enable().unwrap();
@@ -21,7 +21,7 @@ fn ring(r#use: Use, submissions: u32) -> (Arc<Ring>, Submissions, Completions) {
 /// Where one use cannot run, none of the tests is run: most go through all of them.
 fn cannot_run_here() -> bool {
     EVERY_USE.into_iter().any(|r#use| {
-        let wanted = Wanted { r#use, submissions: 2, completions: 16 };
+        let wanted = Wanted { r#use, submissions: 2, completions: 16, kernel: "6.0" };
         cannot_run("uring", set_up("the test", &wanted))
     })
 }

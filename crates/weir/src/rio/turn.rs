@@ -29,7 +29,10 @@ pub trait Parking: Send + Sync {
     fn sleep(&self, thread: usize, counters: &Counters) -> io::Result<()>;
 
     /// Rouses a thread. `by` is the calling thread's number, if it has one.
-    fn rouse(&self, thread: usize, by: Option<usize>);
+    ///
+    /// # Errors
+    /// What the operating system answered: the thread may sleep on.
+    fn rouse(&self, thread: usize, by: Option<usize>) -> io::Result<()>;
 }
 
 /// Hands one queue from thread to thread.
@@ -54,6 +57,8 @@ struct State<Q> {
     /// Threads picked from the stack that have not yet run.
     woken: Vec<bool>,
     closed: bool,
+    /// Why a thread could not be roused: for whoever asks for the queue next.
+    failed: Option<io::Error>,
 }
 
 /// The right to dequeue from a queue. Given up by [`notify`](Turn::notify); dropping it (in a
@@ -86,6 +91,7 @@ impl<Q: CompletionQueue> Turns<Q> {
                 parked: Vec::with_capacity(threads),
                 woken: vec![false; threads],
                 closed: false,
+                failed: None,
             }),
             parked_at,
             waker,
@@ -97,12 +103,15 @@ impl<Q: CompletionQueue> Turns<Q> {
     /// `thread` is the caller's own number, below the number given to [`Turns::new`].
     ///
     /// # Errors
-    /// What the queue's wait answered. The turn is given up.
+    /// What the queue's wait answered; the turn is given up. Or why a thread could not be roused.
     pub fn take(&self, thread: usize, counters: &Counters) -> io::Result<Option<Turn<'_, Q>>> {
         let mut state = self.lock();
         let queue = loop {
             if state.closed {
                 return Ok(None);
+            }
+            if let Some(error) = state.failed.take() {
+                return Err(error);
             }
             if let Some(queue) = state.queue.take() {
                 break queue;
@@ -194,7 +203,12 @@ impl<Q> Turns<Q> {
     fn rouse(&self, thread: usize, by: Option<usize>) {
         match &self.parked_at {
             ParkedAt::Condvars(places) => places[thread].notify_one(),
-            ParkedAt::Provider(parking) => parking.rouse(thread, by),
+            ParkedAt::Provider(parking) => {
+                // Told by whoever gives a turn up, which may be in a drop: so the next to ask hears it.
+                if let Err(error) = parking.rouse(thread, by) {
+                    self.lock().failed = Some(error);
+                }
+            }
         }
     }
 }
@@ -217,11 +231,18 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
     /// threads sleep on. `None`: closed.
     ///
     /// # Errors
-    /// What the queue's wait answered. The turn is given up.
+    /// What the queue's wait answered, or why a thread could not be roused. The turn is given up.
     pub fn wait(mut self, counters: &Counters) -> io::Result<Option<Turn<'a, Q>>> {
         loop {
-            if self.turns.lock().closed {
+            let mut state = self.turns.lock();
+            if state.closed {
+                drop(state); // before the turn is given up
                 return Ok(None);
+            }
+            let failed = state.failed.take();
+            drop(state);
+            if let Some(error) = failed {
+                return Err(error);
             }
             counters.waits.one();
             if self.queue().wait(1, None, counters)? == Woken::Ready {

@@ -1,13 +1,14 @@
 //! The proof that a port works here: a datagram from ourselves, received through it. A kernel, or
 //! a filter before it, may give a ring and refuse its operations.
 
-use super::{Uring, WHAT};
+use super::{KERNEL, Uring, WHAT};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     error,
     memory::{Layout, Region, RegionOptions},
     port::{Completion, Key, Needs, Outcome, Port, Provider, Shape, SocketId, Taken, Worker},
+    ring,
     socket::DatagramSocket,
 };
 use std::{
@@ -62,9 +63,7 @@ fn prove_with(
         Ok(()) if stopped.missing == 0 => Ok(()),
         Ok(()) => Err(Unavailable::new(WHAT, "a cancelled receive did not end")),
         Err(e) => Err(Unavailable::new(WHAT, format!("receiving a datagram through it: {e}"))
-            .advise(error::advice(&e).unwrap_or(
-                "it needs Linux 5.11 or later with io_uring allowed; use another design",
-            ))),
+            .advise(error::advice(&e).map_or_else(|| ring::use_a_kernel(KERNEL), String::from))),
     }
 }
 

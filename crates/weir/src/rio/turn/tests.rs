@@ -21,7 +21,7 @@ fn turns(threads: usize) -> (Turns<Queue>, Arc<Fake>) {
 }
 
 /// A provider's own places to sleep in: what rouses comes before the sleep or in it. The first
-/// thread's sleep fails.
+/// thread's sleep fails, and of the fifth it is said that it cannot be roused.
 struct Places(Vec<(Mutex<bool>, Condvar)>);
 
 impl Parking for Places {
@@ -34,9 +34,10 @@ impl Parking for Places {
         if thread == 0 { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(()) }
     }
 
-    fn rouse(&self, thread: usize, _: Option<usize>) {
+    fn rouse(&self, thread: usize, _: Option<usize>) -> io::Result<()> {
         *self.0[thread].0.lock().unwrap() = true;
         self.0[thread].1.notify_one();
+        if thread == 4 { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 }
 
@@ -134,6 +135,24 @@ fn a_sleep_that_fails_hands_the_turn_on() {
         held.notify(&counters);
         assert_eq!(fails.join().unwrap(), Some(io::ErrorKind::OutOfMemory));
         assert!(below.join().unwrap(), "the turn was not lost");
+    });
+    assert!(turns.take_back().is_some());
+}
+
+#[test]
+fn that_a_thread_cannot_be_roused_is_told_to_who_asks_next() {
+    let (turns, fake) = turns_in_places(5);
+    let (turns, counters) = (&turns, Counters::default());
+    fake.put(1);
+    let held = turns.take(1, &counters).unwrap().expect("not closed");
+    thread::scope(|scope| {
+        // It is roused in truth; so either of the two hears it.
+        let roused = scope.spawn(|| turns.take(4, &Counters::default()).err().map(|e| e.kind()));
+        until_parked(turns, 1);
+        held.notify(&counters);
+        let told = [turns.take(1, &counters).err().map(|e| e.kind()), roused.join().unwrap()];
+        let busy = Some(io::ErrorKind::ResourceBusy);
+        assert!(told == [busy, None] || told == [None, busy], "{told:?}");
     });
     assert!(turns.take_back().is_some());
 }

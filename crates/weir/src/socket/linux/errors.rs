@@ -16,7 +16,7 @@ use std::{
     io,
     mem::{self, MaybeUninit},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
 /// How often a call is made again that failed with a pending error. Each failure takes one away, and
@@ -31,6 +31,8 @@ const CONTROL_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     noted: AtomicBool,
+    /// How many were taken from the queue; it wraps.
+    taken: AtomicU32,
 }
 
 impl Errors {
@@ -69,6 +71,11 @@ impl Native {
         self.errors.is_some()
     }
 
+    /// How many errors were taken from the queue so far; it wraps. 0 where it did not ask for any.
+    pub fn errors_taken(&self) -> u32 {
+        self.errors.as_ref().map_or(0, |errors| errors.taken.load(Relaxed))
+    }
+
     /// Takes note that an operation failed with this error. True: it may have been pending, and says
     /// nothing of that operation.
     #[inline]
@@ -91,7 +98,7 @@ impl Native {
     /// Whether errors may wait; whoever asks is to take them, or to note them again.
     #[inline]
     pub(in crate::socket) fn take_note(&self) -> bool {
-        let Some(Errors { noted }) = &self.errors else { return false };
+        let Some(Errors { noted, .. }) = &self.errors else { return false };
         noted.load(Relaxed) && noted.swap(false, Relaxed)
     }
 
@@ -157,6 +164,9 @@ impl Native {
         let taken = entered(counters, || unsafe { libc::recvmsg(self.fd(), &mut header, flags) });
         if unless_empty(taken)?.is_none() {
             return Ok(None);
+        }
+        if let Some(Errors { taken, .. }) = &self.errors {
+            taken.fetch_add(1, Relaxed);
         }
         // SAFETY: recvmsg filled name and control data, and says how much of each.
         Ok(unsafe { read_error(&header) })

@@ -8,13 +8,17 @@
 //! | `Armer` | a thread that does nothing else | that thread |
 
 use super::{
+    KERNEL,
     common::{Common, class},
     completions::{Kind, UringCompletions, push},
+    stop::ASK_AGAIN,
 };
 use crate::{
     counters::Counters,
+    privilege,
     ring::{self, Alarm, Ring, Submissions, Token, Use, Wanted},
     rio::{
+        Woken,
         sharing::{Shared as _, Sharing},
         uring::Polling,
     },
@@ -26,6 +30,7 @@ use std::{
     io,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle, ThreadId},
+    time::{Duration, Instant},
 };
 
 /// Who arms.
@@ -71,16 +76,13 @@ impl<T: Sharing> UringCompletions<T> {
         if self.replaced > 0 {
             return Ok(());
         }
+        self.replaced_at = Instant::now();
         let Self { common, receives, disarmed, tokens, replaced, .. } = self;
         tokens.extend(receives.iter().map(|(token, _)| token));
         common.submissions.with(|submissions| {
             for token in tokens.drain(..) {
-                let cancel = opcode::AsyncCancel::new(token.user_data())
-                    .build()
-                    .user_data(Token::bare(class::REPLACE).user_data())
-                    .flags(squeue::Flags::SKIP_SUCCESS);
                 // SAFETY: a cancel points at nothing.
-                if !unsafe { push(submissions, &[cancel], counters) }? {
+                if !unsafe { push(submissions, &[end_of_replaced(token)], counters) }? {
                     break; // this one stays armed where it is
                 }
                 let receive = receives.get_mut(token).expect("it is under way");
@@ -91,6 +93,57 @@ impl<T: Sharing> UringCompletions<T> {
             Ok(())
         })
     }
+
+    /// Waits while receives that were replaced are not over: their ends complete, too, and are
+    /// nothing to wake for. A cancel may have missed one that was running just then, so after a
+    /// while each is asked for again; that also bounds how long the wait is for too many.
+    #[cold]
+    pub(super) fn wait_beside_replaced(
+        &mut self,
+        at_least: u32,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Woken> {
+        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let now = Instant::now();
+            if now.duration_since(self.replaced_at) >= ASK_AGAIN {
+                self.replaced_at = now;
+                self.ask_again(counters)?;
+            }
+            let left = by.map(|by| by.saturating_duration_since(now));
+            let slice = left.map_or(ASK_AGAIN, |left| left.min(ASK_AGAIN));
+            let Self { common, completions, replaced, .. } = self;
+            let at_least = at_least.saturating_add(*replaced);
+            let woken =
+                common.alarm.wait(&common.ring, completions, at_least, Some(slice), counters)?;
+            if woken != Woken::TimedOut || left.is_some_and(|left| left <= slice) {
+                return Ok(woken);
+            }
+        }
+    }
+
+    /// Asks once more for the end of every receive that was replaced.
+    fn ask_again(&mut self, counters: &Counters) -> io::Result<()> {
+        let Self { common, receives, .. } = self;
+        common.submissions.with(|submissions| {
+            for (token, _) in receives.iter().filter(|(_, at)| at.kind == Kind::Replaced) {
+                // SAFETY: a cancel points at nothing.
+                if !unsafe { push(submissions, &[end_of_replaced(token)], counters) }? {
+                    break; // the next time
+                }
+            }
+            submissions.submit(counters)
+        })
+    }
+}
+
+/// The cancel of a receive that another one took the place of.
+fn end_of_replaced(token: Token) -> squeue::Entry {
+    opcode::AsyncCancel::new(token.user_data())
+        .build()
+        .user_data(Token::bare(class::REPLACE).user_data())
+        .flags(squeue::Flags::SKIP_SUCCESS)
 }
 
 /// A thread that arms what it is told to. It waits in a ring of its own meanwhile: there the kernel
@@ -103,16 +156,29 @@ pub(super) struct Armer {
 
 impl Armer {
     fn start(submissions: Arc<Mutex<Submissions>>, sockets: usize) -> io::Result<Self> {
-        let wanted = Wanted { r#use: Use::Interrupt, submissions: 8, completions: 64 };
+        let wanted =
+            Wanted { r#use: Use::Interrupt, submissions: 8, completions: 64, kernel: KERNEL };
         let (io, flags) = ring::set_up("the thread that arms receives", &wanted)
             .map_err(|why| io::Error::other(why.to_string()))?;
         let alarm = Alarm::new()?;
         let bell = alarm.waker();
         // Each socket has one receive that waits, so there is always room for it.
         let (entries, wanted) = mpsc::sync_channel(sockets);
-        let arm = move || arm(io, flags, &alarm, &submissions, &wanted);
-        let thread = thread::Builder::new().name("weir-armer".into()).spawn(arm)?;
-        Ok(Self { entries, bell, thread: Some(thread) })
+        let (ready, given_up) = mpsc::sync_channel(1);
+        let run = move || {
+            // It needs none, so it keeps none, whether or not a server's own threads give theirs up.
+            let given = privilege::give_up();
+            let may_arm = given.is_ok();
+            let _ = ready.send(given);
+            if may_arm { arm(io, flags, &alarm, &submissions, &wanted) } else { Ok(()) }
+        };
+        let thread = thread::Builder::new().name("weir-armer".into()).spawn(run)?;
+        let armer = Self { entries, bell, thread: Some(thread) };
+        // Whoever starts a server finds no thread of it with privilege.
+        match given_up.recv() {
+            Ok(given) => given.map(|()| armer),
+            Err(mpsc::RecvError) => Err(io::Error::other("the thread that arms receives panicked")),
+        }
     }
 
     /// Has a receive armed.

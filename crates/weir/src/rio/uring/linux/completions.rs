@@ -45,6 +45,32 @@ const POLL_FIRST: u16 = 1 << 0;
 /// datagrams meanwhile.
 const SWEEPS_PER_GUARD: u32 = 8;
 
+/// So many ends of a socket's receives with an error that a peer may have reported, and neither a
+/// datagram nor an error in the socket's queue among them: then it is the receive itself that
+/// fails, without end. A dequeue meets one of them, or one for each sweep, and whoever dequeues
+/// takes errors from the queue before long; so this many never come of peers.
+pub(super) const ENDS_OF_PEERS: u32 = 1024;
+
+/// Ends in a row of a socket's receives with errors that peers may have reported.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct EndsOfPeers {
+    pub(super) ends: u32,
+    /// Errors that had been taken from the socket's queue at the last one.
+    taken: u32,
+}
+
+impl EndsOfPeers {
+    /// One more, with so many errors taken from the socket's queue. Whether that is too many.
+    #[cold]
+    fn one_more(&mut self, taken: u32) -> bool {
+        if std::mem::replace(&mut self.taken, taken) != taken {
+            self.ends = 0;
+        }
+        self.ends += 1;
+        self.ends > ENDS_OF_PEERS
+    }
+}
+
 /// A receive under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receive {
@@ -87,6 +113,8 @@ pub struct UringCompletions<T: Sharing> {
     armed_by: ArmedBy,
     /// Receives that others took the place of and that are not over.
     pub(super) replaced: u32,
+    /// When their end was asked for last.
+    pub(super) replaced_at: Instant,
     pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
@@ -98,6 +126,8 @@ pub struct UringCompletions<T: Sharing> {
     overflowing: bool,
     /// Cancels of ours that are not over.
     pub(super) cancels: u32,
+    /// Of each socket; empty where none asked to hear of such errors.
+    pub(super) ends_of_peers: Box<[EndsOfPeers]>,
 }
 
 /// What was found in the queue by one look.
@@ -146,6 +176,8 @@ impl<T: Sharing> UringCompletions<T> {
         let replaces = matches!(armed_by, ArmedBy::EachHolder(_));
         let most = sweeping.as_ref().map_or(u32::from(replaces), Sweeping::most);
         let window = common.buffers.with(|buffers| buffers.window());
+        let hears = common.sockets.iter().any(DatagramSocket::hears_errors);
+        let ends_of_peers = vec![EndsOfPeers::default(); if hears { sockets as usize } else { 0 }];
         let mut queue = Self {
             common,
             completions,
@@ -155,12 +187,14 @@ impl<T: Sharing> UringCompletions<T> {
             messages,
             armed_by,
             replaced: 0,
+            replaced_at: Instant::now(),
             alarm_armed: false,
             ids: Vec::with_capacity(window as usize),
             unused: Vec::with_capacity((sockets * most) as usize),
             tokens: Vec::with_capacity(sockets as usize),
             overflowing: false,
             cancels: 0,
+            ends_of_peers: ends_of_peers.into(),
         };
         queue.arm(POLL_FIRST, counters)?;
         Ok(queue)
@@ -329,6 +363,7 @@ impl<T: Sharing> UringCompletions<T> {
     pub(super) fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
         let Self { common, completions, receives, disarmed, ids, unused, replaced, .. } = self;
+        let ends_of_peers = &mut self.ends_of_peers;
         let mut queue = completions.take();
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
@@ -337,10 +372,11 @@ impl<T: Sharing> UringCompletions<T> {
             let (result, flags) = (entry.result(), entry.flags());
             if token.class() != class::RECEIVE {
                 if token.class() == class::REPLACE {
-                    if result != -libc::ENOENT {
+                    // It was over already, or running just then and missed it: then it is asked again.
+                    if !matches!(-result, libc::ENOENT | libc::EALREADY) {
                         found.failed = Some(io::Error::from_raw_os_error(-result));
                     }
-                    continue; // it was over already
+                    continue;
                 }
                 let Some(completion) = settle_other(common, token, result, counters) else {
                     self.alarm_armed &= token.class() != class::ALARM;
@@ -385,9 +421,13 @@ impl<T: Sharing> UringCompletions<T> {
             }
             if let Some(socket) = socket
                 && result < 0
-                && common.sockets[socket as usize].native().note_error(-result)
+                && let native = common.sockets[socket as usize].native()
+                && native.note_error(-result)
             {
                 found.of_peer = true;
+                if ends_of_peers[socket as usize].one_more(native.errors_taken()) {
+                    found.failed = Some(io::Error::from_raw_os_error(-result));
+                }
                 unused.extend(slice.map(Slice::post));
                 continue;
             }
@@ -400,7 +440,10 @@ impl<T: Sharing> UringCompletions<T> {
             let outcome = match socket {
                 None => Outcome::Returned,
                 Some(_) if result < 0 => Outcome::Failed(io::Error::from_raw_os_error(-result)),
-                Some(_) => {
+                Some(socket) => {
+                    if let Some(of_peers) = ends_of_peers.get_mut(socket as usize) {
+                        of_peers.ends = 0;
+                    }
                     let arrival = common.frame.arrival(&slice, result as u32);
                     found.received += 1;
                     found.datagrams += arrival.datagrams();
@@ -634,9 +677,10 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         }
         self.arm_again(counters)?;
         self.attention(counters)?;
-        let Self { common, completions, replaced, .. } = self;
-        // The end of each receive that was replaced completes, too, and is nothing to wake for.
-        let at_least = at_least.saturating_add(*replaced);
+        if self.replaced > 0 {
+            return self.wait_beside_replaced(at_least, timeout, counters);
+        }
+        let Self { common, completions, .. } = self;
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }
 

@@ -75,7 +75,8 @@ impl Uring {
             .saturating_add(others)
             .max(needs.per_dequeue)
             .clamp(8 * submissions, MOST_COMPLETIONS);
-        Wanted { r#use, submissions, completions: completions.next_power_of_two() }
+        let completions = completions.next_power_of_two();
+        Wanted { r#use, submissions, completions, kernel: KERNEL }
     }
 
     /// What it would be with queues that stay on one thread, where it is nothing of its own then.
@@ -126,12 +127,15 @@ impl Uring {
             Ok(()) => Err(unavailable("a cancelled receive did not end".into())),
             Err(e) => Err(unavailable(format!("multishot receive into provided buffers: {e}"))
                 .advise(
-                    error::advice(&e)
-                        .unwrap_or("it needs Linux 6.0 or later; use another provider"),
+                    error::advice(&e).map_or_else(|| ring::use_a_kernel(KERNEL), String::from),
                 )),
         }
     }
 }
+
+/// The first Linux with multishot receives of messages. Task work is deferred from 6.1 on; on 6.0 the
+/// kernel interrupts, and the provider says so. MSG_RING is older (5.18).
+const KERNEL: &str = "6.0";
 
 /// Entries of the submission queue: at least for arming many sockets at once, at most for a
 /// batch of sends that stays in the second-level cache.

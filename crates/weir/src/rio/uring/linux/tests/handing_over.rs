@@ -9,7 +9,13 @@ use crate::{
         turn::{Parking as _, Turns},
     },
 };
-use std::{sync::mpsc, thread};
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+};
 
 #[test]
 fn they_refuse_queues_of_one_thread_and_name_what_is_the_same_there() {
@@ -88,14 +94,36 @@ fn a_message_that_comes_before_the_sleep_ends_it() {
     }
     let (messages, counters) = (messages::Messages::new(2).unwrap(), Counters::default());
     for by in [Some(0), None] {
-        messages.rouse(1, by);
+        messages.rouse(1, by).unwrap();
         messages.sleep(1, &counters).unwrap();
         assert_eq!(counters.kernel_entries.get(), 0, "it was there");
     }
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| messages.sleep(1, &counters).unwrap());
-        messages.rouse(1, Some(0));
+        messages.rouse(1, Some(0)).unwrap();
         sleeper.join().unwrap();
+    });
+}
+
+/// Its failure lies in the sender's ring: it is no reason to wake up there, and one to wake the
+/// addressee.
+#[test]
+fn a_message_that_fails_wakes_its_addressee_and_nobody_else() {
+    if cannot_run_here::<HandOver>(Polling::Message) {
+        return;
+    }
+    let (messages, counters) = (messages::Messages::new(2).unwrap(), Counters::default());
+    messages.fail(1, 0);
+    let roused = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            messages.sleep(0, &Counters::default()).unwrap();
+            assert!(roused.load(SeqCst), "by the failure of a message");
+        });
+        messages.sleep(1, &counters).unwrap();
+        roused.store(true, SeqCst);
+        messages.rouse(0, None).unwrap();
+        sender.join().unwrap();
     });
 }
 

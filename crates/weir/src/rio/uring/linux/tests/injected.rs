@@ -2,7 +2,7 @@
 //! receive that carries a buffer, a token that is over, a buffer named twice.
 
 use super::*;
-use crate::{ring::Token, rio::Woken};
+use crate::{ring::Token, rio::Woken, socket::SocketOptions};
 use io_uring::{IoUring, opcode, types};
 
 under_every_form!(
@@ -10,6 +10,7 @@ under_every_form!(
     a_sweep_that_took_a_buffer_for_nothing_puts_it_back,
     a_late_completion_hits_no_other_request,
     a_buffer_named_twice_stops_the_queue,
+    a_receive_that_fails_for_ever_stops_the_queue,
 );
 
 /// Of the kernel's headers: a buffer was used, and its id is in the upper 16 bits.
@@ -19,13 +20,20 @@ const MORE: u32 = 1 << 1;
 
 /// Puts a completion into the queue of a rig.
 fn inject<T: Sharing>(rig: &Rig<T>, token: Token, result: i32, flags: u32) {
+    inject_each(rig, token, result, flags, 1);
+}
+
+/// Puts so many completions into it.
+fn inject_each<T: Sharing>(rig: &Rig<T>, token: Token, result: i32, flags: u32, count: u32) {
     let mut other = IoUring::new(2).unwrap();
     let to = types::Fd(rig.queue.common.ring.fd());
     let entry = opcode::MsgRingData::new(to, result, token.user_data(), Some(flags)).build();
-    // SAFETY: the entry points at nothing.
-    unsafe { other.submission().push(&entry) }.unwrap();
-    other.submit_and_wait(1).unwrap();
-    assert_eq!(other.completion().next().unwrap().result(), 0);
+    for _ in 0..count {
+        // SAFETY: the entry points at nothing.
+        unsafe { other.submission().push(&entry) }.unwrap();
+        other.submit_and_wait(1).unwrap();
+        assert_eq!(other.completion().next().unwrap().result(), 0);
+    }
 }
 
 fn live_token<T: Sharing>(rig: &Rig<T>) -> Token {
@@ -157,5 +165,69 @@ fn a_buffer_named_twice_stops_the_queue<T: Sharing>(polling: Polling) {
         assert!(rig.batch.is_empty());
     };
     assert!(error.to_string().contains("buffer 0"), "{error}");
+    rig.stop();
+}
+
+/// An error that a peer may have reported is survived, but not for ever where nothing says that it
+/// was one.
+fn a_receive_that_fails_for_ever_stops_the_queue<T: Sharing>(polling: Polling) {
+    let options = SocketOptions { peer_errors: true, ..SocketOptions::default() };
+    let mut rig = Rig::<T>::new(polling, NEEDS, &[Endpoint { options, ..loopback() }]);
+    rig.post(4);
+    let token = live_token(&rig);
+    let sender = peer(rig.at[0]);
+    let fail = |rig: &mut Rig<T>, times: u32| {
+        let (before, by) = (rig.queue.ends_of_peers[0].ends, Instant::now() + PATIENCE);
+        for at in (0..times).step_by(64) {
+            let now = 64.min(times - at);
+            inject_each(rig, token, -libc::EACCES, MORE, now);
+            while rig.queue.ends_of_peers[0].ends < before + at + now {
+                assert!(Instant::now() < by, "they are not taken");
+                if let Err(error) = rig.queue.dequeue(&mut rig.batch, &rig.counters) {
+                    return error.raw_os_error();
+                }
+            }
+        }
+        None
+    };
+    for _ in 0..2 {
+        assert_eq!(fail(&mut rig, completions::ENDS_OF_PEERS), None);
+        sender.send_to(b"between them", rig.at[0]).unwrap();
+        let [Completion { outcome: Outcome::Received(_), .. }] = &rig.completions()[..] else {
+            panic!("a datagram was sent")
+        };
+        assert_eq!(rig.queue.ends_of_peers[0].ends, 0);
+    }
+    assert_eq!(fail(&mut rig, completions::ENDS_OF_PEERS), None);
+    assert_eq!(fail(&mut rig, 1), Some(libc::EACCES));
+    rig.stop();
+}
+
+/// A receive that was replaced and that its cancel missed.
+#[test]
+fn a_replaced_receive_that_missed_its_cancel_is_asked_again() {
+    if cannot_run_here::<HandOver>(Polling::Rearm) {
+        return;
+    }
+    let mut rig = Rig::<HandOver>::new(Polling::Rearm, NEEDS, &[loopback()]);
+    rig.post(4);
+    let token = live_token(&rig);
+    // As `replace` leaves it, but without the cancel.
+    rig.queue.receives.get_mut(token).unwrap().kind = completions::Kind::Replaced;
+    rig.queue.disarmed.push(0);
+    (rig.queue.replaced, rig.queue.replaced_at) = (1, Instant::now());
+    let answer = Token::bare(common::class::REPLACE);
+    inject(&rig, answer, -libc::ENOENT, 0);
+    inject(&rig, answer, -libc::EALREADY, 0);
+    peer(rig.at[0]).send_to(b"one", rig.at[0]).unwrap();
+    assert_eq!(rig.completions().len(), 1);
+    let by = Instant::now() + PATIENCE;
+    while rig.queue.replaced > 0 {
+        assert!(Instant::now() < by, "it is not over");
+        rig.queue.wait(1, Some(stop::ASK_AGAIN), &rig.counters).unwrap();
+        rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
+    }
+    assert!(rig.queue.receives.get(token).is_none());
+    assert_eq!(live_token(&rig).class(), common::class::RECEIVE);
     rig.stop();
 }
