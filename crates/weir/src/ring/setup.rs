@@ -1,7 +1,7 @@
 //! Setting a ring up: sets of flags from best to least, by trying, never by kernel version; and
 //! why io_uring cannot be used, with what to do about it.
 
-use crate::Unavailable;
+use crate::{Unavailable, privilege};
 use io_uring::IoUring;
 use std::{fmt, io};
 
@@ -117,9 +117,15 @@ impl Use {
 /// # Errors
 /// [`Unavailable`] with what io_uring_setup(2) answered, and what to do.
 pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Unavailable> {
-    let (ring, flags) =
-        on_a_thread_of_its_own(|| try_sets(wanted.r#use, |flags| build(wanted, flags)))
-            .map_err(|e| explain(what, &e, sysctl().as_deref(), wanted.kernel))?;
+    let (ring, flags) = on_a_thread_of_its_own(|| {
+        if matches!(wanted.r#use, Use::KernelThread | Use::SharedKernelThread) {
+            // The kernel's thread does whatever is submitted with the credentials of this one, for
+            // as long as the ring lives; it needs no privilege.
+            privilege::give_up()?;
+        }
+        try_sets(wanted.r#use, |flags| build(wanted, flags))
+    })
+    .map_err(|e| explain(what, &e, sysctl().as_deref(), wanted.kernel))?;
     let params = ring.params();
     // Of Linux 5.5, 5.5, 5.11 and 5.17.
     for (there, name) in [

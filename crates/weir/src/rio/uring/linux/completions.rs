@@ -6,8 +6,11 @@
 //!
 //! Who arms, and so copies, differs where queues are handed over (see `armer`).
 //!
-//! Under load no receive stays armed: each dequeue *sweeps* instead (see `sweeping`). Receives
-//! are armed again before a wait, and when sweeps stay dry.
+//! Under load no receive stays armed: each dequeue *sweeps* instead (see `sweep` here, and
+//! `sweeping`). Receives are armed again before a wait, and when sweeps stay dry.
+
+pub(super) mod ends_of_peers;
+mod sweep;
 
 use super::{
     armer::ArmedBy,
@@ -30,6 +33,7 @@ use crate::{
     socket::DatagramSocket,
     wake::Waker,
 };
+use ends_of_peers::EndsOfPeers;
 use io_uring::{cqueue, opcode, squeue, types};
 use std::{
     io,
@@ -40,36 +44,6 @@ use std::{
 /// Arm a poll before trying to receive: at the start there is no buffer yet, and that is no
 /// reason to end the receive (IORING_RECVSEND_POLL_FIRST of the kernel's headers).
 const POLL_FIRST: u16 = 1 << 0;
-
-/// Sweeps that are submitted under one guard where other threads submit, too: they copy up to 264
-/// datagrams meanwhile.
-const SWEEPS_PER_GUARD: u32 = 8;
-
-/// So many ends of a socket's receives with an error that a peer may have reported, and neither a
-/// datagram nor an error in the socket's queue among them: then it is the receive itself that
-/// fails, without end. A dequeue meets one of them, or one for each sweep, and whoever dequeues
-/// takes errors from the queue before long; so this many never come of peers.
-pub(super) const ENDS_OF_PEERS: u32 = 1024;
-
-/// Ends in a row of a socket's receives with errors that peers may have reported.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct EndsOfPeers {
-    pub(super) ends: u32,
-    /// Errors that had been taken from the socket's queue at the last one.
-    taken: u32,
-}
-
-impl EndsOfPeers {
-    /// One more, with so many errors taken from the socket's queue. Whether that is too many.
-    #[cold]
-    fn one_more(&mut self, taken: u32) -> bool {
-        if std::mem::replace(&mut self.taken, taken) != taken {
-            self.ends = 0;
-        }
-        self.ends += 1;
-        self.ends > ENDS_OF_PEERS
-    }
-}
 
 /// A receive under way.
 #[derive(Debug, Clone, Copy)]
@@ -296,66 +270,6 @@ impl<T: Sharing> UringCompletions<T> {
             sweeping.not_swept(found.received as u32);
         }
         Ok(found)
-    }
-
-    fn dequeue_sweeping(&mut self, out: &mut Batch, counters: &Counters) -> io::Result<Found> {
-        let room = out.room();
-        let mut found = self.look(out, counters); // what had no room in the last batch
-        // What is under way here was armed: sweeps are over when they have been submitted.
-        let failed = found.failed.is_some();
-        if out.room() == room && self.receives.len() > 0 && self.cancels == 0 && !failed {
-            self.cancel_all(counters);
-            found = found.and(self.look(out, counters));
-        }
-        if out.room() < room || found.failed.is_some() || !self.sweep(counters)? {
-            return Ok(found);
-        }
-        let swept = self.look(out, counters);
-        let sockets = self.disarmed.len() as u32;
-        if let Some(sweeping) = &mut self.sweeping {
-            sweeping.swept(swept.received as u32, sockets, swept.emptied);
-        }
-        Ok(found.and(swept))
-    }
-
-    /// Takes what lies in the sockets with receives that do not wait. Returns whether that may
-    /// have brought something.
-    fn sweep(&mut self, counters: &Counters) -> io::Result<bool> {
-        if self.disarmed.is_empty() || !self.common.buffers.with(|buffers| buffers.ready()) {
-            return self.enter_if_useful(counters);
-        }
-        self.attention(counters)?;
-        let Self { common, receives, disarmed, sweeping: Some(sweeping), .. } = self else {
-            return Ok(false);
-        };
-        sweeping.gather();
-        let per_guard = if T::HANDS_OVER { SWEEPS_PER_GUARD } else { u32::MAX };
-        let mut left = sweeping.sweeps();
-        while left > 0 {
-            let now = left.min(per_guard);
-            left -= now;
-            common.submissions.with(|submissions| {
-                for _ in 0..now {
-                    for &socket in &*disarmed {
-                        let receive = Receive { socket, kind: Kind::Sweep };
-                        let Ok(token) = receives.insert(receive) else { break };
-                        let flags = libc::MSG_DONTWAIT as u32;
-                        let entry = receive_entry(common, socket, token, 0, flags);
-                        // SAFETY: see `receive_entry`.
-                        match unsafe { push(submissions, &[entry], counters) } {
-                            Ok(true) => {}
-                            refused => {
-                                receives.remove(token);
-                                refused?;
-                                break;
-                            }
-                        }
-                    }
-                }
-                submissions.submit(counters)
-            })?;
-        }
-        Ok(true)
     }
 
     /// Moves what lies in the completion queue into `out`, as far as there is room.

@@ -191,14 +191,14 @@ fn a_receive_that_fails_for_ever_stops_the_queue<T: Sharing>(polling: Polling) {
         None
     };
     for _ in 0..2 {
-        assert_eq!(fail(&mut rig, completions::ENDS_OF_PEERS), None);
+        assert_eq!(fail(&mut rig, completions::ends_of_peers::ENDS_OF_PEERS), None);
         sender.send_to(b"between them", rig.at[0]).unwrap();
         let [Completion { outcome: Outcome::Received(_), .. }] = &rig.completions()[..] else {
             panic!("a datagram was sent")
         };
         assert_eq!(rig.queue.ends_of_peers[0].ends, 0);
     }
-    assert_eq!(fail(&mut rig, completions::ENDS_OF_PEERS), None);
+    assert_eq!(fail(&mut rig, completions::ends_of_peers::ENDS_OF_PEERS), None);
     assert_eq!(fail(&mut rig, 1), Some(libc::EACCES));
     rig.stop();
 }
