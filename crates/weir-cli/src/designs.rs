@@ -124,6 +124,7 @@ fn document(all: &[AnyDesign]) -> Value {
             "summary": about.summary,
             "origin": about.origin,
             "provider": design.provider(),
+            "hands_over": design.hands_over(),
             "status": if reason.is_none() { "ok" } else { "unavailable" },
             "reason": reason,
             "options": design.known_options().into_iter().map(option).collect::<Vec<_>>(),
@@ -139,6 +140,7 @@ fn document(all: &[AnyDesign]) -> Value {
             "status": if reason.is_none() { "ok" } else { "unavailable" },
             "reason": reason,
             "reaches_loopback": provider.reaches_loopback(),
+            "only_hands_over": provider.only_hands_over(),
         })
     };
     json!({

@@ -117,7 +117,7 @@ impl Server {
             let _ = child.stderr.take().expect("piped").read_to_string(&mut errors);
             panic!("{error} in {line:?}; it said {errors:?}")
         });
-        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
         let address = text(&ready["ready"]["addresses"][0]);
         let port = address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
         Self { child, lines, port, control: text(&ready["ready"]["control"]) }
