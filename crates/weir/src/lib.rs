@@ -4,6 +4,8 @@ pub mod affinity;
 #[cfg(target_os = "linux")]
 pub mod bpf;
 pub mod counters;
+mod crew;
+mod design;
 pub mod error;
 pub mod limits;
 pub mod machine;
@@ -19,7 +21,10 @@ mod required;
 mod ring;
 pub mod rio;
 pub mod socket;
+pub mod stream;
 mod sync;
+pub mod tcp;
+pub mod timer;
 pub mod udp;
 pub mod wake;
 

@@ -13,6 +13,7 @@
 
 mod batch;
 pub mod os;
+pub mod stream;
 
 pub use batch::{BATCH_BUCKETS, BatchSizes, BatchSnapshot};
 
@@ -44,27 +45,27 @@ impl Counter {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($batches:literal; $($(#[$doc:meta])* $name:ident,)*) => {
         /// What one thread of a server counts.
         #[derive(Debug, Default)]
         #[repr(align(128))] // two cache lines: no neighbour shares ours, prefetch included
         pub struct Counters {
-            $($(#[$doc])* pub $name: Counter,)*
-            /// Datagrams per dequeue that was not empty.
-            pub batches: BatchSizes,
+            $($(#[$doc])* pub $name: $crate::counters::Counter,)*
+            #[doc = $batches]
+            pub batches: $crate::counters::BatchSizes,
         }
 
         /// The counters of one thread, or of several added up, at one moment.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Snapshot {
             $($(#[$doc])* pub $name: u64,)*
-            /// Datagrams per dequeue that was not empty.
-            pub batches: BatchSnapshot,
+            #[doc = $batches]
+            pub batches: $crate::counters::BatchSnapshot,
         }
 
         impl Default for Snapshot {
             fn default() -> Self {
-                Self { $($name: 0,)* batches: BatchSnapshot::default() }
+                Self { $($name: 0,)* batches: Default::default() }
             }
         }
 
@@ -99,7 +100,10 @@ macro_rules! counters {
     };
 }
 
+pub(crate) use counters;
+
 counters! {
+    "Datagrams per dequeue that was not empty.";
     /// Datagrams handed to the handler.
     datagrams,
     /// Payload bytes of those.

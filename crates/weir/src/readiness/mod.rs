@@ -31,5 +31,42 @@ pub mod poll;
 #[cfg(test)]
 mod tests;
 
+use crate::stream::Stream;
+use std::io;
+
 pub use epoll::{Epoll, Trigger};
 pub use poll::Poll;
+
+/// What a connection is to be told for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interest {
+    /// That something can be received, or the peer has ended.
+    pub receive: bool,
+    /// That there is room to send.
+    pub send: bool,
+}
+
+impl Interest {
+    /// To receive only.
+    pub const RECEIVE: Self = Self { receive: true, send: false };
+}
+
+/// A set of connections, each under the number of its slot. Errors and ends are always told.
+///
+/// The set does not keep them open: one is forgotten before it is closed.
+pub trait Streams {
+    /// Puts a connection into the set.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()>;
+
+    /// Changes what one is told for. What is ready already is told again.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()>;
+
+    /// Takes one out of the set. It may still be told once by the wait that is over.
+    fn forget(&mut self, stream: &Stream, slot: u32);
+}

@@ -4,7 +4,6 @@ use super::{
     Handler, Worker,
     handler::{Desk, Rate},
     running::{Running, ThreadFinal},
-    worker::text_of,
 };
 use crate::{
     Error,
@@ -12,6 +11,7 @@ use crate::{
         Counters,
         os::{ThreadId, ThreadUsage},
     },
+    crew::{Readiness, Shared, contain, lock, text_of},
     limits::Limits,
     memory::{Layout, Region, RegionOptions},
     socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
@@ -19,10 +19,9 @@ use crate::{
 };
 use std::{
     net::SocketAddr,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
         mpsc,
     },
     thread,
@@ -62,79 +61,10 @@ pub(super) fn stop_deadline() -> Instant {
     Instant::now() + STOP_TIMEOUT
 }
 
-/// Calls the loop of a thread and holds a panic back, which is to go on (`resume_unwind`) when
-/// every slice was given back.
-pub(super) fn contain<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
-    catch_unwind(AssertUnwindSafe(body))
-}
-
-/// What a thread answers once: that it has started, or why it could not.
-pub(super) type Readiness = Result<(), Error>;
-
 pub(super) struct Thread<H> {
     pub(super) handle: thread::JoinHandle<ThreadFinal<H>>,
     pub(super) counters: Arc<Counters>,
     pub(super) id: Arc<OnceLock<ThreadId>>,
-}
-
-/// What the threads of a server share, none of it on the path of a datagram but a flag.
-#[derive(Default)]
-pub(super) struct Shared {
-    stopping: AtomicBool,
-    /// Whether its threads give up privilege once they have started.
-    pub(super) gives_up_privilege: AtomicBool,
-    /// When it was first asked to stop, or failed.
-    pub(super) ended: OnceLock<Instant>,
-    failure: Mutex<Option<Error>>,
-    wakers: Mutex<Vec<Waker>>,
-    pub(super) effective: Mutex<Vec<(String, String)>>,
-    pub(super) tunables: Mutex<Vec<Tunable>>,
-    /// The memory that was made, to account for at the end.
-    pub(super) regions: Mutex<Vec<Arc<Region>>>,
-}
-
-/// A value that may be changed while the server runs.
-pub(super) struct Tunable {
-    pub(super) name: &'static str,
-    pub(super) value: Arc<AtomicU64>,
-    pub(super) least: u64,
-    pub(super) most: u64,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    /// Asks every thread to stop and ends its wait.
-    pub(super) fn stop(&self) {
-        self.ended.get_or_init(Instant::now);
-        self.stopping.store(true, Relaxed);
-        for waker in lock(&self.wakers).iter() {
-            waker.wake();
-        }
-    }
-
-    pub(super) fn stopping(&self) -> bool {
-        self.stopping.load(Relaxed)
-    }
-
-    pub(super) fn fail(&self, error: Error) {
-        lock(&self.failure).get_or_insert(error);
-        self.stop();
-    }
-
-    pub(super) fn take_failure(&self) -> Option<Error> {
-        lock(&self.failure).take()
-    }
-
-    pub(super) fn add_waker(&self, waker: Waker) {
-        lock(&self.wakers).push(waker.clone());
-        // A stop that came before the waker was known must not be missed.
-        if self.stopping() {
-            waker.wake();
-        }
-    }
 }
 
 impl<H: Handler> Job<H> {
@@ -235,15 +165,12 @@ impl<H: Handler> Job<H> {
 
     /// States a setting that is in effect.
     pub fn state(&self, name: &str, value: impl ToString) {
-        lock(&self.shared.effective).push((name.into(), value.to_string()));
+        self.shared.state(name, value);
     }
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
     pub fn tunable(&self, name: &'static str, value: u64, least: u64, most: u64) -> Arc<AtomicU64> {
-        let value = Arc::new(AtomicU64::new(value));
-        let tunable = Tunable { name, value: Arc::clone(&value), least, most };
-        lock(&self.shared.tunables).push(tunable);
-        value
+        self.shared.tunable(name, value, least, most)
     }
 
     /// Calls `waker` when the server stops.
@@ -282,7 +209,7 @@ impl<H: Handler> Job<H> {
             .spawn(move || {
                 let _ = own_id.set(ThreadId::current());
                 let before = ThreadUsage::current();
-                let result = catch_unwind(AssertUnwindSafe(|| body(&mut worker)));
+                let result = contain(|| body(&mut worker));
                 let error = match result {
                     Ok(Ok(())) => None,
                     Ok(Err(error)) => Some(error),

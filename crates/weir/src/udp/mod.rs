@@ -47,36 +47,8 @@ pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, Server};
 pub use spec::Spec;
 pub use worker::Worker;
 
-use crate::{
-    Error, Unavailable,
-    options::{OptionInfo, Options},
-};
-
-/// What a design is, in a few lines.
-#[derive(Debug, Clone, Copy)]
-pub struct About {
-    /// Its name.
-    pub name: &'static str,
-    /// How it works, in one sentence.
-    pub summary: &'static str,
-    /// Where it comes from.
-    pub origin: &'static str,
-    /// The contract it stands on: `socket`, `epoll`, `port` or `rio`.
-    pub contract: Contract,
-}
-
-/// What a design stands on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contract {
-    /// Plain sockets ([`crate::socket`]).
-    Socket,
-    /// Readiness by epoll ([`crate::readiness`]).
-    Epoll,
-    /// A completion port ([`crate::port`]).
-    Port,
-    /// Registered I/O ([`crate::rio`]), on any of its providers.
-    Rio,
-}
+use crate::{Error, Unavailable, design::designs, options::Options};
+pub use crate::design::{About, Contract};
 
 /// One way for a UDP server to do its I/O.
 pub trait Design: Options {
@@ -108,93 +80,12 @@ pub trait Design: Options {
     fn availability(&self) -> Result<(), Unavailable>;
 }
 
-macro_rules! designs {
-    ($($file:ident::$Design:ident,)*) => {
-        $(mod $file; pub use $file::$Design;)*
-
-        /// Any design, with its options: what a name is turned into.
-        #[derive(Debug, Clone, PartialEq)]
-        pub enum AnyDesign {
-            $(#[doc = concat!("See [`", stringify!($Design), "`].")] $Design($Design),)*
-        }
-
-        /// Every design with its defaults, in the order of the table.
-        pub fn designs() -> Vec<AnyDesign> {
-            vec![$(AnyDesign::$Design($Design::default()),)*]
-        }
-
-        impl AnyDesign {
-            /// What it is.
-            pub fn about(&self) -> About {
-                match self { $(Self::$Design(_) => $Design::ABOUT,)* }
-            }
-
-            /// Its options.
-            pub fn known_options(&self) -> Vec<OptionInfo> {
-                match self { $(Self::$Design(_) => $Design::known(),)* }
-            }
-
-            /// Sets an option by its name.
-            ///
-            /// # Errors
-            /// [`Error::UnknownName`] and [`Error::Option`].
-            pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
-                match self { $(Self::$Design(design) => design.set(name, value),)* }
-            }
-
-            /// Its options with their values.
-            pub fn values(&self) -> Vec<(String, String)> {
-                match self { $(Self::$Design(design) => design.values(),)* }
-            }
-
-            /// Checks its options.
-            ///
-            /// # Errors
-            /// [`Error::Option`] for the first that is out of its limits.
-            pub fn check(&self) -> Result<(), Error> {
-                match self { $(Self::$Design(design) => design.check(),)* }
-            }
-
-            /// Replaces what is left to weir's choice (a provider `auto`) by what it stands for
-            /// here.
-            pub fn resolve(&mut self) {
-                match self { $(Self::$Design(design) => design.resolve(),)* }
-            }
-
-            /// The name of the provider that it runs on here: for a design that runs on
-            /// several, the one that is chosen.
-            pub fn provider(&self) -> &'static str {
-                match self { $(Self::$Design(design) => design.provider(),)* }
-            }
-
-            /// Whether it hands a queue from thread to thread: providers that are a way of doing that
-            /// ([`only_hands_over`](crate::rio::Choice::only_hands_over)) are for such designs.
-            pub fn hands_over(&self) -> bool {
-                match self { $(Self::$Design(design) => design.hands_over(),)* }
-            }
-
-            /// Whether it can run here, by trying.
-            ///
-            /// # Errors
-            /// Why it cannot.
-            pub fn availability(&self) -> Result<(), Unavailable> {
-                match self { $(Self::$Design(design) => design.availability(),)* }
-            }
-
-            pub(crate) fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-                match self { $(Self::$Design(design) => design.start(job),)* }
-            }
-        }
-
-        $(impl From<$Design> for AnyDesign {
-            fn from(design: $Design) -> Self {
-                Self::$Design(design)
-            }
-        })*
-    };
-}
-
 designs! {
+    Running<H>;
+    /// Whether it hands a queue from thread to thread: providers that are a way of doing that
+    /// ([`only_hands_over`](crate::rio::Choice::only_hands_over)) are for such designs.
+    hands_over: bool;
+
     blocking::Blocking,
     blocking_batch::BlockingBatch,
     epoll::Epoll,
@@ -213,30 +104,3 @@ designs! {
 
 pub use rio_sharded::Steering;
 
-impl AnyDesign {
-    /// A design from its name and options, as in `rio-hybrid --threads 2`.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`] with the names there are; [`Error::Option`].
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let (mut design, words) = Self::named_in(text)?;
-        crate::options::set_all(words, |name, value| design.set(name, value))?;
-        design.check()?;
-        Ok(design)
-    }
-
-    /// The design that a text begins with, with its defaults, and the other words.
-    fn named_in(text: &str) -> Result<(Self, std::str::SplitWhitespace<'_>), Error> {
-        let mut words = text.split_whitespace();
-        let name = words.next().unwrap_or_default();
-        let design =
-            designs().into_iter().find(|design| design.about().name == name).ok_or_else(|| {
-                Error::UnknownName {
-                    kind: "design",
-                    name: name.into(),
-                    known: designs().iter().map(|d| d.about().name).collect::<Vec<_>>().join(", "),
-                }
-            })?;
-        Ok((design, words))
-    }
-}

@@ -3,10 +3,11 @@
 
 use super::{
     Handler, Job, Worker,
-    job::{contain, stop_deadline},
+    job::stop_deadline,
 };
 use crate::{
     Error, Unavailable,
+    crew::contain,
     memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, SocketId, Taken, Worker as Taker,

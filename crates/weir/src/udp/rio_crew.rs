@@ -6,11 +6,12 @@
 
 use super::{
     Handler, Job, Worker,
-    job::{contain, stop_deadline},
+    job::stop_deadline,
     rio_frame::{self, Next, Ready},
 };
 use crate::{
     Error,
+    crew::contain,
     memory::Region,
     rio::{Batch, CompletionQueue, HandOver, Provider, RequestQueue, Started, turn::Turns},
     wake::Waker,

@@ -3,10 +3,11 @@
 
 use super::{
     Handler, Job, Worker,
-    job::{contain, stop_deadline},
+    job::stop_deadline,
 };
 use crate::{
     Error,
+    crew::contain,
     memory::{Region, Slice},
     rio::{
         Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, RequestQueue,

@@ -1,18 +1,19 @@
 //! A server that runs, and what is left of it afterwards.
 
-use super::job::{Shared, Thread, lock};
+use super::job::Thread;
 use crate::{
     Error,
     counters::{
         Snapshot,
         os::{ThreadId, ThreadUsage},
     },
+    crew::{Shared, lock},
     memory::Region,
     socket::{Gauge, SocketState},
 };
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -163,19 +164,7 @@ impl<H> Running<H> {
     /// [`Error::UnknownName`] if the design has no such tunable, [`Error::Option`] if the
     /// value is out of its limits.
     pub fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
-        let tunables = lock(&self.shared.tunables);
-        let Some(tunable) = tunables.iter().find(|tunable| tunable.name == name) else {
-            let names: Vec<_> = tunables.iter().map(|tunable| tunable.name).collect();
-            let known = if names.is_empty() { "none".into() } else { names.join(", ") };
-            return Err(Error::UnknownName { kind: "tunable", name: name.into(), known });
-        };
-        if !(tunable.least..=tunable.most).contains(&value) {
-            let problem =
-                format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
-            return Err(Error::Option { name: name.into(), problem });
-        }
-        tunable.value.store(value, Relaxed);
-        Ok(())
+        self.shared.tune(name, value)
     }
 
     /// Stops the server: ends every wait, lets each thread finish its batch, takes every

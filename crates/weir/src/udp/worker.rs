@@ -3,11 +3,12 @@
 use super::{
     Handler,
     handler::{Datagram, Desk, Replies},
-    job::{Placed, Readiness, Shared, contain, lock},
+    job::Placed,
 };
 use crate::{
     Error,
     counters::Counters,
+    crew::{Readiness, Shared, contain, text_of},
     memory::{Region, Slice},
     privilege,
     socket::{Arrival, DatagramSocket, Peer, Span, Unsent},
@@ -85,7 +86,7 @@ impl<H: Handler> Worker<H> {
 
     /// States a setting that was only known once the thread had started.
     pub fn state(&self, name: &str, value: impl ToString) {
-        lock(&self.shared.effective).push((name.into(), value.to_string()));
+        self.shared.state(name, value);
     }
 
     /// Whether the server stops.
@@ -350,10 +351,4 @@ fn count_sent(result: io::Result<()>, counters: &Counters) {
         Ok(()) => counters.replies.one(),
         Err(_) => counters.send_errors.one(),
     }
-}
-
-pub(super) fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "(no text)".to_string())
 }

@@ -4,9 +4,13 @@ use super::Trigger;
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    readiness::bell::{self, Bell},
+    readiness::{
+        Interest, Streams,
+        bell::{self, Bell},
+    },
     rio::Woken,
     socket::{DatagramSocket, native},
+    stream::{Listener, Stream},
     wake::Waker,
 };
 use std::{
@@ -26,6 +30,8 @@ pub struct Epoll {
     bell: Arc<Bell>,
     events: Vec<libc::epoll_event>,
     ready: usize,
+    /// How connections are told.
+    trigger: Trigger,
     /// Kept open as long as they are in the set.
     sockets: Vec<(DatagramSocket, u32)>,
 }
@@ -52,11 +58,39 @@ impl Epoll {
         let bell = Arc::new(Bell::new().map_err(|e| Error::io("eventfd", e))?);
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
-        let epoll = Self { set, bell, events, ready: 0, sockets: Vec::new() };
+        let trigger = Trigger::Level;
+        let epoll = Self { set, bell, events, ready: 0, trigger, sockets: Vec::new() };
         epoll
-            .control(epoll.bell.fd(), libc::EPOLLIN, BELL)
+            .control(libc::EPOLL_CTL_ADD, epoll.bell.fd(), libc::EPOLLIN, BELL)
             .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
         Ok(epoll)
+    }
+
+    /// An empty set for connections, which are told so. As [`new`](Self::new) otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered.
+    pub fn of_streams(events_max: usize, trigger: Trigger) -> Result<Self, Error> {
+        Ok(Self { trigger, ..Self::new(events_max)? })
+    }
+
+    /// Adds a listening socket, to be told as long as a connection waits: to one of the sets that
+    /// it is in where it is exclusive (EPOLLEXCLUSIVE, Linux 4.5), else to all.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered.
+    pub fn listen(&mut self, listener: &Listener, token: u32, exclusive: bool) -> Result<(), Error> {
+        let exclusive = if exclusive { libc::EPOLLEXCLUSIVE } else { 0 };
+        let events = libc::EPOLLIN | exclusive;
+        self.control(libc::EPOLL_CTL_ADD, listener.native().fd(), events, token.into()).map_err(|e| {
+            Error::io(format!("epoll_ctl for the socket at {}", listener.local_address()), e)
+        })
+    }
+
+    /// Takes a listening socket out of the set.
+    pub fn forget_listener(&mut self, listener: &Listener) {
+        // One that is not in the set need not be taken out.
+        let _ = self.control(libc::EPOLL_CTL_DEL, listener.native().fd(), 0, 0);
     }
 
     /// Lets a wait poll the queues of devices that its sockets' datagrams come by, for so long
@@ -91,7 +125,7 @@ impl Epoll {
         trigger: Trigger,
     ) -> Result<(), Error> {
         let edge = if trigger == Trigger::Edge { libc::EPOLLET } else { 0 };
-        self.control(socket.native().fd(), libc::EPOLLIN | edge, token.into()).map_err(|e| {
+        self.control(libc::EPOLL_CTL_ADD, socket.native().fd(), libc::EPOLLIN | edge, token.into()).map_err(|e| {
             Error::io(format!("epoll_ctl for the socket at {}", socket.local_address()), e)
         })?;
         self.sockets.push((socket.clone(), token));
@@ -143,6 +177,18 @@ impl Epoll {
         self.events[..self.ready].iter().map(|event| event.u64 as u32)
     }
 
+    /// How many were ready when the last wait ended.
+    #[inline]
+    pub fn ready_count(&self) -> usize {
+        self.ready
+    }
+
+    /// The token of one of them.
+    #[inline]
+    pub fn ready_at(&self, index: usize) -> u32 {
+        self.events[index].u64 as u32
+    }
+
     /// Ends a wait of this set, now or the next one.
     pub fn waker(&self) -> Waker {
         bell::waker(&self.bell)
@@ -171,14 +217,51 @@ impl Epoll {
         if count >= 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
     }
 
-    fn control(&self, fd: RawFd, events: libc::c_int, token: u64) -> io::Result<()> {
+    fn control(
+        &self,
+        what: libc::c_int,
+        fd: RawFd,
+        events: libc::c_int,
+        token: u64,
+    ) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
         // SAFETY: the event outlives the call, which copies it.
         let result = unsafe {
-            libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event)
+            libc::epoll_ctl(self.set.as_raw_fd(), what, fd, &raw mut event)
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
+}
+
+impl Streams for Epoll {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        let events = events(interest, self.trigger);
+        self.control(libc::EPOLL_CTL_ADD, stream.native().fd(), events, slot.into())
+    }
+
+    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        let events = events(interest, self.trigger);
+        self.control(libc::EPOLL_CTL_MOD, stream.native().fd(), events, slot.into())
+    }
+
+    fn forget(&mut self, stream: &Stream, _: u32) {
+        // One that is not in the set need not be taken out.
+        let _ = self.control(libc::EPOLL_CTL_DEL, stream.native().fd(), 0, 0);
+    }
+}
+
+fn events(interest: Interest, trigger: Trigger) -> libc::c_int {
+    let mut events = 0;
+    if interest.receive {
+        events |= libc::EPOLLIN | libc::EPOLLRDHUP;
+    }
+    if interest.send {
+        events |= libc::EPOLLOUT;
+    }
+    if trigger == Trigger::Edge {
+        events |= libc::EPOLLET;
+    }
+    events
 }
 
 fn create() -> io::Result<OwnedFd> {

@@ -2,7 +2,13 @@
 
 use super::Trigger;
 use crate::{
-    Error, Unavailable, counters::Counters, rio::Woken, socket::DatagramSocket, wake::Waker,
+    Error, Unavailable,
+    counters::Counters,
+    readiness::{Interest, Streams},
+    rio::Woken,
+    socket::DatagramSocket,
+    stream::{Listener, Stream},
+    wake::Waker,
 };
 use std::{convert::Infallible, io, time::Duration};
 
@@ -46,6 +52,37 @@ impl Epoll {
         match self.0 {}
     }
 
+    /// Never makes one.
+    ///
+    /// # Errors
+    /// [`Unavailable`], always.
+    pub fn of_streams(_events_max: usize, _: Trigger) -> Result<Self, Error> {
+        Err(missing().into())
+    }
+
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn listen(&mut self, _: &Listener, _: u32, _: bool) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn forget_listener(&mut self, _: &Listener) {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn ready_count(&self) -> usize {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn ready_at(&self, _: usize) -> u32 {
+        match self.0 {}
+    }
+
     /// Never called.
     pub fn busy_poll(&mut self, _: Duration) -> String {
         match self.0 {}
@@ -60,6 +97,20 @@ impl Epoll {
 
     /// Never called.
     pub fn waker(&self) -> Waker {
+        match self.0 {}
+    }
+}
+
+impl Streams for Epoll {
+    fn watch(&mut self, _: &Stream, _: u32, _: Interest) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    fn change(&mut self, _: &Stream, _: u32, _: Interest) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    fn forget(&mut self, _: &Stream, _: u32) {
         match self.0 {}
     }
 }

@@ -16,6 +16,8 @@ mod native;
 
 pub use native::Epoll;
 
+use std::{fmt, str::FromStr};
+
 /// When a socket is told as ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
@@ -23,4 +25,24 @@ pub enum Trigger {
     Level,
     /// When something has come.
     Edge,
+}
+
+impl FromStr for Trigger {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "level" => Ok(Trigger::Level),
+            "edge" => Ok(Trigger::Edge),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Trigger::Level => "level",
+            Trigger::Edge => "edge",
+        })
+    }
 }

@@ -1,0 +1,125 @@
+//! What the threads of a server share, whatever it serves.
+
+use crate::{Error, memory::Region, wake::Waker};
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Instant,
+};
+
+/// What a thread answers once: that it has started, or why it could not.
+pub(crate) type Readiness = Result<(), Error>;
+
+/// Calls the loop of a thread and holds a panic back, which is to go on (`resume_unwind`) when
+/// every slice was given back.
+pub(crate) fn contain<R>(body: impl FnOnce() -> R) -> thread::Result<R> {
+    catch_unwind(AssertUnwindSafe(body))
+}
+
+/// What a panic says.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no text)".to_string())
+}
+
+/// What the threads of a server share, none of it on the path of a datagram or message but a flag.
+#[derive(Default)]
+pub(crate) struct Shared {
+    stopping: AtomicBool,
+    /// Whether its threads give up privilege once they have started.
+    pub(crate) gives_up_privilege: AtomicBool,
+    /// When it was first asked to stop, or failed.
+    pub(crate) ended: OnceLock<Instant>,
+    failure: Mutex<Option<Error>>,
+    wakers: Mutex<Vec<Waker>>,
+    pub(crate) effective: Mutex<Vec<(String, String)>>,
+    pub(crate) tunables: Mutex<Vec<Tunable>>,
+    /// The memory that was made, to account for at the end.
+    pub(crate) regions: Mutex<Vec<Arc<Region>>>,
+}
+
+/// A value that may be changed while the server runs.
+pub(crate) struct Tunable {
+    pub(crate) name: &'static str,
+    pub(crate) value: Arc<AtomicU64>,
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Asks every thread to stop and ends its wait.
+    pub(crate) fn stop(&self) {
+        self.ended.get_or_init(Instant::now);
+        self.stopping.store(true, Relaxed);
+        for waker in lock(&self.wakers).iter() {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    pub(crate) fn fail(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        self.stop();
+    }
+
+    /// States a setting that is in effect.
+    pub(crate) fn state(&self, name: &str, value: impl ToString) {
+        lock(&self.effective).push((name.into(), value.to_string()));
+    }
+
+    /// Makes a value tunable while the server runs, between `least` and `most`.
+    pub(crate) fn tunable(
+        &self,
+        name: &'static str,
+        value: u64,
+        least: u64,
+        most: u64,
+    ) -> Arc<AtomicU64> {
+        let value = Arc::new(AtomicU64::new(value));
+        lock(&self.tunables).push(Tunable { name, value: Arc::clone(&value), least, most });
+        value
+    }
+
+    /// Changes a tunable value.
+    pub(crate) fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
+        let tunables = lock(&self.tunables);
+        let Some(tunable) = tunables.iter().find(|tunable| tunable.name == name) else {
+            let names: Vec<_> = tunables.iter().map(|tunable| tunable.name).collect();
+            let known = if names.is_empty() { "none".into() } else { names.join(", ") };
+            return Err(Error::UnknownName { kind: "tunable", name: name.into(), known });
+        };
+        if !(tunable.least..=tunable.most).contains(&value) {
+            let problem =
+                format!("{value} is not allowed; allowed: {} to {}", tunable.least, tunable.most);
+            return Err(Error::Option { name: name.into(), problem });
+        }
+        tunable.value.store(value, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        lock(&self.failure).take()
+    }
+
+    pub(crate) fn add_waker(&self, waker: Waker) {
+        lock(&self.wakers).push(waker.clone());
+        // A stop that came before the waker was known must not be missed.
+        if self.stopping() {
+            waker.wake();
+        }
+    }
+}
+

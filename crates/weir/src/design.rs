@@ -1,0 +1,167 @@
+//! What the designs of every kind of server have in common: what is said of each, and the table that
+//! names, help and comparisons follow from.
+
+/// What a design is, in a few lines.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// How it works, in one sentence.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub origin: &'static str,
+    /// The contract it stands on.
+    pub contract: Contract,
+}
+
+/// What a design stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contract {
+    /// Plain sockets ([`crate::socket`], [`crate::stream`]).
+    Socket,
+    /// Readiness by select ([`crate::readiness`]).
+    Select,
+    /// Readiness by poll ([`crate::readiness`]).
+    Poll,
+    /// Readiness by epoll ([`crate::readiness`]).
+    Epoll,
+    /// Readiness as messages in a queue ([`crate::readiness`]).
+    Signals,
+    /// Readiness as events in groups ([`crate::readiness`]).
+    Events,
+    /// A completion port ([`crate::port`]).
+    Port,
+    /// Registered I/O ([`crate::rio`]), on any of its providers.
+    Rio,
+}
+
+/// The table of designs of a kind of server: from it follow `AnyDesign`, `designs` and all that is
+/// asked of a design by its name. The module has a `Design`, a `Handler` and a `Job` of its own; what a
+/// start gives is named first, then what is asked of designs of this kind only.
+macro_rules! designs {
+    (
+        $Running:ty;
+        $($(#[$meta:meta])* $also:ident: $Also:ty;)*
+        $($file:ident::$Design:ident,)*
+    ) => {
+        $(mod $file; pub use $file::$Design;)*
+
+        /// Any design, with its options: what a name is turned into.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum AnyDesign {
+            $(#[doc = concat!("See [`", stringify!($Design), "`].")] $Design($Design),)*
+        }
+
+        /// Every design with its defaults, in the order of the table.
+        pub fn designs() -> Vec<AnyDesign> {
+            vec![$(AnyDesign::$Design($Design::default()),)*]
+        }
+
+        impl AnyDesign {
+            /// What it is.
+            pub fn about(&self) -> About {
+                match self { $(Self::$Design(_) => $Design::ABOUT,)* }
+            }
+
+            /// Its options.
+            pub fn known_options(&self) -> Vec<$crate::options::OptionInfo> {
+                match self { $(Self::$Design(_) => $Design::known(),)* }
+            }
+
+            /// Sets an option by its name.
+            ///
+            /// # Errors
+            /// [`Error::UnknownName`] and [`Error::Option`].
+            pub fn set(&mut self, name: &str, value: &str) -> Result<(), $crate::Error> {
+                match self { $(Self::$Design(design) => design.set(name, value),)* }
+            }
+
+            /// Its options with their values.
+            pub fn values(&self) -> Vec<(String, String)> {
+                match self { $(Self::$Design(design) => design.values(),)* }
+            }
+
+            /// Checks its options.
+            ///
+            /// # Errors
+            /// [`Error::Option`] for the first that is out of its limits.
+            pub fn check(&self) -> Result<(), $crate::Error> {
+                match self { $(Self::$Design(design) => design.check(),)* }
+            }
+
+            /// Replaces what is left to weir's choice (a provider `auto`) by what it stands for
+            /// here.
+            pub fn resolve(&mut self) {
+                match self { $(Self::$Design(design) => design.resolve(),)* }
+            }
+
+            /// The name of the provider that it runs on here: for a design that runs on
+            /// several, the one that is chosen.
+            pub fn provider(&self) -> &'static str {
+                match self { $(Self::$Design(design) => design.provider(),)* }
+            }
+
+            $crate::design::also! { each: [$($Design)*] $($(#[$meta])* $also: $Also;)* }
+
+            /// Whether it can run here, by trying.
+            ///
+            /// # Errors
+            /// Why it cannot.
+            pub fn availability(&self) -> Result<(), $crate::Unavailable> {
+                match self { $(Self::$Design(design) => design.availability(),)* }
+            }
+
+            pub(crate) fn start<H: Handler>(self, job: Job<H>) -> Result<$Running, $crate::Error> {
+                match self { $(Self::$Design(design) => design.start(job),)* }
+            }
+        }
+
+        impl AnyDesign {
+            /// A design from its name and options, as in `rio-hybrid --threads 2`.
+            ///
+            /// # Errors
+            /// [`Error::UnknownName`] with the names there are; [`Error::Option`].
+            pub fn parse(text: &str) -> Result<Self, $crate::Error> {
+                let (mut design, words) = Self::named_in(text)?;
+                $crate::options::set_all(words, |name, value| design.set(name, value))?;
+                design.check()?;
+                Ok(design)
+            }
+
+            /// The design that a text begins with, with its defaults, and the other words.
+            fn named_in(text: &str) -> Result<(Self, std::str::SplitWhitespace<'_>), $crate::Error> {
+                let mut words = text.split_whitespace();
+                let name = words.next().unwrap_or_default();
+                let design =
+                    designs().into_iter().find(|design| design.about().name == name).ok_or_else(|| {
+                        $crate::Error::UnknownName {
+                            kind: "design",
+                            name: name.into(),
+                            known: designs().iter().map(|d| d.about().name).collect::<Vec<_>>().join(", "),
+                        }
+                    })?;
+                Ok((design, words))
+            }
+        }
+
+        $(impl From<$Design> for AnyDesign {
+            fn from(design: $Design) -> Self {
+                Self::$Design(design)
+            }
+        })*
+    };
+}
+pub(crate) use designs;
+
+macro_rules! also {
+    (each: $designs:tt $($(#[$meta:meta])* $also:ident: $Also:ty;)*) => {
+        $($crate::design::also! { $designs $(#[$meta])* $also: $Also })*
+    };
+    ([$($Design:ident)*] $(#[$meta:meta])* $also:ident: $Also:ty) => {
+        $(#[$meta])*
+        pub fn $also(&self) -> $Also {
+            match self { $(Self::$Design(design) => design.$also(),)* }
+        }
+    };
+}
+pub(crate) use also;

@@ -1,0 +1,226 @@
+//! accept4(2), recv(2), send(2).
+
+use super::{Accepted, Mode, StreamOptions};
+use crate::{Error, Unavailable};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type};
+use std::{
+    io,
+    net::{Shutdown, SocketAddr},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+/// Always here.
+pub fn availability() -> Result<(), Unavailable> {
+    Ok(())
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener(Socket);
+
+impl Listener {
+    pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
+        let refused = |what: &str| {
+            let what = format!("{what} on the socket for {address}");
+            move |e| Error::io(what, e)
+        };
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+            .map_err(refused("opening"))?;
+        // A server that was restarted finds connections of the last one that are not quite over.
+        socket.set_reuse_address(true).map_err(refused("SO_REUSEADDR"))?;
+        if options.reuse_port {
+            socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
+        }
+        // What is accepted inherits these.
+        if let Some(bytes) = options.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
+        }
+        if let Some(bytes) = options.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
+        }
+        socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
+        socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
+        let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
+        // Two sockets may be bound to one address (SO_REUSEADDR), but only one may listen.
+        socket.listen(backlog).map_err(|source| Error::Bind { address, source })?;
+        // Accepting that waits asks for it by poll(2), so that waiting and trying need one socket.
+        socket.set_nonblocking(true).map_err(refused("O_NONBLOCK"))?;
+        Ok(Self(socket))
+    }
+
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    pub fn accept(&self, mode: Mode) -> io::Result<Option<Accepted>> {
+        loop {
+            match self.accept_now() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match mode {
+                    Mode::Try => return Ok(None),
+                    Mode::Wait => self.wait()?,
+                },
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // Accepting was ended.
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(None),
+                result => return result.map(Some),
+            }
+        }
+    }
+
+    fn accept_now(&self) -> io::Result<Accepted> {
+        let mut storage = SockAddrStorage::zeroed();
+        let mut len = storage.size_of();
+        // SAFETY: the kernel writes at most `len` bytes of an address into the storage, and says
+        // into `len` how many.
+        let fd = unsafe {
+            let name: *mut libc::sockaddr = (&raw mut storage).cast();
+            libc::accept4(self.fd(), name, &raw mut len, libc::SOCK_CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else owns.
+        let stream = Stream(unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: the kernel has written an address of this length.
+        let peer = unsafe { SockAddr::new(storage, len) };
+        let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Accepted { stream: super::Stream::from_native(stream), peer })
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut entry = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        if unsafe { libc::poll(&raw mut entry, 1, -1) } < 0 {
+            let e = io::Error::last_os_error();
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn end_accepting(&self) {
+        // For a listening socket this ends the listening, and wakes whoever waits for it.
+        let _ = self.0.shutdown(Shutdown::Read);
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Stream(OwnedFd);
+
+impl Stream {
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    #[inline]
+    pub fn receive(&self, buffer: &mut [u8], mode: Mode) -> io::Result<Option<usize>> {
+        // SAFETY: the kernel writes at most as many bytes as the buffer has.
+        settled(|| unsafe {
+            libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags(mode))
+        })
+    }
+
+    #[inline]
+    pub fn send(&self, bytes: &[u8], mode: Mode) -> io::Result<Option<usize>> {
+        // SAFETY: the kernel reads as many bytes as there are.
+        settled(|| unsafe {
+            let flags = flags(mode) | libc::MSG_NOSIGNAL;
+            libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), flags)
+        })
+    }
+
+    pub fn end_sending(&self) -> io::Result<()> {
+        self.shutdown(libc::SHUT_WR)
+    }
+
+    pub fn end_receiving(&self) {
+        // One that is over already needs no ending.
+        let _ = self.shutdown(libc::SHUT_RD);
+    }
+
+    pub fn set_timeouts(
+        &self,
+        receive: Option<Duration>,
+        send: Option<Duration>,
+    ) -> io::Result<()> {
+        // No time at all means for ever.
+        let least = Duration::from_micros(1);
+        let socket = SockRef::from(&self.0);
+        socket.set_read_timeout(receive.map(|time| time.max(least)))?;
+        socket.set_write_timeout(send.map(|time| time.max(least)))
+    }
+
+    pub fn end(&self) {
+        // One that is over already needs no ending.
+        let _ = self.shutdown(libc::SHUT_RDWR);
+    }
+
+    fn shutdown(&self, how: libc::c_int) -> io::Result<()> {
+        // SAFETY: takes no pointers.
+        if unsafe { libc::shutdown(self.fd(), how) } == 0 {
+            return Ok(());
+        }
+        Err(io::Error::last_os_error())
+    }
+
+    pub fn reset_when_closed(&self) {
+        // It fails for no socket that is open.
+        let _ = SockRef::from(&self.0).set_linger(Some(Duration::ZERO));
+    }
+}
+
+fn flags(mode: Mode) -> libc::c_int {
+    match mode {
+        Mode::Wait => 0,
+        Mode::Try => libc::MSG_DONTWAIT,
+    }
+}
+
+/// Calls until no signal came in between, and makes "not now" a `None`.
+#[inline]
+fn settled(call: impl Fn() -> isize) -> io::Result<Option<usize>> {
+    loop {
+        let count = call();
+        if count >= 0 {
+            return Ok(Some(count as usize));
+        }
+        let e = io::Error::last_os_error();
+        match e.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => return Ok(None),
+            _ => return Err(e),
+        }
+    }
+}
+
+pub fn is_want_of_resources(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
+}
+
+pub fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::EPERM // a firewall's
+                | libc::EPROTO
+                | libc::ENETDOWN
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::EOPNOTSUPP
+                | libc::ENETUNREACH
+        )
+    )
+}

@@ -1,0 +1,215 @@
+//! Plain stream sockets (TCP): listening, and connected.
+//!
+//! What a file for an operating system must supply: `Listener` and `Stream` with the functions
+//! that are called here. No call makes a signal, and every descriptor is closed on `exec`.
+//!
+//! What holds on every system: a receive of 0 bytes is the end that the peer has sent; an end of
+//! sending ([`Stream::end_sending`]) lets the other direction be. Closing is dropping the last
+//! clone; where something that the peer sent was not received by then, the peer sees a reset
+//! (RFC 1122, 4.2.2.13).
+
+#[cfg(target_os = "linux")]
+#[path = "linux.rs"]
+pub(crate) mod native;
+#[cfg(not(target_os = "linux"))]
+#[path = "missing.rs"]
+pub(crate) mod native;
+
+#[cfg(test)]
+mod tests;
+
+pub use crate::socket::Mode;
+
+use crate::{Error, Unavailable, counters::Counters};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+/// What is asked of a listening socket and of those that it accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Send small segments at once (TCP_NODELAY): what a server of requests wants.
+    pub no_delay: bool,
+    /// Size of the receive buffer in bytes as given to SO_RCVBUF; `None` for the system's, which
+    /// grows.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Size of the send buffer in bytes as given to SO_SNDBUF; `None` for the system's, which grows.
+    pub send_buffer_bytes: Option<usize>,
+    /// Connections that may wait to be accepted. The system has a limit of its own
+    /// (net.core.somaxconn).
+    pub backlog: u32,
+    /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections.
+    pub reuse_port: bool,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self {
+            no_delay: true,
+            receive_buffer_bytes: None,
+            send_buffer_bytes: None,
+            backlog: 4096,
+            reuse_port: false,
+        }
+    }
+}
+
+/// Whether streams can be had here.
+///
+/// # Errors
+/// Why they cannot.
+pub fn availability() -> Result<(), Unavailable> {
+    native::availability()
+}
+
+/// A socket that listens.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    native: Arc<native::Listener>,
+    local_address: SocketAddr,
+}
+
+/// What accepting brought.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection.
+    pub stream: Stream,
+    /// The other end.
+    pub peer: SocketAddr,
+}
+
+impl Listener {
+    /// Listens on this address; port 0 for one of the system's choice.
+    ///
+    /// # Errors
+    /// [`Error::Bind`] with the system's answer and what to do; [`Error::Io`];
+    /// [`Error::Unavailable`] where there are no streams.
+    pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
+        let native = native::Listener::bind(address, options)?;
+        let local_address =
+            native.local_address().map_err(|e| Error::io("asking for the local address", e))?;
+        Ok(Self { native: Arc::new(native), local_address })
+    }
+
+    /// The address it listens on.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// Accepts a connection: `None` where none waits ([`Mode::Try`]), or where accepting was ended.
+    ///
+    /// # Errors
+    /// What the operating system answered: see [`is_want_of_resources`] and
+    /// [`concerns_one_connection`].
+    #[inline]
+    pub fn accept(&self, mode: Mode, counters: &Counters) -> io::Result<Option<Accepted>> {
+        counters.kernel_entries.one();
+        self.native.accept(mode)
+    }
+
+    /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on.
+    pub fn end_accepting(&self) {
+        self.native.end_accepting();
+    }
+
+    pub(crate) fn native(&self) -> &native::Listener {
+        &self.native
+    }
+}
+
+/// A connection.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    native: Arc<native::Stream>,
+}
+
+impl Stream {
+    pub(crate) fn from_native(native: native::Stream) -> Self {
+        Self { native: Arc::new(native) }
+    }
+
+    /// Receives into `buffer`, which is not empty: how many bytes, 0 for the peer's end, `None`
+    /// where nothing is there ([`Mode::Try`]), or nothing came in time ([`Mode::Wait`]).
+    ///
+    /// # Errors
+    /// What the operating system answered: the connection is broken.
+    #[inline]
+    pub fn receive(
+        &self,
+        buffer: &mut [u8],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        counters.kernel_entries.one();
+        self.native.receive(buffer, mode)
+    }
+
+    /// Sends the beginning of `bytes`, which are not empty: how many, or `None` where there is no
+    /// room ([`Mode::Try`]), or was none in time ([`Mode::Wait`]).
+    ///
+    /// # Errors
+    /// What the operating system answered: the connection is broken.
+    #[inline]
+    pub fn send(
+        &self,
+        bytes: &[u8],
+        mode: Mode,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        counters.kernel_entries.one();
+        self.native.send(bytes, mode)
+    }
+
+    /// Tells the peer that nothing more will be sent. What it sends can still be received.
+    ///
+    /// # Errors
+    /// What the operating system answered, as where the peer has gone.
+    pub fn end_sending(&self, counters: &Counters) -> io::Result<()> {
+        counters.kernel_entries.one();
+        self.native.end_sending()
+    }
+
+    /// Ends a wait for what the peer sends, from any thread: what has come can still be received, then
+    /// nothing follows.
+    pub fn end_receiving(&self) {
+        self.native.end_receiving();
+    }
+
+    /// Has waits to receive and to send end with nothing after these times; `None` for never.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn set_timeouts(
+        &self,
+        receive: Option<Duration>,
+        send: Option<Duration>,
+    ) -> io::Result<()> {
+        self.native.set_timeouts(receive, send)
+    }
+
+    /// Ends both directions, and so every wait in them, from any thread.
+    pub fn end(&self) {
+        self.native.end();
+    }
+
+    /// Has the last clone's drop reset the connection instead of closing it in order: what was not
+    /// sent is lost, and the peer sees a reset.
+    pub fn reset_when_closed(&self) {
+        self.native.reset_when_closed();
+    }
+
+    pub(crate) fn native(&self) -> &native::Stream {
+        &self.native
+    }
+}
+
+/// Whether accepting failed for want of what the process or the system can have no more of
+/// (descriptors, memory): the connection still waits, and can be accepted once something was given
+/// back.
+pub fn is_want_of_resources(error: &io::Error) -> bool {
+    native::is_want_of_resources(error)
+}
+
+/// Whether accepting failed for the one connection only, which is gone: the next may be accepted
+/// (accept(2), "Error handling").
+pub fn concerns_one_connection(error: &io::Error) -> bool {
+    native::concerns_one_connection(error)
+}

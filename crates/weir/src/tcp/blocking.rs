@@ -1,0 +1,203 @@
+//! `blocking`: two threads for each connection, one that receives and one that sends.
+//!
+//! The oldest design, and the easiest to write: each thread asks for one thing and sleeps until it has
+//! it. What the receiving thread's handler answers goes through a queue to the sending thread, so a
+//! peer that reads slowly never holds up what it sends, until the queue is full. It costs two threads
+//! for each connection (a stack each, and a thread of the kernel), and for each message two
+//! switches of threads and two entries into the kernel. It fails where the system has no more threads
+//! to give: connections that find none are refused.
+//!
+//! Time-outs are the system's own (SO_RCVTIMEO, SO_SNDTIMEO), since each call waits for one
+//! connection only.
+//!
+//! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
+
+use super::{
+    About, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
+    blocking_crowd::{Crowd, Pair},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    stream::{self, Accepted, Listener, Mode, Stream},
+    timer::TICK,
+    wake::Waker,
+};
+use std::sync::Arc;
+
+options! {
+    /// Options of the design `blocking`.
+    pub struct Blocking {
+        /// KiB of stack for each of the two threads of a connection.
+        stack: u32 = 128, 16..=65_536;
+    }
+}
+
+impl Design for Blocking {
+    const ABOUT: About = About {
+        name: "blocking",
+        summary: "two threads for each connection, one that receives and one that sends",
+        origin: "the blocking server of Jones and Ohlund; recv(2) and send(2) in loops",
+        contract: Contract::Socket,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        let stack_bytes = self.stack as usize * 1024;
+        let buffer_bytes = job.buffer_bytes;
+        let crowd = Arc::new(Crowd::default());
+        for listener in job.listen()? {
+            let crowd = Arc::clone(&crowd);
+            job.spawn(move |worker| run(worker, &listener, &crowd, stack_bytes, buffer_bytes))?;
+        }
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        crate::socket::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        stream::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    listener: &Listener,
+    crowd: &Arc<Crowd>,
+    stack_bytes: usize,
+    buffer_bytes: usize,
+) -> Result<(), Error> {
+    let ending = listener.clone();
+    worker.ready(Some(Waker::new(move || ending.end_accepting())));
+    while !worker.stopping() {
+        worker.calls.waits.one();
+        let accepted = match listener.accept(Mode::Wait, &worker.calls) {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => continue, // accepting was ended
+            Err(e) if stream::is_want_of_resources(&e) => {
+                worker.counters.accept_pauses.one();
+                crowd.wait_for_one_to_leave(TICK);
+                continue;
+            }
+            Err(e) if stream::concerns_one_connection(&e) => {
+                worker.counters.accept_errors.one();
+                continue;
+            }
+            Err(e) => return Err(Error::io("accepting a connection", e)),
+        };
+        if worker.admit(&accepted.stream) {
+            handle(worker, crowd, accepted, stack_bytes, buffer_bytes);
+        }
+    }
+    crowd.end(worker.limits.stop);
+    Ok(())
+}
+
+/// Starts the two threads of a connection. Where the system has none to give it is refused.
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    crowd: &Arc<Crowd>,
+    accepted: Accepted,
+    stack_bytes: usize,
+    buffer_bytes: usize,
+) {
+    let Accepted { stream, peer } = accepted;
+    let limits = worker.limits;
+    let timeouts = stream.set_timeouts(limits.silent, limits.stalled);
+    let connection = Connection::open(worker, peer);
+    let pair = Arc::new(Pair::new(connection, stream, Arc::clone(crowd)));
+    if let Err(e) = timeouts {
+        pair.fail(Reason::Failed(e));
+    }
+    let loops: [fn(&mut Worker<H>, &Pair<H>, usize); 2] = [receive, send];
+    for body in loops {
+        let its = Arc::clone(&pair);
+        let started = worker.spawn(stack_bytes, move |worker| {
+            body(worker, &its, buffer_bytes);
+            its.leave(worker);
+            Ok(())
+        });
+        if let Err(error) = started {
+            worker.refuse(&pair.stream, "the system gives no more threads");
+            pair.fail(Reason::Failed(std::io::Error::other(error)));
+            pair.leave(worker);
+        }
+    }
+}
+
+/// The receiving thread: what the handler answers goes into the queue.
+fn receive<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, buffer_bytes: usize) {
+    let mut buffer = vec![0; buffer_bytes];
+    let mut spoken = false;
+    while pair.wait_to_receive(worker) {
+        worker.calls.waits.one();
+        let received = pair.stream.receive(&mut buffer, Mode::Wait, &worker.calls);
+        let mut connection = pair.connection();
+        match received {
+            Ok(Some(0)) => {
+                connection.ended(worker);
+                if worker.stopping() {
+                    connection.finish();
+                }
+                return pair.changed();
+            }
+            Ok(Some(count)) => {
+                let bytes = &mut buffer[..count];
+                let echo = connection.received(worker, bytes);
+                if echo > 0 {
+                    connection.echoed(worker, &bytes[..echo], 0);
+                }
+            }
+            Ok(None) => connection.fail(Reason::Silent),
+            Err(e) => connection.fail(pair.reason(e)),
+        }
+        drop(connection);
+        pair.changed();
+        let limits = &worker.limits;
+        if !std::mem::replace(&mut spoken, true) && limits.idle != limits.silent {
+            // It fails for no socket that is open.
+            let _ = pair.stream.set_timeouts(limits.idle, limits.stalled);
+        }
+    }
+}
+
+/// The sending thread.
+fn send<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, _: usize) {
+    let mut out = Vec::new();
+    while pair.wait_to_send(worker, &mut out) {
+        if out.is_empty() {
+            let told = pair.stream.end_sending(&worker.calls);
+            let mut connection = pair.connection();
+            match told {
+                Ok(()) => connection.told(worker),
+                Err(e) => connection.fail(pair.reason(e)),
+            }
+            drop(connection);
+            pair.changed();
+            continue;
+        }
+        let mut taken = 0;
+        while taken < out.len() {
+            worker.calls.waits.one();
+            let sent = pair.stream.send(&out[taken..], Mode::Wait, &worker.calls);
+            let mut connection = pair.connection();
+            match sent {
+                Ok(Some(count)) => {
+                    taken += count;
+                    connection.returned(worker, count);
+                }
+                Ok(None) => connection.fail(Reason::Stalled),
+                Err(e) => connection.fail(pair.reason(e)),
+            }
+            let over = connection.wants(&worker.limits).close;
+            drop(connection);
+            pair.changed();
+            if over {
+                break;
+            }
+        }
+        out.clear();
+    }
+}

@@ -1,0 +1,328 @@
+//! A connection without its I/O: what was received goes in, what is to be sent comes out, and
+//! [`Connection::wants`] says what to do next. So every design treats a connection alike, and
+//! differs only in how it moves the bytes.
+
+use super::{
+    Handler, Limits, Output, Reason, WhenFull, Worker,
+    handler::{Echo, Queue},
+};
+use crate::{
+    crew::{contain, text_of},
+    timer::{Tick, Wheel},
+};
+use std::net::SocketAddr;
+
+/// One connection, its handler and its output.
+#[derive(Debug)]
+pub struct Connection<H> {
+    handler: H,
+    queue: Queue,
+    /// Bytes of output in the hands of the design, which the system has not taken yet.
+    lent: usize,
+    peer: SocketAddr,
+    /// Why it must be closed, once it must.
+    reason: Option<Box<Reason>>,
+    /// When something was last received; before that, when it connected.
+    heard: Tick,
+    /// When output was last taken, or began to wait, or was finished.
+    moved: Tick,
+    /// Whether anything was received.
+    spoken: bool,
+    /// The peer sends no more.
+    ended: bool,
+    /// The handler sends no more.
+    finished: bool,
+    /// The peer was told so.
+    told: bool,
+    /// Whether receiving pauses, for counting.
+    paused: bool,
+}
+
+/// What a connection wants of the design that moves its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// To receive.
+    pub receive: bool,
+    /// To send what [`Connection::unsent`] says.
+    pub send: bool,
+    /// To tell the peer that nothing follows.
+    pub end_sending: bool,
+    /// To be closed, and nothing else.
+    pub close: bool,
+}
+
+impl<H: Handler> Connection<H> {
+    /// A connection that was accepted from `peer`.
+    pub fn open(worker: &mut Worker<H>, peer: SocketAddr) -> Self {
+        let now = worker.clock.now();
+        let mut connection = Self {
+            handler: worker.make_handler(peer),
+            queue: Queue::default(),
+            lent: 0,
+            peer,
+            reason: None,
+            heard: now,
+            moved: now,
+            spoken: false,
+            ended: false,
+            finished: false,
+            told: false,
+            paused: false,
+        };
+        connection.call(worker, Echo::Nothing, |handler, output| handler.on_connect(peer, output));
+        connection
+    }
+
+    /// The other end.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Takes what was received, at least one byte. Answers how many bytes, from the beginning, are
+    /// to be sent back before anything else; [`echoed`](Self::echoed) is told what became of them.
+    #[inline]
+    #[must_use]
+    pub fn received(&mut self, worker: &mut Worker<H>, bytes: &mut [u8]) -> usize {
+        worker.counters.messages.one();
+        worker.counters.bytes_received.add(bytes.len() as u64);
+        self.heard = worker.clock.now();
+        self.spoken = true;
+        if self.finished || self.reason.is_some() {
+            worker.counters.bytes_discarded.add(bytes.len() as u64);
+            return 0;
+        }
+        let before = self.queue.len();
+        let echo = self.call(worker, Echo::Possible, |handler, output| {
+            handler.on_receive(bytes, output);
+        });
+        if !echo {
+            return 0;
+        }
+        if before == 0 && self.lent == 0 {
+            return bytes.len();
+        }
+        self.queue.borrow(&mut worker.spare);
+        self.queue.insert(before, bytes);
+        worker.counters.bytes_queued.add(bytes.len() as u64);
+        self.mind_the_limit(&worker.limits);
+        0
+    }
+
+    /// Of the bytes to be sent back the system took so many; the others wait.
+    #[inline]
+    pub fn echoed(&mut self, worker: &mut Worker<H>, bytes: &[u8], taken: usize) {
+        let left = &bytes[taken..];
+        if !left.is_empty() {
+            if self.queue.is_empty() {
+                self.moved = worker.clock.now();
+                self.queue.borrow(&mut worker.spare);
+            }
+            self.queue.push_front(left);
+            worker.counters.bytes_queued.add(left.len() as u64);
+            self.mind_the_limit(&worker.limits);
+        }
+        self.taken(worker, taken, left.is_empty());
+    }
+
+    /// What is to be sent next.
+    #[inline]
+    pub fn unsent(&self) -> &[u8] {
+        self.queue.bytes()
+    }
+
+    /// Of [`unsent`](Self::unsent) the system took so many bytes.
+    #[inline]
+    pub fn sent(&mut self, worker: &mut Worker<H>, taken: usize) {
+        self.queue.take(taken, &mut worker.spare);
+        let whole = self.queue.is_empty();
+        self.taken(worker, taken, whole);
+    }
+
+    /// Moves what is to be sent next into `out`, which is empty, for a design that sends while others
+    /// handle what is received; [`returned`](Self::returned) is told what became of it.
+    pub fn lend(&mut self, out: &mut Vec<u8>) {
+        self.queue.move_into(out);
+        self.lent += out.len();
+    }
+
+    /// Lends so many bytes of what was received, which are to be sent back before anything else.
+    pub fn lend_echo(&mut self, bytes: usize) {
+        self.lent += bytes;
+    }
+
+    /// Of what was lent the system took so many more bytes.
+    pub fn returned(&mut self, worker: &mut Worker<H>, taken: usize) {
+        self.lent -= taken;
+        let whole = self.lent == 0;
+        self.taken(worker, taken, whole);
+    }
+
+    fn taken(&mut self, worker: &mut Worker<H>, taken: usize, whole: bool) {
+        if !whole {
+            worker.counters.short_sends.one();
+        }
+        if taken == 0 {
+            return;
+        }
+        self.moved = worker.clock.now();
+        worker.counters.sends.one();
+        worker.counters.bytes_sent.add(taken as u64);
+        self.call(worker, Echo::Nothing, |handler, output| handler.on_sent(taken, output));
+    }
+
+    /// The peer has sent all that it will.
+    pub fn ended(&mut self, worker: &mut Worker<H>) {
+        if std::mem::replace(&mut self.ended, true) || self.finished {
+            return;
+        }
+        self.call(worker, Echo::Nothing, |handler, output| handler.on_end(output));
+    }
+
+    /// The peer was told that nothing follows.
+    pub fn told(&mut self, worker: &Worker<H>) {
+        self.told = true;
+        self.moved = worker.clock.now();
+    }
+
+    /// It is to be closed for this reason, unless it already is for another.
+    #[cold]
+    pub fn fail(&mut self, reason: Reason) {
+        self.reason.get_or_insert_with(|| Box::new(reason));
+    }
+
+    /// Whether the peer was told that nothing follows.
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// Nothing more is to be sent than what waits.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// What is to be done next.
+    #[inline]
+    pub fn wants(&self, limits: &Limits) -> Wants {
+        let close = self.reason.is_some() || (self.ended && self.told);
+        if close {
+            return Wants { close, ..Wants::default() };
+        }
+        Wants {
+            receive: !self.ended && self.queue.len() + self.lent < limits.output_bytes,
+            send: !self.queue.is_empty(),
+            end_sending: self.finished && !self.told && self.queue.is_empty() && self.lent == 0,
+            close,
+        }
+    }
+
+    /// Counts a pause, where receiving pauses since the output is full.
+    pub fn note_pause(&mut self, worker: &Worker<H>, wants: Wants) {
+        let pauses = !wants.receive && !self.ended && !wants.close;
+        if pauses && !self.paused {
+            worker.counters.pauses.one();
+        }
+        self.paused = pauses;
+    }
+
+    /// When it is to be looked at if nothing happens before.
+    #[inline]
+    pub fn deadline(&self, limits: &Limits) -> Option<Tick> {
+        self.deadlines(limits).into_iter().flatten().map(|(due, _)| due).min()
+    }
+
+    /// Each time that it may run out of, and what for.
+    #[inline]
+    fn deadlines(&self, limits: &Limits) -> [Option<(Tick, fn() -> Reason)>; 2] {
+        let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
+        let silence = if self.spoken { limits.idle } else { limits.silent };
+        let heard = (!self.ended && !self.told)
+            .then(|| silence.map(|time| (after(self.heard, time), (|| Reason::Silent) as fn() -> _)))
+            .flatten();
+        let stalled = if !self.queue.is_empty() || self.lent > 0 {
+            limits.stalled
+        } else if self.told && !self.ended {
+            Some(limits.linger)
+        } else {
+            None
+        };
+        let moved =
+            stalled.map(|time| (after(self.moved, time), (|| Reason::Stalled) as fn() -> _));
+        [heard, moved]
+    }
+
+    /// Its time is over, or was put off. Fails it where a time has run out.
+    pub fn timed(&mut self, worker: &Worker<H>) {
+        let now = worker.clock.now();
+        let over = self.deadlines(&worker.limits).into_iter().flatten().find(|(due, _)| *due <= now);
+        if let Some((_, reason)) = over {
+            self.fail(reason());
+        }
+    }
+
+    /// Ends it, tells the handler, and answers the reason. Whoever calls it drops the stream next.
+    pub fn close(mut self, worker: &mut Worker<H>) -> Reason {
+        let reason = self.reason.take().map_or(Reason::Finished, |reason| *reason);
+        let waiting = self.queue.len();
+        self.queue.take(waiting, &mut worker.spare);
+        if !matches!(reason, Reason::Panicked(_)) {
+            let told = contain(|| self.handler.on_close(&reason));
+            if let Err(panic) = told {
+                let reason = Reason::Panicked(text_of(&*panic));
+                worker.closed(&reason);
+                return reason;
+            }
+        }
+        worker.closed(&reason);
+        reason
+    }
+
+    /// Calls the handler, and answers whether it asked for an echo.
+    #[inline]
+    fn call(
+        &mut self,
+        worker: &mut Worker<H>,
+        echo: Echo,
+        call: impl FnOnce(&mut H, &mut Output<'_>),
+    ) -> bool {
+        if self.reason.is_some() {
+            return false;
+        }
+        let was_empty = self.queue.is_empty();
+        let before = self.queue.len();
+        let mut output = Output {
+            queue: &mut self.queue,
+            spare: &mut worker.spare,
+            limit: worker.limits.output_bytes.saturating_sub(self.lent),
+            echo,
+            finished: &mut self.finished,
+            aborted: false,
+            refused: 0,
+        };
+        let panicked = contain(|| call(&mut self.handler, &mut output)).err();
+        let Output { echo, aborted, refused, .. } = output;
+        if refused > 0 {
+            worker.counters.output_refused.add(refused);
+        }
+        let queued = self.queue.len() - before;
+        if queued > 0 {
+            worker.counters.bytes_queued.add(queued as u64);
+            if was_empty {
+                self.moved = worker.clock.now();
+            }
+            self.mind_the_limit(&worker.limits);
+        }
+        if aborted {
+            self.fail(Reason::Aborted);
+        }
+        if let Some(panic) = panicked {
+            self.fail(Reason::Panicked(text_of(&*panic)));
+        }
+        echo == Echo::Asked && self.reason.is_none()
+    }
+
+    fn mind_the_limit(&mut self, limits: &Limits) {
+        if limits.when_full == WhenFull::Close && self.queue.len() + self.lent >= limits.output_bytes {
+            self.fail(Reason::OutputFull);
+        }
+    }
+}

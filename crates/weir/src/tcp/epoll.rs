@@ -1,0 +1,164 @@
+//! `epoll`: each thread is told which of its connections are ready, and serves those.
+//!
+//! The set of connections stays in the kernel, and a wait brings only what is ready, so idle
+//! connections cost memory and nothing else. A connection that is ready is received from until
+//! nothing is left, but at most `drain` times, so that one busy peer cannot starve the others. It
+//! costs the entry of the wait on top of a receive and a send for each message, and shares the wait
+//! among all that became ready meanwhile. With `--trigger level` a short receive is not followed by
+//! another that finds nothing; with `edge` the kernel tells less often and every drain ends in an
+//! empty receive.
+//!
+//! New connections come to one of the threads: by a socket for each thread on one address
+//! (`--share sockets`, SO_REUSEPORT), which spreads them by a hash whether a thread is busy or not; or
+//! by one socket in every thread's set (`--share exclusive`, EPOLLEXCLUSIVE), of which the thread
+//! that waits gets it.
+//!
+//! Origin: epoll(7), Linux 2.6; what a Linux engineer writes today.
+
+use super::{About, Contract, Design, Handler, Job, Running, Share, Worker, ready_frame::Room};
+use crate::{
+    Error, Unavailable,
+    options::{Named, Options as _, options},
+    readiness::{Epoll as EpollSet, Trigger},
+    stream::Listener,
+};
+use std::time::Duration;
+
+options! {
+    /// Options of the design `epoll`.
+    pub struct Epoll {
+        /// Threads, each with a set and connections of its own; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Most receives from a connection for one wake-up.
+        drain: u32 = 16, 1..=65_536;
+        /// Whether a connection is told as long as it is ready, or when something came.
+        trigger: Trigger = Trigger::Level, Named(&["level", "edge"]);
+        /// How threads share what connects: by a socket each, or by one that wakes one of them.
+        share: Share = Share::Sockets, Named(&["sockets", "exclusive"]);
+    }
+}
+
+impl Design for Epoll {
+    const ABOUT: About = About {
+        name: "epoll",
+        summary: "each thread waits until connections are ready and drains them, within a bound",
+        origin: "epoll(7), Linux 2.6",
+        contract: Contract::Epoll,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let threads = self.threads as usize;
+        let listeners = match self.share {
+            Share::Sockets if threads > 1 => job.listen_shared(threads)?,
+            Share::Sockets | Share::Exclusive => vec![job.listen()?; threads],
+        };
+        for listeners in listeners {
+            let set = EpollSet::of_streams(EVENTS, self.trigger)?;
+            let (buffer_bytes, options) = (job.buffer_bytes, self.clone());
+            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &options))?;
+        }
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        EpollSet::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        EpollSet::availability()
+    }
+}
+
+/// Connections told by one wait, at most.
+const EVENTS: usize = 512;
+
+/// Listening sockets have the tokens from here on, connections those below.
+const LISTENERS: u32 = 0xffff_0000;
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: EpollSet,
+    listeners: &[Listener],
+    buffer_bytes: usize,
+    options: &Epoll,
+) -> Result<(), Error> {
+    let mut room = Room::new(buffer_bytes, options.drain);
+    // Connections of which the bound left something, and which the kernel will not tell again.
+    let mut again = Vec::new();
+    let mut listening = false;
+    worker.ready(Some(set.waker()));
+    while worker.serving(room.table.len()) {
+        if room.listens() != listening {
+            listening = !listening;
+            listen(&mut set, listeners, listening, options.share)?;
+        }
+        let timeout = if again.is_empty() { room.timeout(worker) } else { Some(Duration::ZERO) };
+        worker.calls.waits.one();
+        set.wait(timeout, &worker.calls).map_err(|e| Error::io("waiting for readiness", e))?;
+        room.mind_the_time(worker, &mut set);
+        if worker.stopping() {
+            listeners.iter().for_each(Listener::end_accepting);
+        }
+        handle(worker, &mut set, &mut room, listeners, options.trigger, &mut again)?;
+    }
+    room.cut_off(worker, &mut set);
+    Ok(())
+}
+
+/// Begins to ask for connections, or asks no more.
+fn listen(
+    set: &mut EpollSet,
+    listeners: &[Listener],
+    listening: bool,
+    share: Share,
+) -> Result<(), Error> {
+    for (number, listener) in listeners.iter().enumerate() {
+        if listening {
+            set.listen(listener, LISTENERS + number as u32, share == Share::Exclusive)?;
+        } else {
+            set.forget_listener(listener);
+        }
+    }
+    Ok(())
+}
+
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    set: &mut EpollSet,
+    room: &mut Room<H>,
+    listeners: &[Listener],
+    trigger: Trigger,
+    again: &mut Vec<u32>,
+) -> Result<(), Error> {
+    let left = again.len();
+    worker.counters.batches.record((set.ready_count() + left) as u64);
+    for index in 0..set.ready_count() {
+        let token = set.ready_at(index);
+        match listeners.get(token.wrapping_sub(LISTENERS) as usize) {
+            Some(listener) if room.listens() => room.accept(worker, set, listener)?,
+            Some(_) => {}
+            None => {
+                if room.serve(worker, set, token) && trigger == Trigger::Edge {
+                    again.push(token);
+                }
+            }
+        }
+    }
+    for index in 0..left {
+        let slot = again[index];
+        if room.serve(worker, set, slot) {
+            again.push(slot);
+        }
+    }
+    again.drain(..left);
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! What a server does with a connection: written once, for every design.
+
+use super::Reason;
+use std::{fmt, net::SocketAddr};
+
+/// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
+/// any thread of the server may call it, one at a time.
+///
+/// A panic closes the connection ([`Reason::Panicked`]); the server goes on.
+pub trait Handler: Send + 'static {
+    /// Called once, before anything else.
+    fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
+        let _ = (peer, output);
+    }
+
+    /// Called with what was received, in place: at least one byte, in the order sent, cut anywhere.
+    /// The bytes may be changed, and sent back so by [`Output::echo`].
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>);
+
+    /// Called when the system has taken so many more bytes of output to send.
+    fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
+        let _ = (bytes, output);
+    }
+
+    /// Called once when the peer has sent all that it will: by default the server sends what is left
+    /// and closes.
+    fn on_end(&mut self, output: &mut Output<'_>) {
+        output.finish();
+    }
+
+    /// Called once, last of all, with the reason.
+    fn on_close(&mut self, reason: &Reason) {
+        let _ = reason;
+    }
+}
+
+impl<F: FnMut(&mut [u8], &mut Output<'_>) + Send + 'static> Handler for F {
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
+        self(bytes, output);
+    }
+}
+
+/// Why output was refused. The refusal is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// More would wait than [`Limits::output_bytes`](super::Limits::output_bytes) allows.
+    Full,
+    /// There is nothing to echo: nothing was received in this call.
+    NothingReceived,
+    /// An echo goes before everything else that a call sends, and something was sent before it.
+    TooLate,
+    /// The server has said that it sends no more.
+    Finished,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Full => "as much output waits for the peer as the limit allows",
+            Refused::NothingReceived => "there is nothing to echo: nothing was received",
+            Refused::TooLate => "an echo goes first, and something was sent before it",
+            Refused::Finished => "this side of the connection is finished",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Takes what a handler sends.
+#[derive(Debug)]
+pub struct Output<'a> {
+    pub(super) queue: &'a mut Queue,
+    pub(super) spare: &'a mut Spare,
+    pub(super) limit: usize,
+    pub(super) echo: Echo,
+    pub(super) finished: &'a mut bool,
+    pub(super) aborted: bool,
+    pub(super) refused: u64,
+}
+
+/// Whether what was received goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Echo {
+    /// Nothing was received.
+    Nothing,
+    Possible,
+    Asked,
+    /// Something was sent before it.
+    TooLate,
+}
+
+impl Output<'_> {
+    /// Sends the bytes received back, as they stand when the handler returns, and without copying
+    /// them where the system takes them at once. They go before whatever else this call
+    /// sends. A second call changes nothing.
+    ///
+    /// # Errors
+    /// [`Refused`], counted.
+    pub fn echo(&mut self) -> Result<(), Refused> {
+        match self.echo {
+            _ if *self.finished => self.refuse(Refused::Finished),
+            Echo::Nothing => self.refuse(Refused::NothingReceived),
+            Echo::TooLate => self.refuse(Refused::TooLate),
+            Echo::Possible | Echo::Asked => {
+                self.echo = Echo::Asked;
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends a copy of `bytes`: all of them, or none.
+    ///
+    /// # Errors
+    /// [`Refused`], counted.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        if *self.finished {
+            return self.refuse(Refused::Finished);
+        }
+        if bytes.len() > self.room() {
+            return self.refuse(Refused::Full);
+        }
+        if self.echo == Echo::Possible && !bytes.is_empty() {
+            self.echo = Echo::TooLate;
+        }
+        self.queue.borrow(self.spare);
+        self.queue.push(bytes);
+        Ok(())
+    }
+
+    /// Bytes that [`send`](Self::send) would take now.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.queue.len())
+    }
+
+    /// Bytes that wait for the peer to take them.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Says that nothing follows: what waits is sent, then the peer is told. What it still sends is
+    /// dropped, until it closes too.
+    pub fn finish(&mut self) {
+        *self.finished = true;
+    }
+
+    /// Breaks the connection off: what waits is lost, and the peer sees a reset.
+    pub fn abort(&mut self) {
+        self.aborted = true;
+    }
+
+    fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
+        self.refused += 1;
+        Err(why)
+    }
+}
+
+/// Output that waits for room. Empty, it holds no memory.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    bytes: Vec<u8>,
+    /// Those before it were taken.
+    start: usize,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        // Moving is no dearer than what it moves: at least as much was taken since the last time.
+        if self.start >= self.len() && self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Puts bytes before all others.
+    pub(super) fn push_front(&mut self, bytes: &[u8]) {
+        if bytes.len() <= self.start {
+            self.start -= bytes.len();
+            self.bytes[self.start..][..bytes.len()].copy_from_slice(bytes);
+        } else {
+            self.bytes.splice(..self.start, bytes.iter().copied());
+            self.start = 0;
+        }
+    }
+
+    /// Puts bytes behind the first `before` ones.
+    pub(super) fn insert(&mut self, before: usize, bytes: &[u8]) {
+        let at = self.start + before;
+        self.bytes.splice(at..at, bytes.iter().copied());
+    }
+
+    /// Forgets so many bytes, which were taken. Memory goes to `spare` when none is left.
+    pub(super) fn take(&mut self, count: usize, spare: &mut Spare) {
+        self.start += count;
+        debug_assert!(self.start <= self.bytes.len());
+        if self.is_empty() {
+            spare.put(std::mem::take(&mut self.bytes));
+            self.start = 0;
+        }
+    }
+
+    /// Moves all bytes into `out`, which is empty, and takes its memory in return.
+    pub(super) fn move_into(&mut self, out: &mut Vec<u8>) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        std::mem::swap(&mut self.bytes, out);
+    }
+
+    /// Makes room before the first push, from memory that another connection needs no longer.
+    pub(super) fn borrow(&mut self, spare: &mut Spare) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = spare.get();
+        }
+    }
+}
+
+/// Memory of queues that are empty, for those that will not be.
+#[derive(Debug, Default)]
+pub(super) struct Spare(Vec<Vec<u8>>);
+
+impl Spare {
+    /// Most pieces kept, and most bytes of each: 4 MiB for each thread.
+    const MOST: usize = 64;
+    const LONGEST: usize = 64 * 1024;
+
+    fn put(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() > 0 && bytes.capacity() <= Self::LONGEST && self.0.len() < Self::MOST {
+            bytes.clear();
+            self.0.push(bytes);
+        }
+    }
+
+    fn get(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(Vec<u8>),
+        Front(Vec<u8>),
+        Take(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..50);
+        prop_oneof![
+            bytes().prop_map(Step::Push),
+            bytes().prop_map(Step::Front),
+            (0..60usize).prop_map(Step::Take),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_queue_is_a_queue(steps in prop::collection::vec(step(), 1..60)) {
+            let (mut queue, mut model) = (Queue::default(), VecDeque::new());
+            let mut spare = Spare::default();
+            for step in steps {
+                match step {
+                    Step::Push(bytes) => {
+                        queue.borrow(&mut spare);
+                        queue.push(&bytes);
+                        model.extend(bytes);
+                    }
+                    Step::Front(bytes) => {
+                        queue.push_front(&bytes);
+                        bytes.into_iter().rev().for_each(|byte| model.push_front(byte));
+                    }
+                    Step::Take(count) => {
+                        let count = count.min(queue.len());
+                        queue.take(count, &mut spare);
+                        model.drain(..count);
+                    }
+                }
+                prop_assert_eq!(queue.len(), model.len());
+                prop_assert!(queue.bytes().iter().eq(&model));
+            }
+            queue.take(queue.len(), &mut spare);
+            prop_assert_eq!(queue.bytes.capacity(), 0);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What every design is given to start with, and what its threads share.
+
+use super::{
+    Handler, Limits, Running, Worker,
+    running::{Gone, ThreadFinal},
+};
+use crate::{
+    Error,
+    counters::{
+        self,
+        os::{ThreadId, ThreadUsage},
+        stream::Counters,
+    },
+    crew::{Readiness, Shared, contain, lock, text_of},
+    stream::{Listener, StreamOptions},
+    timer,
+};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    ops::Deref,
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32, mpsc},
+    thread,
+    time::Instant,
+};
+
+/// A server to be started: where, with what limits, and who handles the connections.
+pub struct Job<H> {
+    /// The addresses to listen on.
+    pub endpoints: Vec<SocketAddr>,
+    /// What is asked of the sockets.
+    pub options: StreamOptions,
+    /// Bytes received at a time, at most.
+    pub buffer_bytes: usize,
+    /// How many connections, how much for each, and how long nothing may happen.
+    pub limits: Limits,
+    server: Arc<Server<H>>,
+    started: usize,
+    ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
+    local_addresses: Vec<SocketAddr>,
+}
+
+/// What the threads of a server share.
+pub(super) struct Server<H> {
+    common: Arc<Common>,
+    pub(super) make_handler: MakeHandler<H>,
+}
+
+pub(super) type MakeHandler<H> = Box<dyn Fn(SocketAddr) -> H + Send + Sync>;
+
+impl<H> Deref for Server<H> {
+    type Target = Common;
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+/// Of what the threads share, the part that does not depend on the handler.
+pub(super) struct Common {
+    pub(super) shared: Shared,
+    pub(super) limits: Limits,
+    pub(super) since: Instant,
+    /// Connections that are open.
+    pub(super) open: AtomicU32,
+    threads: Mutex<Threads>,
+    timers: Mutex<timer::Counts>,
+}
+
+/// The threads that run. Those that ended are joined when the next one starts, and at the end.
+#[derive(Default)]
+struct Threads {
+    next: usize,
+    running: HashMap<usize, Thread>,
+    ended: Vec<usize>,
+    gone: Gone,
+    most: usize,
+}
+
+pub(super) struct Thread {
+    handle: thread::JoinHandle<ThreadUsage>,
+    counters: Arc<Counters>,
+    calls: Arc<counters::Counters>,
+    id: Arc<OnceLock<ThreadId>>,
+}
+
+impl Thread {
+    fn join(self, index: usize) -> ThreadFinal {
+        let usage = self.handle.join().expect("the thread catches panics");
+        let (counters, calls) = (self.counters.snapshot(), self.calls.snapshot());
+        ThreadFinal { index, counters, calls, usage }
+    }
+}
+
+impl Common {
+    pub(super) fn add_timers(&self, counts: timer::Counts) {
+        lock(&self.timers).merge(&counts);
+    }
+
+    pub(super) fn timers(&self) -> timer::Counts {
+        *lock(&self.timers)
+    }
+
+    /// The counters of every thread there is, by its number, and of those that have gone.
+    pub(super) fn counters(&self) -> (Vec<(usize, counters::stream::Snapshot)>, Gone) {
+        let threads = lock(&self.threads);
+        let mut running: Vec<_> = threads
+            .running
+            .iter()
+            .map(|(index, thread)| (*index, thread.counters.snapshot()))
+            .collect();
+        running.sort_unstable_by_key(|(index, _)| *index);
+        (running, threads.gone.clone())
+    }
+
+    pub(super) fn thread_ids(&self) -> Vec<ThreadId> {
+        let threads = lock(&self.threads);
+        threads.running.values().filter_map(|thread| thread.id.get().copied()).collect()
+    }
+
+    /// The most threads there were at a time.
+    pub(super) fn most_threads(&self) -> usize {
+        lock(&self.threads).most
+    }
+
+    /// Joins every thread, also those that are started meanwhile.
+    pub(super) fn join(&self) -> (Vec<ThreadFinal>, Gone) {
+        let mut finals = Vec::new();
+        loop {
+            let running = std::mem::take(&mut lock(&self.threads).running);
+            if running.is_empty() {
+                break;
+            }
+            finals.extend(running.into_iter().map(|(index, thread)| thread.join(index)));
+        }
+        finals.sort_unstable_by_key(|thread| thread.index);
+        (finals, lock(&self.threads).gone.clone())
+    }
+}
+
+impl<H: Handler> Server<H> {
+    /// Starts a thread. `ready` hears once that it has started, or why not.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        stack_bytes: Option<usize>,
+        ready: Option<mpsc::Sender<Readiness>>,
+        body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let mut threads = lock(&self.threads);
+        let ended = std::mem::take(&mut threads.ended);
+        for index in ended {
+            if let Some(thread) = threads.running.remove(&index) {
+                threads.gone.add(&thread.join(index));
+            }
+        }
+        let index = threads.next;
+        let (counters, calls) = (Arc::new(Counters::default()), Arc::default());
+        let id = Arc::new(OnceLock::new());
+        let (own_id, server) = (Arc::clone(&id), Arc::clone(self));
+        let mut worker =
+            Worker::new(index, Arc::clone(self), Arc::clone(&counters), Arc::clone(&calls), ready);
+        let mut builder = thread::Builder::new().name(format!("weir-tcp-{index}"));
+        if let Some(bytes) = stack_bytes {
+            builder = builder.stack_size(bytes);
+        }
+        let handle = builder
+            .spawn(move || {
+                let _ = own_id.set(ThreadId::current());
+                let before = ThreadUsage::current();
+                let error = match contain(|| body(&mut worker)) {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error),
+                    Err(panic) => {
+                        Some(Error::ThreadPanicked { thread: index, message: text_of(&*panic) })
+                    }
+                };
+                worker.end(error);
+                let usage = ThreadUsage::current().since(&before);
+                lock(&server.threads).ended.push(index);
+                usage
+            })
+            .map_err(|e| Error::io(format!("starting thread {index}"), e))?;
+        threads.next += 1;
+        threads.running.insert(index, Thread { handle, counters, calls, id });
+        threads.most = threads.most.max(threads.running.len());
+        Ok(())
+    }
+}
+
+impl<H: Handler> Job<H> {
+    pub(super) fn new(
+        endpoints: Vec<SocketAddr>,
+        options: StreamOptions,
+        buffer_bytes: usize,
+        limits: Limits,
+        make_handler: MakeHandler<H>,
+    ) -> Self {
+        let common = Common {
+            shared: Shared::default(),
+            limits,
+            since: Instant::now(),
+            open: AtomicU32::new(0),
+            threads: Mutex::default(),
+            timers: Mutex::default(),
+        };
+        let server = Arc::new(Server { common: Arc::new(common), make_handler });
+        Self {
+            endpoints,
+            options,
+            buffer_bytes,
+            limits,
+            server,
+            started: 0,
+            ready: mpsc::channel(),
+            local_addresses: Vec::new(),
+        }
+    }
+
+    /// Listens on each address, with one socket.
+    ///
+    /// # Errors
+    /// [`Error::Bind`], [`Error::Io`], [`Error::Unavailable`].
+    pub fn listen(&mut self) -> Result<Vec<Listener>, Error> {
+        let listeners = self.listen_on(&self.endpoints.clone(), self.options)?;
+        self.local_addresses = listeners.iter().map(Listener::local_address).collect();
+        Ok(listeners)
+    }
+
+    /// Listens on each address with so many sockets that share it; the sockets of one thread come
+    /// together.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_shared(&mut self, sockets: usize) -> Result<Vec<Vec<Listener>>, Error> {
+        // A server that is there already must not be joined by accident.
+        let alone = StreamOptions { reuse_port: false, ..self.options };
+        drop(self.listen_on(&self.endpoints.clone(), alone)?);
+        let options = StreamOptions { reuse_port: true, ..self.options };
+        let mut addresses = self.endpoints.clone();
+        let mut all = Vec::new();
+        for _ in 0..sockets {
+            let listeners = self.listen_on(&addresses, options)?;
+            addresses = listeners.iter().map(Listener::local_address).collect();
+            all.push(listeners);
+        }
+        self.local_addresses = addresses;
+        Ok(all)
+    }
+
+    fn listen_on(
+        &self,
+        addresses: &[SocketAddr],
+        options: StreamOptions,
+    ) -> Result<Vec<Listener>, Error> {
+        addresses.iter().map(|address| Listener::bind(*address, options)).collect()
+    }
+
+    /// States a setting that is in effect.
+    pub fn state(&self, name: &str, value: impl ToString) {
+        self.server.shared.state(name, value);
+    }
+
+    /// Calls `waker` when the server stops.
+    pub fn on_stop(&self, waker: crate::wake::Waker) {
+        self.server.shared.add_waker(waker);
+    }
+
+    /// Starts a thread. `body` says [`Worker::ready`] once all that can fail at the start is done,
+    /// and returns when the server stops.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system gives no thread.
+    pub fn spawn(
+        &mut self,
+        body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.server.spawn(None, Some(self.ready.0.clone()), body)?;
+        self.started += 1;
+        Ok(())
+    }
+
+    /// Waits until every thread is ready.
+    ///
+    /// # Errors
+    /// The first error of a thread; all threads have ended then.
+    pub fn run(mut self) -> Result<Running, Error> {
+        let answers = self.ready.1.iter().take(self.started);
+        let first_error = answers.filter_map(Result::err).next();
+        self.started = 0;
+        let local_addresses = std::mem::take(&mut self.local_addresses);
+        let running = Running::new(Arc::clone(&self.server.common), local_addresses);
+        match first_error {
+            None => Ok(running),
+            Some(error) => {
+                let _ = running.stop();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A start that failed half way leaves no thread behind.
+impl<H> Drop for Job<H> {
+    fn drop(&mut self) {
+        if self.started > 0 {
+            self.server.shared.stop();
+            self.server.join();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Limits that every TCP server has, whatever its design.
+
+use crate::Error;
+use std::time::Duration;
+
+/// How many connections, how much for each, and how long nothing may happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections at a time. One more is accepted, told why ([`REFUSAL`]) and closed.
+    pub connections: u32,
+    /// Bytes of output that may wait for a peer to take them. While so many wait nothing is received
+    /// from it, so its own sending comes to rest; beyond it lies at most one buffer, of what was
+    /// received already.
+    pub output_bytes: usize,
+    /// What happens when they do.
+    pub when_full: WhenFull,
+    /// How long a peer may send nothing at all after it has connected; `None` for any time.
+    pub silent: Option<Duration>,
+    /// How long a peer that has sent something may send nothing; `None` for any time.
+    pub idle: Option<Duration>,
+    /// How long output may wait without the peer taking any; `None` for any time.
+    pub stalled: Option<Duration>,
+    /// How long a peer may keep its direction open after the server has finished.
+    pub linger: Duration,
+    /// How long a stop waits for output that is under way, and for peers to close.
+    pub stop: Duration,
+}
+
+/// What happens to a connection whose output is full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Nothing is received from it until the peer takes some, or has stalled too long.
+    #[default]
+    Wait,
+    /// It is closed.
+    Close,
+}
+
+/// What a connection that is refused is told begins so; a reason and the end of a line follow.
+pub const REFUSAL: &str = "weir: refused: ";
+
+impl Default for Limits {
+    /// 65,536 connections, 256 KiB of output each; silent peers are closed after 300 s (as in the
+    /// server that this re-creates), peers that take nothing after 60 s.
+    fn default() -> Self {
+        Self {
+            connections: 65_536,
+            output_bytes: 256 * 1024,
+            when_full: WhenFull::Wait,
+            silent: Some(Duration::from_secs(300)),
+            idle: None,
+            stalled: Some(Duration::from_secs(60)),
+            linger: Duration::from_secs(5),
+            stop: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The most connections that can be asked for.
+pub const MOST_CONNECTIONS: u32 = 16_000_000;
+
+impl Limits {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let wrong = |name: &str, problem: String| Err(Error::Option { name: name.into(), problem });
+        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
+            let problem = format!(
+                "{} is not allowed; allowed: 1 to {MOST_CONNECTIONS}",
+                self.connections
+            );
+            return wrong("connections", problem);
+        }
+        if self.output_bytes == 0 {
+            return wrong("output-bytes", "0 is not allowed: nothing could be answered".into());
+        }
+        for (name, time) in
+            [("silent", self.silent), ("idle", self.idle), ("stalled", self.stalled)]
+        {
+            if time == Some(Duration::ZERO) {
+                return wrong(name, "no time at all is not allowed; leave it out for any".into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! TCP servers: one API over every design.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use weir::tcp::{AnyDesign, Output, Server};
+//!
+//! # if weir::stream::availability().is_err() { return }
+//! let server = Server::bind("127.0.0.1:0".parse().unwrap())
+//!     .start(AnyDesign::parse("epoll --threads 1").unwrap(), |_peer| {
+//!         |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
+//!     })
+//!     .unwrap();
+//! let mut client = std::net::TcpStream::connect(server.local_addresses()[0]).unwrap();
+//! client.write_all(b"hello").unwrap();
+//! let mut back = [0; 5];
+//! client.read_exact(&mut back).unwrap();
+//! assert_eq!(&back, b"hello");
+//! drop(client);
+//! let report = server.stop();
+//! assert!(report.failure.is_none());
+//! assert_eq!(report.total().bytes_sent, 5);
+//! ```
+//!
+//! A handler is made for each connection ([`Handler`]): the server's threads call it, one at a time,
+//! whatever the design. A design is chosen by its type, or by its name as above.
+//!
+//! Each design is one file, in the same order: its options; what it is (`ABOUT`); `start`, with
+//! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what it does
+//! with what came. What happens to the bytes and when a connection is over is no design's business: it
+//! stands in [`Connection`], which does no I/O.
+
+mod connection;
+mod handler;
+mod job;
+mod limits;
+mod ready_frame;
+mod blocking_crowd;
+mod reason;
+mod running;
+mod server;
+mod table;
+mod worker;
+
+pub use connection::{Connection, Wants};
+pub use handler::{Handler, Output, Refused};
+pub use job::Job;
+pub use limits::{Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
+pub use reason::Reason;
+pub use running::{Final, Gone, Running, ThreadFinal};
+pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
+pub use worker::Worker;
+
+pub use crate::design::{About, Contract};
+use crate::{Error, Unavailable, design::designs, options::Options};
+use std::{fmt, str::FromStr};
+
+/// One way for a TCP server to do its I/O.
+pub trait Design: Options {
+    /// What it is.
+    const ABOUT: About;
+
+    /// Replaces what is left to weir's choice by what it stands for here, so that the settings
+    /// in effect say it.
+    fn resolve(&mut self) {}
+
+    /// The name of the provider that it runs on here.
+    fn provider(&self) -> &'static str;
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Whatever fails before the server runs, with its cause and what to do.
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running, Error>;
+
+    /// Whether it can run here, by trying.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn availability(&self) -> Result<(), Unavailable>;
+}
+
+designs! {
+    Running;
+
+    blocking::Blocking,
+    epoll::Epoll,
+}
+
+/// How the threads of a server share what connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Each thread listens with a socket of its own on the same address.
+    Sockets,
+    /// All threads wait for one socket, and one of them is woken.
+    Exclusive,
+}
+
+impl FromStr for Share {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "sockets" => Ok(Share::Sockets),
+            "exclusive" => Ok(Share::Exclusive),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Share::Sockets => "sockets",
+            Share::Exclusive => "exclusive",
+        })
+    }
+}
+
+/// As many threads as this process has cores.
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u32)
+}

@@ -1,0 +1,168 @@
+//! A server that runs, and what is left of it afterwards.
+
+use super::job::Common;
+use crate::{
+    Error,
+    counters::{
+        self,
+        os::{ThreadId, ThreadUsage},
+        stream::Snapshot,
+    },
+    crew::lock,
+    timer,
+};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// A server that runs. Dropping it stops it.
+pub struct Running {
+    common: Arc<Common>,
+    local_addresses: Vec<SocketAddr>,
+}
+
+/// What is left of a server that was stopped.
+#[derive(Debug)]
+#[must_use = "it says whether the server failed"]
+pub struct Final {
+    /// What each thread counted that ran at the end.
+    pub threads: Vec<ThreadFinal>,
+    /// What those counted that had ended before.
+    pub gone: Gone,
+    /// The most threads that ran at a time.
+    pub most_threads: usize,
+    /// From the start to the stop, or to the failure that ended it.
+    pub elapsed: Duration,
+    /// Connections that nobody closed: none.
+    pub open: u32,
+    /// What was done with timers.
+    pub timers: timer::Counts,
+    /// Why the server stopped by itself, if it did.
+    pub failure: Option<Error>,
+}
+
+/// What one thread leaves behind.
+#[derive(Debug)]
+pub struct ThreadFinal {
+    /// Its number.
+    pub index: usize,
+    /// What it counted.
+    pub counters: Snapshot,
+    /// What its calls into contracts counted.
+    pub calls: counters::Snapshot,
+    /// What the operating system counted of it.
+    pub usage: ThreadUsage,
+}
+
+/// What threads leave behind that have ended while the server ran.
+#[derive(Debug, Clone, Default)]
+pub struct Gone {
+    /// How many.
+    pub threads: u64,
+    /// What they counted.
+    pub counters: Snapshot,
+    /// What their calls into contracts counted.
+    pub calls: counters::Snapshot,
+    /// CPU time that they took.
+    pub cpu: Duration,
+}
+
+impl Gone {
+    pub(super) fn add(&mut self, thread: &ThreadFinal) {
+        self.threads += 1;
+        self.counters.merge(&thread.counters);
+        self.calls.merge(&thread.calls);
+        self.cpu += thread.usage.cpu();
+    }
+}
+
+impl Final {
+    /// The counters of all threads, added up.
+    pub fn total(&self) -> Snapshot {
+        let mut total = self.gone.counters.clone();
+        self.threads.iter().for_each(|thread| total.merge(&thread.counters));
+        total
+    }
+
+    /// What the calls of all threads into contracts counted, added up.
+    pub fn calls(&self) -> counters::Snapshot {
+        let mut total = self.gone.calls.clone();
+        self.threads.iter().for_each(|thread| total.merge(&thread.calls));
+        total
+    }
+}
+
+impl Running {
+    pub(super) fn new(common: Arc<Common>, local_addresses: Vec<SocketAddr>) -> Self {
+        Self { common, local_addresses }
+    }
+
+    /// The addresses it listens on, in the order asked for.
+    pub fn local_addresses(&self) -> &[SocketAddr] {
+        &self.local_addresses
+    }
+
+    /// The settings in effect, asked for and obtained.
+    pub fn effective(&self) -> Vec<(String, String)> {
+        lock(&self.common.shared.effective).clone()
+    }
+
+    /// The counters of all threads, added up, now.
+    pub fn counters(&self) -> Snapshot {
+        let (running, gone) = self.common.counters();
+        let mut total = gone.counters;
+        running.iter().for_each(|(_, counters)| total.merge(counters));
+        total
+    }
+
+    /// Connections that are open now.
+    pub fn open(&self) -> u32 {
+        self.common.open.load(Relaxed)
+    }
+
+    /// The operating system's number of each thread that runs, for reading its usage.
+    pub fn thread_ids(&self) -> Vec<ThreadId> {
+        self.common.thread_ids()
+    }
+
+    /// Whether it still runs. A server stops by itself only when it failed.
+    pub fn is_running(&self) -> bool {
+        !self.common.shared.stopping()
+    }
+
+    /// Changes a tunable value while the server runs.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] if the design has no such tunable, [`Error::Option`] if the
+    /// value is out of its limits.
+    pub fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
+        self.common.shared.tune(name, value)
+    }
+
+    /// Stops the server: accepts no more, handles what was received by then, sends what is to be
+    /// sent, tells each peer that nothing follows, and waits for it to close; what is not over after
+    /// [`Limits::stop`](super::Limits::stop) is cut off.
+    pub fn stop(self) -> Final {
+        self.common.shared.stop();
+        let (threads, gone) = self.common.join();
+        let ended = self.common.shared.ended.get().copied().unwrap_or_else(Instant::now);
+        Final {
+            threads,
+            gone,
+            most_threads: self.common.most_threads(),
+            elapsed: ended.saturating_duration_since(self.common.since),
+            open: self.open(),
+            timers: self.common.timers(),
+            failure: self.common.shared.take_failure(),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.common.shared.stop();
+        self.common.join();
+    }
+}

@@ -1,0 +1,112 @@
+//! The server as its user sees it.
+
+use super::{AnyDesign, Handler, Job, Limits, Running};
+use crate::{Error, stream::StreamOptions};
+use std::net::SocketAddr;
+
+/// A TCP server to be started.
+///
+/// It listens where it is told to: use a loopback address unless others shall reach it.
+#[derive(Debug, Clone)]
+pub struct Server {
+    endpoints: Vec<SocketAddr>,
+    options: StreamOptions,
+    limits: Limits,
+    buffer_bytes: usize,
+}
+
+/// Bytes received at a time unless told otherwise: the originals' buffer size.
+pub const DEFAULT_BUFFER_BYTES: usize = 4096;
+
+/// The most bytes that may be asked for at a time.
+pub const MOST_BUFFER_BYTES: usize = 16 * 1024 * 1024;
+
+impl Server {
+    /// A server on this address; port 0 for one of the system's choice.
+    pub fn bind(address: SocketAddr) -> Self {
+        Self {
+            endpoints: vec![address],
+            options: StreamOptions::default(),
+            limits: Limits::default(),
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+        }
+    }
+
+    /// Listens on this address too.
+    pub fn and_bind(mut self, address: SocketAddr) -> Self {
+        self.endpoints.push(address);
+        self
+    }
+
+    /// What is asked of the sockets.
+    pub fn stream_options(mut self, options: StreamOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How many connections, how much for each, and how long nothing may happen.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Bytes received at a time, at most: 1 byte to 16 MiB.
+    pub fn buffer_bytes(mut self, bytes: usize) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
+
+    /// Starts it. `make_handler` makes the handler of each connection from the address of its peer;
+    /// any thread may call it. A panic of it ends the server.
+    ///
+    /// # Errors
+    /// Whatever fails before the server runs, with its cause and what to do.
+    pub fn start<H: Handler>(
+        &self,
+        design: impl Into<AnyDesign>,
+        make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
+    ) -> Result<Running, Error> {
+        let mut design = design.into();
+        design.resolve();
+        let job = self.job(make_handler)?;
+        job.state("design", design.about().name);
+        job.state("provider", design.provider());
+        for (name, value) in design.values() {
+            job.state(&name, value);
+        }
+        design.start(job)
+    }
+
+    /// What a design is started with, for starting one directly.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if the server's own settings make no sense.
+    pub fn job<H: Handler>(
+        &self,
+        make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
+    ) -> Result<Job<H>, Error> {
+        self.limits.check()?;
+        if !(1..=MOST_BUFFER_BYTES).contains(&self.buffer_bytes) {
+            return Err(Error::Option {
+                name: "buffer".into(),
+                problem: format!(
+                    "{} is not allowed; allowed: 1 to {MOST_BUFFER_BYTES} bytes",
+                    self.buffer_bytes
+                ),
+            });
+        }
+        let job = Job::new(
+            self.endpoints.clone(),
+            self.options,
+            self.buffer_bytes,
+            self.limits,
+            Box::new(make_handler),
+        );
+        job.state("buffer-bytes", self.buffer_bytes);
+        job.state("no-delay", self.options.no_delay);
+        job.state("backlog", self.options.backlog);
+        job.state("connections-max", self.limits.connections);
+        job.state("output-bytes", self.limits.output_bytes);
+        Ok(job)
+    }
+}

@@ -1,0 +1,157 @@
+//! What each thread of a server holds.
+
+use super::{Handler, Limits, Reason, handler::Spare, job::Server};
+use crate::{
+    Error,
+    counters::stream::Counters,
+    crew::Readiness,
+    stream::Stream,
+    timer::Wheel,
+    wake::Waker,
+};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed, mpsc},
+    time::{Duration, Instant},
+};
+
+/// One thread of a server: its counters, its clock, and what it shares with the others.
+pub struct Worker<H> {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Its counters; this thread is their only writer.
+    pub counters: Arc<Counters>,
+    /// What its calls into contracts count.
+    pub calls: Arc<crate::counters::Counters>,
+    /// The limits of the server.
+    pub limits: Limits,
+    /// Timers of its connections, by their slots.
+    pub clock: Wheel,
+    pub(super) spare: Spare,
+    server: Arc<Server<H>>,
+    ready: Option<mpsc::Sender<Readiness>>,
+    /// When the stop was first seen.
+    stopped: Option<Instant>,
+}
+
+impl<H: Handler> Worker<H> {
+    pub(super) fn new(
+        index: usize,
+        server: Arc<Server<H>>,
+        counters: Arc<Counters>,
+        calls: Arc<crate::counters::Counters>,
+        ready: Option<mpsc::Sender<Readiness>>,
+    ) -> Self {
+        Self {
+            index,
+            counters,
+            calls,
+            limits: server.limits,
+            clock: Wheel::starting(server.since),
+            spare: Spare::default(),
+            server,
+            ready,
+            stopped: None,
+        }
+    }
+
+    /// Says that the thread has started. `waker` ends its waits.
+    pub fn ready(&mut self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.server.shared.add_waker(waker);
+        }
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Ok(()));
+        }
+    }
+
+    /// Starts another thread of the server, while it runs, with a stack of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system gives no thread.
+    pub fn spawn(
+        &self,
+        stack_bytes: usize,
+        body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.server.spawn(Some(stack_bytes), None, body)
+    }
+
+    /// States a setting that was only known once the thread had started.
+    pub fn state(&self, name: &str, value: impl ToString) {
+        self.server.shared.state(name, value);
+    }
+
+    /// Whether the server stops: no more connections are accepted, and those that are open finish.
+    #[inline]
+    pub fn stopping(&self) -> bool {
+        self.server.shared.stopping()
+    }
+
+    /// Whether the thread has connections to serve, or may get some: until the server stops, and then
+    /// until the last is gone or [`Limits::stop`] is over.
+    pub fn serving(&mut self, open: usize) -> bool {
+        if !self.stopping() {
+            return true;
+        }
+        let since = *self.stopped.get_or_insert_with(Instant::now);
+        open > 0 && since.elapsed() < self.limits.stop
+    }
+
+    /// How long a wait may last, as far as timers and the end of the server are concerned.
+    pub fn timeout(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let stop = self.stopped.map(|since| {
+            self.limits.stop.saturating_sub(now.saturating_duration_since(since))
+        });
+        let timer = self.clock.next_in(now);
+        [stop, timer].into_iter().flatten().min()
+    }
+
+    /// Whether one more connection may be open. If so it counts from now on, until it is closed; if not
+    /// it is told so.
+    #[must_use]
+    pub fn admit(&self, stream: &Stream) -> bool {
+        let most = self.limits.connections;
+        let admit = |open: u32| (open < most).then_some(open + 1);
+        let admitted = self.server.open.fetch_update(Relaxed, Relaxed, admit).is_ok();
+        if admitted {
+            self.counters.accepted.one();
+        } else {
+            self.counters.refused.one();
+            self.refuse(stream, &format!("there are {most} connections, the most that may be"));
+        }
+        admitted
+    }
+
+    /// Tells a connection that it is refused, and why, as far as that goes without waiting.
+    pub fn refuse(&self, stream: &Stream, why: &str) {
+        let text = format!("{}{why}\n", super::REFUSAL);
+        let _ = stream.send(text.as_bytes(), crate::stream::Mode::Try, &self.calls);
+        let _ = stream.end_sending(&self.calls);
+    }
+
+    pub(super) fn make_handler(&self, peer: SocketAddr) -> H {
+        (self.server.make_handler)(peer)
+    }
+
+    pub(super) fn closed(&self, reason: &Reason) {
+        reason.count(&self.counters);
+        self.server.open.fetch_sub(1, Relaxed);
+    }
+
+    /// The server's failure, and the end of every thread.
+    pub(super) fn end(&mut self, error: Option<Error>) {
+        match (self.ready.take(), error) {
+            (Some(ready), Some(error)) => {
+                let _ = ready.send(Err(error));
+            }
+            (Some(ready), None) => {
+                let _ = ready.send(Ok(()));
+            }
+            (None, Some(error)) => self.server.shared.fail(error),
+            (None, None) => {}
+        }
+        self.server.add_timers(self.clock.counts());
+    }
+}
