@@ -53,13 +53,13 @@ const PAIRS: &[(&str, Bare)] = &[
     ("port --threads 1", port::port),
     ("port-batch --threads 1", port::port_batch),
     // Waits after each batch, and so never sweeps.
-    ("rio-event --provider uring --outstanding 4096", rings::uring_event),
-    ("rio-port --threads 1 --provider uring --outstanding 4096", rings::uring_handed_over),
-    ("rio-polled --provider uring --outstanding 4096", rings::uring_polled),
-    ("rio-event-polled --provider uring --outstanding 4096", rings::uring_event_polled),
-    ("rio-sharded --threads 1 --provider uring --outstanding 4096", rings::uring_event_polled),
-    ("rio-hybrid --threads 1 --provider uring --outstanding 4096", rings::uring_hybrid),
-    ("rio-hybrid --threads 1 --provider uring-armed --outstanding 4096", rings::uring_armed_hybrid),
+    ("rio-event --provider uring --outstanding 1024", rings::uring_event),
+    ("rio-port --threads 1 --provider uring --outstanding 1024", rings::uring_handed_over),
+    ("rio-polled --provider uring --outstanding 1024", rings::uring_polled),
+    ("rio-event-polled --provider uring --outstanding 1024", rings::uring_event_polled),
+    ("rio-sharded --threads 1 --provider uring --outstanding 1024", rings::uring_event_polled),
+    ("rio-hybrid --threads 1 --provider uring --outstanding 1024", rings::uring_hybrid),
+    ("rio-hybrid --threads 1 --provider uring-armed --outstanding 1024", rings::uring_armed_hybrid),
 ];
 
 /// What one side did in one round.

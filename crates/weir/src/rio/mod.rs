@@ -305,6 +305,19 @@ pub struct Batch<C = Completion> {
     capacity: usize,
 }
 
+impl Batch<Completion> {
+    /// Adds a datagram that came, and gives the arrival to be written where it lies: it is large, and
+    /// is looked at soon. There must be room.
+    #[inline(always)]
+    pub(crate) fn push_received(&mut self, slice: Slice, socket: u32) -> (&Slice, &mut Arrival) {
+        self.push(Completion { slice, socket, outcome: Outcome::Received(Arrival::NONE) });
+        match self.completions.last_mut() {
+            Some(Completion { slice, outcome: Outcome::Received(arrival), .. }) => (slice, arrival),
+            _ => unreachable!("it was just put there"),
+        }
+    }
+}
+
 impl<C> Batch<C> {
     /// Room for up to `capacity` completions; it never grows.
     ///

@@ -21,7 +21,7 @@ mod span;
 use crate::{Error, Unavailable, counters::Counters};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     num::NonZeroU16,
     sync::Arc,
     time::Duration,
@@ -174,10 +174,27 @@ pub struct Link {
 }
 
 impl Arrival {
+    /// Nothing of nobody: what a provider writes an arrival into.
+    pub(crate) const NONE: Self = Self {
+        len: 0,
+        from: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
+        local: None,
+        truncated: false,
+        at: None,
+        segment: None,
+        link: None,
+    };
+
     /// How many datagrams it is.
     #[inline]
     pub fn datagrams(&self) -> usize {
         Span { len: self.len, segment: self.segment }.datagrams()
+    }
+
+    /// Whether it says anything that has to be asked for.
+    #[inline]
+    pub(crate) fn says_more(&self) -> bool {
+        self.local.is_some() | self.at.is_some() | self.link.is_some()
     }
 
     /// Where a reply goes, and from where.

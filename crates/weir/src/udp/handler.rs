@@ -3,7 +3,7 @@
 use crate::{
     limits::Limits,
     rio::Peer,
-    socket::{Link, PeerError},
+    socket::{Arrival, Link, PeerError},
 };
 use std::{
     fmt,
@@ -92,7 +92,8 @@ impl std::error::Error for Refused {}
 /// Takes the replies to one datagram.
 pub struct Replies<'a> {
     desk: &'a mut Desk,
-    to: Peer,
+    /// What is answered: whom, and from where.
+    arrival: &'a Arrival,
     /// The socket that the datagram came in on, by its place.
     socket: u32,
     /// Bytes that may still be answered for this datagram.
@@ -109,9 +110,14 @@ impl<'a> Replies<'a> {
     pub const MOST_COPIES: usize = 64;
 
     #[inline]
-    pub(super) fn new(desk: &'a mut Desk, to: Peer, socket: u32, received: usize) -> Self {
+    pub(super) fn new(
+        desk: &'a mut Desk,
+        arrival: &'a Arrival,
+        socket: u32,
+        received: usize,
+    ) -> Self {
         let budget = received * desk.limits.reply_percent as usize / 100;
-        Self { desk, to, socket, budget, received, answered: false, echo: false }
+        Self { desk, arrival, socket, budget, received, answered: false, echo: false }
     }
 
     /// Sends the datagram's bytes back to their source, as they stand when the handler
@@ -147,7 +153,7 @@ impl<'a> Replies<'a> {
         self.desk.pending.push(Pending {
             start,
             len: bytes.len(),
-            to: self.to,
+            to: self.arrival.peer(),
             socket: self.socket,
         });
         Ok(())

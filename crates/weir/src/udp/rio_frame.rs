@@ -114,18 +114,24 @@ pub(super) fn settle<H: Handler>(
     completion: Completion,
     flush: impl FnMut(&mut Worker<H>),
 ) -> Result<Next, Error> {
-    let Completion { mut slice, socket, outcome } = completion;
+    let mut completion = completion;
+    let socket = completion.socket;
+    // By reference: an arrival is large, and is looked at where it is.
+    if let Outcome::Received(arrival) = &completion.outcome {
+        let echo = worker.deliver(completion.slice.payload_mut(), arrival, socket, flush);
+        let to = echo.map(|span| (span, arrival.peer()));
+        let slice = completion.slice;
+        return Ok(match to {
+            Some((span, to)) => Next::Send { slice, socket, span, to },
+            None => Next::Receive { slice, socket },
+        });
+    }
+    let Completion { slice, outcome, .. } = completion;
     match outcome {
-        Outcome::Received(arrival) => {
-            let echo = worker.deliver(slice.payload_mut(), &arrival, socket, flush);
-            if let Some(span) = echo {
-                return Ok(Next::Send { slice, socket, span, to: arrival.peer() });
-            }
-        }
         Outcome::Sent(span) => worker.counters.replies.add(span.datagrams() as u64),
         Outcome::Failed(e) => worker.receive_failed(e)?,
         Outcome::NotSent(unsent) => worker.not_sent(&unsent),
-        Outcome::Returned => {}
+        Outcome::Returned | Outcome::Received(_) => {}
     }
     Ok(Next::Receive { slice, socket })
 }
@@ -149,6 +155,16 @@ pub(super) fn post<H: Handler, Q: RequestQueue>(
             }
         }
     };
+    post_receive(worker, requests, slice, socket);
+}
+
+#[inline]
+fn post_receive<H: Handler, Q: RequestQueue>(
+    worker: &Worker<H>,
+    requests: &mut [Q],
+    slice: Slice,
+    socket: u32,
+) {
     // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
     if requests[socket as usize].receive(slice).is_ok() {
         worker.counters.posts.one();
@@ -176,9 +192,26 @@ pub(super) fn handle<H: Handler, Q: RequestQueue>(
     region: &Arc<Region>,
     requests: &mut [Q],
 ) -> Result<(), Error> {
-    for completion in batch.drain() {
-        let next = settle(worker, completion, |worker| flush(worker, region, requests))?;
-        post(worker, requests, next);
+    for mut completion in batch.drain() {
+        let between = |worker: &mut Worker<H>| flush(worker, region, requests);
+        // What most often happens first, and where it lies: an arrival is large to be moved.
+        if let Outcome::Received(arrival) = &completion.outcome {
+            let socket = completion.socket;
+            match worker.deliver(completion.slice.payload_mut(), arrival, socket, between) {
+                None => post_receive(worker, requests, completion.slice, socket),
+                Some(span) => {
+                    let to = arrival.peer();
+                    post(
+                        worker,
+                        requests,
+                        Next::Send { slice: completion.slice, socket, span, to },
+                    );
+                }
+            }
+        } else {
+            let next = settle(worker, completion, between)?;
+            post(worker, requests, next);
+        }
         if worker.has_replies() {
             flush(worker, region, requests);
         }

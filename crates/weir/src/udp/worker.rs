@@ -166,16 +166,33 @@ impl<H: Handler> Worker<H> {
         if self.expected_bytes != usize::MAX && len != self.expected_bytes {
             self.counters.wrong_size.one();
         }
-        let datagram = Datagram {
+        if arrival.says_more() {
+            return self.call_with_more(&mut payload[..len], arrival, socket);
+        }
+        let plain = Datagram {
             bytes: &mut payload[..len],
             source: arrival.from,
-            local: arrival.local,
+            local: None,
             socket,
-            received_at: arrival.at,
+            received_at: None,
             truncated: arrival.truncated,
-            link: arrival.link,
+            link: None,
         };
-        let mut replies = Replies::new(&mut self.desk, arrival.peer(), socket, len);
+        self.call(plain, arrival)
+    }
+
+    /// What has to be asked for is copied here only: an arrival was just written, in other pieces than
+    /// a copy reads, and the core would wait for it.
+    #[inline(never)]
+    fn call_with_more(&mut self, bytes: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
+        let Arrival { from: source, local, at: received_at, truncated, link, .. } = *arrival;
+        self.call(Datagram { bytes, source, local, socket, received_at, truncated, link }, arrival)
+    }
+
+    #[inline(always)]
+    fn call(&mut self, datagram: Datagram<'_>, arrival: &Arrival) -> bool {
+        let (socket, len) = (datagram.socket, datagram.bytes.len());
+        let mut replies = Replies::new(&mut self.desk, arrival, socket, len);
         let handler = &mut self.handler;
         let called = contain(|| handler.on_datagram(datagram, &mut replies));
         let echo = replies.echo;

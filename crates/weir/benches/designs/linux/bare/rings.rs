@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const BUFFERS: u16 = 4096;
+const BUFFERS: u16 = 1024;
 
 /// Waits for each batch.
 pub fn uring_event(run: &Run) -> io::Result<()> {

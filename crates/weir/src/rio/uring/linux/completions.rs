@@ -351,18 +351,21 @@ impl<T: Sharing> UringCompletions<T> {
                 }
                 continue;
             };
+            if let Some(socket) = socket
+                && result >= 0
+            {
+                if let Some(of_peers) = ends_of_peers.get_mut(socket as usize) {
+                    of_peers.ends = 0;
+                }
+                let (slice, arrival) = out.push_received(slice, socket);
+                common.frame.read(slice, result as u32, arrival);
+                found.received += 1;
+                found.datagrams += arrival.datagrams();
+                continue;
+            }
             let outcome = match socket {
                 None => Outcome::Returned,
-                Some(_) if result < 0 => Outcome::Failed(io::Error::from_raw_os_error(-result)),
-                Some(socket) => {
-                    if let Some(of_peers) = ends_of_peers.get_mut(socket as usize) {
-                        of_peers.ends = 0;
-                    }
-                    let arrival = common.frame.arrival(&slice, result as u32);
-                    found.received += 1;
-                    found.datagrams += arrival.datagrams();
-                    Outcome::Received(arrival)
-                }
+                Some(_) => Outcome::Failed(io::Error::from_raw_os_error(-result)),
             };
             out.push(Completion { slice, socket: socket.unwrap_or(0), outcome });
         }

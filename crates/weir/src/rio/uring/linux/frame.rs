@@ -102,27 +102,21 @@ impl Frame {
         message
     }
 
-    /// Reads what the kernel wrote in front of the payload of a slice; `written` bytes in all.
-    #[inline]
-    pub fn arrival(&self, slice: &Slice, written: u32) -> Arrival {
+    /// Reads what the kernel wrote in front of the payload of a slice (`written` bytes in all) into
+    /// `arrival`, which says nothing yet.
+    #[inline(always)]
+    pub fn read(&self, slice: &Slice, written: u32, arrival: &mut Arrival) {
         let buffer = &slice.whole()[self.begin..];
         let [name_bytes, control_bytes, _, flags] = header(buffer);
         let name = &buffer[HEADER_BYTES..][..NAME_BYTES];
+        let length = NAME_BYTES.min(name_bytes as usize);
         // SAFETY: `name` is that many initialised bytes, of which the kernel wrote the first.
-        let from = unsafe { native::decode(name.as_ptr(), NAME_BYTES.min(name_bytes as usize)) };
-        let mut arrival = Arrival {
-            len: (written as usize).saturating_sub(self.before_payload()).min(self.payload),
-            from,
-            local: None,
-            truncated: flags & libc::MSG_TRUNC as u32 != 0,
-            at: None,
-            segment: None,
-            link: None,
-        };
+        unsafe { native::decode_into(name.as_ptr(), length, &mut arrival.from) };
+        arrival.len = (written as usize).saturating_sub(self.before_payload()).min(self.payload);
+        arrival.truncated = flags & libc::MSG_TRUNC as u32 != 0;
         if control_bytes > 0 && self.control > 0 {
-            self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, &mut arrival);
+            self.read_control(&buffer[HEADER_BYTES + NAME_BYTES..], control_bytes, arrival);
         }
-        arrival
     }
 
     fn read_control(&self, control: &[u8], written: u32, arrival: &mut Arrival) {
@@ -195,13 +189,17 @@ mod tests {
             let from: SocketAddr = from.parse().unwrap();
             let mut slice = region.take().unwrap();
             let written = write(&mut slice, &frame, &from, 60, 0);
-            let arrival = frame.arrival(&slice, written);
+            let mut arrival = Arrival::NONE;
+            frame.read(&slice, written, &mut arrival);
             assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 60, false));
             // More than there can be: a kernel that says so is not believed.
             let written = write(&mut slice, &frame, &from, 1000, libc::MSG_TRUNC);
-            let arrival = frame.arrival(&slice, written);
+            let mut arrival = Arrival::NONE;
+            frame.read(&slice, written, &mut arrival);
             assert_eq!((arrival.from, arrival.len, arrival.truncated), (from, 100, true));
-            assert_eq!(frame.arrival(&slice, 3).len, 0);
+            let mut arrival = Arrival::NONE;
+            frame.read(&slice, 3, &mut arrival);
+            assert_eq!(arrival.len, 0);
         }
     }
 }
