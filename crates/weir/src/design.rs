@@ -41,7 +41,7 @@ pub enum Contract {
 macro_rules! designs {
     (
         $Running:ty;
-        $($(#[$meta:meta])* $also:ident: $Also:ty;)*
+        { $($(#[$meta:meta])* $also:ident: $Also:ty;)* }
         $($file:ident::$Design:ident,)*
     ) => {
         $(mod $file; pub use $file::$Design;)*

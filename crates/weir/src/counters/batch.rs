@@ -54,7 +54,7 @@ pub(crate) fn bucket_top(bucket: usize) -> u64 {
 impl BatchSizes {
     /// Counts one batch. Only the thread that owns the counters may call this.
     #[inline]
-    pub(super) fn record(&self, size: u64) {
+    pub(crate) fn record(&self, size: u64) {
         if size < self.min.load(Relaxed) {
             self.min.store(size, Relaxed);
         }

@@ -185,7 +185,7 @@ fn flags(mode: Mode) -> libc::c_int {
 
 /// Calls until no signal came in between, and makes "not now" a `None`.
 #[inline]
-fn settled(call: impl Fn() -> isize) -> io::Result<Option<usize>> {
+fn settled(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
     loop {
         let count = call();
         if count >= 0 {
@@ -201,10 +201,7 @@ fn settled(call: impl Fn() -> isize) -> io::Result<Option<usize>> {
 }
 
 pub fn is_want_of_resources(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
-    )
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
 pub fn concerns_one_connection(error: &io::Error) -> bool {

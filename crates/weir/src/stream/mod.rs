@@ -148,12 +148,7 @@ impl Stream {
     /// # Errors
     /// What the operating system answered: the connection is broken.
     #[inline]
-    pub fn send(
-        &self,
-        bytes: &[u8],
-        mode: Mode,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>> {
+    pub fn send(&self, bytes: &[u8], mode: Mode, counters: &Counters) -> io::Result<Option<usize>> {
         counters.kernel_entries.one();
         self.native.send(bytes, mode)
     }

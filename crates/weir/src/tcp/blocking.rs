@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    stream::{self, Accepted, Listener, Mode, Stream},
+    stream::{self, Accepted, Listener, Mode},
     timer::TICK,
     wake::Waker,
 };

@@ -236,7 +236,9 @@ impl<H: Handler> Connection<H> {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
         let silence = if self.spoken { limits.idle } else { limits.silent };
         let heard = (!self.ended && !self.told)
-            .then(|| silence.map(|time| (after(self.heard, time), (|| Reason::Silent) as fn() -> _)))
+            .then(|| {
+                silence.map(|time| (after(self.heard, time), (|| Reason::Silent) as fn() -> _))
+            })
             .flatten();
         let stalled = if !self.queue.is_empty() || self.lent > 0 {
             limits.stalled
@@ -253,7 +255,8 @@ impl<H: Handler> Connection<H> {
     /// Its time is over, or was put off. Fails it where a time has run out.
     pub fn timed(&mut self, worker: &Worker<H>) {
         let now = worker.clock.now();
-        let over = self.deadlines(&worker.limits).into_iter().flatten().find(|(due, _)| *due <= now);
+        let over =
+            self.deadlines(&worker.limits).into_iter().flatten().find(|(due, _)| *due <= now);
         if let Some((_, reason)) = over {
             self.fail(reason());
         }
@@ -321,7 +324,9 @@ impl<H: Handler> Connection<H> {
     }
 
     fn mind_the_limit(&mut self, limits: &Limits) {
-        if limits.when_full == WhenFull::Close && self.queue.len() + self.lent >= limits.output_bytes {
+        if limits.when_full == WhenFull::Close
+            && self.queue.len() + self.lent >= limits.output_bytes
+        {
             self.fail(Reason::OutputFull);
         }
     }

@@ -63,10 +63,8 @@ impl Limits {
     pub(super) fn check(&self) -> Result<(), Error> {
         let wrong = |name: &str, problem: String| Err(Error::Option { name: name.into(), problem });
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
-            let problem = format!(
-                "{} is not allowed; allowed: 1 to {MOST_CONNECTIONS}",
-                self.connections
-            );
+            let problem =
+                format!("{} is not allowed; allowed: 1 to {MOST_CONNECTIONS}", self.connections);
             return wrong("connections", problem);
         }
         if self.output_bytes == 0 {

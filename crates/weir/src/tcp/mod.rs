@@ -29,12 +29,12 @@
 //! with what came. What happens to the bytes and when a connection is over is no design's business: it
 //! stands in [`Connection`], which does no I/O.
 
+mod blocking_crowd;
 mod connection;
 mod handler;
 mod job;
 mod limits;
 mod ready_frame;
-mod blocking_crowd;
 mod reason;
 mod running;
 mod server;
@@ -81,7 +81,7 @@ pub trait Design: Options {
 
 designs! {
     Running;
-
+    {}
     blocking::Blocking,
     epoll::Epoll,
 }

@@ -5,7 +5,7 @@
 //! their own files.
 
 use super::{
-    Connection, Handler, Reason, Wants, Worker,
+    Connection, Handler, Reason, Worker,
     table::{Open, Table},
 };
 use crate::{

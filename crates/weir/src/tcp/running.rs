@@ -65,8 +65,8 @@ pub struct Gone {
     pub counters: Snapshot,
     /// What their calls into contracts counted.
     pub calls: counters::Snapshot,
-    /// CPU time that they took.
-    pub cpu: Duration,
+    /// What the operating system counted of them; `None` where none has ended.
+    pub usage: Option<ThreadUsage>,
 }
 
 impl Gone {
@@ -74,7 +74,7 @@ impl Gone {
         self.threads += 1;
         self.counters.merge(&thread.counters);
         self.calls.merge(&thread.calls);
-        self.cpu += thread.usage.cpu();
+        self.usage = Some(self.usage.map_or(thread.usage, |usage| usage.plus(&thread.usage)));
     }
 }
 

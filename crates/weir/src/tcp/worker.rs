@@ -2,12 +2,7 @@
 
 use super::{Handler, Limits, Reason, handler::Spare, job::Server};
 use crate::{
-    Error,
-    counters::stream::Counters,
-    crew::Readiness,
-    stream::Stream,
-    timer::Wheel,
-    wake::Waker,
+    Error, counters::stream::Counters, crew::Readiness, stream::Stream, timer::Wheel, wake::Waker,
 };
 use std::{
     net::SocketAddr,
@@ -101,9 +96,9 @@ impl<H: Handler> Worker<H> {
     /// How long a wait may last, as far as timers and the end of the server are concerned.
     pub fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
-        let stop = self.stopped.map(|since| {
-            self.limits.stop.saturating_sub(now.saturating_duration_since(since))
-        });
+        let stop = self
+            .stopped
+            .map(|since| self.limits.stop.saturating_sub(now.saturating_duration_since(since)));
         let timer = self.clock.next_in(now);
         [stop, timer].into_iter().flatten().min()
     }

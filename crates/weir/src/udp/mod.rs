@@ -47,8 +47,8 @@ pub use server::{DEFAULT_PAYLOAD_BYTES, OFFLOADED_OUTSTANDING, Server};
 pub use spec::Spec;
 pub use worker::Worker;
 
-use crate::{Error, Unavailable, design::designs, options::Options};
 pub use crate::design::{About, Contract};
+use crate::{Error, Unavailable, design::designs, options::Options};
 
 /// One way for a UDP server to do its I/O.
 pub trait Design: Options {
@@ -82,9 +82,11 @@ pub trait Design: Options {
 
 designs! {
     Running<H>;
+    {
     /// Whether it hands a queue from thread to thread: providers that are a way of doing that
     /// ([`only_hands_over`](crate::rio::Choice::only_hands_over)) are for such designs.
     hands_over: bool;
+    }
 
     blocking::Blocking,
     blocking_batch::BlockingBatch,
@@ -103,4 +105,3 @@ designs! {
 }
 
 pub use rio_sharded::Steering;
-

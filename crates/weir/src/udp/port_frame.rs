@@ -1,10 +1,7 @@
 //! What the designs on a completion port share: opening the port, starting its threads, what
 //! becomes of a completion, and giving everything back.
 
-use super::{
-    Handler, Job, Worker,
-    job::stop_deadline,
-};
+use super::{Handler, Job, Worker, job::stop_deadline};
 use crate::{
     Error, Unavailable,
     crew::contain,

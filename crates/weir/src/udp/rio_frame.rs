@@ -1,10 +1,7 @@
 //! What the registered-I/O designs share: opening the queues, what becomes of a completion,
 //! and giving everything back.
 
-use super::{
-    Handler, Job, Worker,
-    job::stop_deadline,
-};
+use super::{Handler, Job, Worker, job::stop_deadline};
 use crate::{
     Error,
     crew::contain,

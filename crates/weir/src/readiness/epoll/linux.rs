@@ -79,12 +79,17 @@ impl Epoll {
     ///
     /// # Errors
     /// [`Error::Io`] with what the system answered.
-    pub fn listen(&mut self, listener: &Listener, token: u32, exclusive: bool) -> Result<(), Error> {
+    pub fn listen(
+        &mut self,
+        listener: &Listener,
+        token: u32,
+        exclusive: bool,
+    ) -> Result<(), Error> {
         let exclusive = if exclusive { libc::EPOLLEXCLUSIVE } else { 0 };
         let events = libc::EPOLLIN | exclusive;
-        self.control(libc::EPOLL_CTL_ADD, listener.native().fd(), events, token.into()).map_err(|e| {
-            Error::io(format!("epoll_ctl for the socket at {}", listener.local_address()), e)
-        })
+        self.control(libc::EPOLL_CTL_ADD, listener.native().fd(), events, token.into()).map_err(
+            |e| Error::io(format!("epoll_ctl for the socket at {}", listener.local_address()), e),
+        )
     }
 
     /// Takes a listening socket out of the set.
@@ -125,9 +130,10 @@ impl Epoll {
         trigger: Trigger,
     ) -> Result<(), Error> {
         let edge = if trigger == Trigger::Edge { libc::EPOLLET } else { 0 };
-        self.control(libc::EPOLL_CTL_ADD, socket.native().fd(), libc::EPOLLIN | edge, token.into()).map_err(|e| {
-            Error::io(format!("epoll_ctl for the socket at {}", socket.local_address()), e)
-        })?;
+        self.control(libc::EPOLL_CTL_ADD, socket.native().fd(), libc::EPOLLIN | edge, token.into())
+            .map_err(|e| {
+                Error::io(format!("epoll_ctl for the socket at {}", socket.local_address()), e)
+            })?;
         self.sockets.push((socket.clone(), token));
         Ok(())
     }
@@ -226,9 +232,7 @@ impl Epoll {
     ) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
         // SAFETY: the event outlives the call, which copies it.
-        let result = unsafe {
-            libc::epoll_ctl(self.set.as_raw_fd(), what, fd, &raw mut event)
-        };
+        let result = unsafe { libc::epoll_ctl(self.set.as_raw_fd(), what, fd, &raw mut event) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
