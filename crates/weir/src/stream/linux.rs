@@ -7,12 +7,25 @@ use std::{
     io,
     net::{Shutdown, SocketAddr},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    sync::Arc,
     time::Duration,
 };
 
 /// Always here.
 pub fn availability() -> Result<(), Unavailable> {
     Ok(())
+}
+
+impl super::Listener {
+    pub(crate) fn native(&self) -> &Listener {
+        &self.native
+    }
+}
+
+impl super::Stream {
+    pub(crate) fn native(&self) -> &Stream {
+        &self.native
+    }
 }
 
 /// A socket that listens.
@@ -89,7 +102,7 @@ impl Listener {
         // SAFETY: the kernel has written an address of this length.
         let peer = unsafe { SockAddr::new(storage, len) };
         let peer = peer.as_socket().ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Accepted { stream: super::Stream::from_native(stream), peer })
+        Ok(Accepted { stream: super::Stream { native: Arc::new(stream) }, peer })
     }
 
     fn wait(&self) -> io::Result<()> {

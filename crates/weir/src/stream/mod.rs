@@ -109,10 +109,6 @@ impl Listener {
     pub fn end_accepting(&self) {
         self.native.end_accepting();
     }
-
-    pub(crate) fn native(&self) -> &native::Listener {
-        &self.native
-    }
 }
 
 /// A connection.
@@ -122,10 +118,6 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn from_native(native: native::Stream) -> Self {
-        Self { native: Arc::new(native) }
-    }
-
     /// Receives into `buffer`, which is not empty: how many bytes, 0 for the peer's end, `None`
     /// where nothing is there ([`Mode::Try`]), or nothing came in time ([`Mode::Wait`]).
     ///
@@ -189,10 +181,6 @@ impl Stream {
     /// sent is lost, and the peer sees a reset.
     pub fn reset_when_closed(&self) {
         self.native.reset_when_closed();
-    }
-
-    pub(crate) fn native(&self) -> &native::Stream {
-        &self.native
     }
 }
 

@@ -95,6 +95,9 @@ fn run<H: Handler>(
     Ok(())
 }
 
+/// What one of the two threads of a connection does.
+type Loop<H> = fn(&mut Worker<H>, &Pair<H>, usize);
+
 /// Starts the two threads of a connection. Where the system has none to give it is refused.
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
@@ -111,7 +114,7 @@ fn handle<H: Handler>(
     if let Err(e) = timeouts {
         pair.fail(Reason::Failed(e));
     }
-    let loops: [fn(&mut Worker<H>, &Pair<H>, usize); 2] = [receive, send];
+    let loops: [Loop<H>; 2] = [receive, send];
     for body in loops {
         let its = Arc::clone(&pair);
         let started = worker.spawn(stack_bytes, move |worker| {

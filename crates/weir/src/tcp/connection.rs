@@ -38,6 +38,9 @@ pub struct Connection<H> {
     paused: bool,
 }
 
+/// A time that runs out, and what that means.
+type Deadline = (Tick, fn() -> Reason);
+
 /// What a connection wants of the design that moves its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wants {
@@ -232,7 +235,7 @@ impl<H: Handler> Connection<H> {
 
     /// Each time that it may run out of, and what for.
     #[inline]
-    fn deadlines(&self, limits: &Limits) -> [Option<(Tick, fn() -> Reason)>; 2] {
+    fn deadlines(&self, limits: &Limits) -> [Option<Deadline>; 2] {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
         let silence = if self.spoken { limits.idle } else { limits.silent };
         let heard = (!self.ended && !self.told)
