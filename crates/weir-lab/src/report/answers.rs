@@ -286,7 +286,8 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
     let range = |rows: &[(usize, f64)]| {
         let low = rows.iter().map(|(_, busy)| *busy).fold(f64::INFINITY, f64::min);
         let high = rows.iter().map(|(_, busy)| *busy).fold(0.0, f64::max);
-        format!("{low:.2} to {high:.2}")
+        let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
+        if low == high { low } else { format!("{low} to {high}") }
     };
     let figure = |row: usize, metric: &Metric, of: fn(&Latency) -> u64| {
         percentile(cell(row), metric, of, results.seed)

@@ -7,8 +7,8 @@
 //! port for every datagram. It fails to scale where each datagram wakes a thread: a second thread
 //! waits in the port whenever a first one handles, and the two take turns.
 //!
-//! Where the kernel wakes every receive that is armed on a socket, only `armed` of them are given
-//! to it and the others wait in a list, and posts are submitted `submit-after` at a time. The
+//! Where the kernel wakes every receive that is armed on a socket, only as many are given to it as come
+//! at once (or as `armed` says), the others wait in a list, and posts are submitted `submit-after` at a time. The
 //! shape of the original, everything armed and a call for each post, is `--armed 5000
 //! --submit-after 1`.
 //!
@@ -34,8 +34,8 @@ options! {
         threads: u32 = 8, 1..=256;
         /// Receives posted at a time.
         outstanding: u32 = 5000, 1..=1_000_000;
-        /// Most receives given to the kernel at a time, of each socket.
-        armed: u32 = Shape::BEST.armed, 1..=1_000_000;
+        /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
+        armed: u32 = Shape::BEST.armed, 0..=1_000_000;
         /// Posts that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
         /// Most threads that run at a time; 0 for as many as there are cores.

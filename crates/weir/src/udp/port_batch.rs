@@ -32,8 +32,8 @@ options! {
         outstanding: u32 = 5000, 1..=1_000_000;
         /// Most completions of one take.
         batch: u32 = 1000, 1..=65_536;
-        /// Most receives given to the kernel at a time, of each socket.
-        armed: u32 = Shape::BEST.armed, 1..=1_000_000;
+        /// Receives given to the kernel at a time, of each socket; 0 for as many as come at once, at most 64.
+        armed: u32 = Shape::BEST.armed, 0..=1_000_000;
         /// Posts that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
         /// Most threads that run at a time; 0 for as many as there are cores.

@@ -31,9 +31,9 @@ pub const DEFAULT_PAYLOAD_BYTES: usize = 1024;
 /// Replies that may be outstanding, at most: each has a slice of its own.
 pub const MOST_REPLIES: u32 = 1_000_000;
 
-/// Receives outstanding with receive offload, unless a design is told otherwise: 16 MB of slices,
-/// which hold up to 64 datagrams each.
-pub const OFFLOADED_OUTSTANDING: u32 = 256;
+/// Receives outstanding with receive offload, unless a design is told otherwise: 4 MB of slices,
+/// which hold up to 64 datagrams each. 256 took 6 % less (cache).
+pub const OFFLOADED_OUTSTANDING: u32 = 64;
 
 /// The longest payload of a UDP datagram over IPv6; over IPv4 it is 20 bytes shorter.
 pub const MAX_PAYLOAD_BYTES: usize = OFFLOADED_BYTES;

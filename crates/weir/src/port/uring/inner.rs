@@ -95,6 +95,8 @@ impl Inner {
             };
             let (taken, lost) = self.with(|state| {
                 state.waiting = false;
+                let ready = state.completions.len() as u32;
+                state.arming.entered(pending, ready);
                 (state.reap(out), state.completions.lost())
             });
             let entered = entered?;

@@ -31,6 +31,7 @@
 //! Origin: io_uring, Linux 5.1; RECVMSG and SENDMSG with buffers of their own, Linux 5.3. This one needs
 //! Linux 5.17.
 
+mod arming;
 mod headers;
 mod inner;
 mod operations;
@@ -72,7 +73,7 @@ impl Uring {
     /// Refuses what makes no sense before anything is allocated for it.
     fn check(&self, needs: &Needs) -> Result<(), Error> {
         for (name, value, least) in [
-            ("armed", self.shape.armed, 1),
+            ("armed", self.shape.armed, 0),
             ("submit-after", self.shape.submit_after, 1),
             ("threads", needs.threads, 1),
             ("sockets", needs.sockets, 1),
@@ -88,8 +89,14 @@ impl Uring {
         Ok(())
     }
 
+    /// Most receives that are armed on a socket at a time.
+    fn most_armed(&self, needs: &Needs) -> u32 {
+        let armed = if self.shape.armed == 0 { arming::MOST } else { self.shape.armed };
+        armed.min(needs.receives)
+    }
+
     fn wanted(&self, needs: &Needs) -> Wanted {
-        let armed = self.shape.armed.min(needs.receives).saturating_mul(needs.sockets);
+        let armed = self.most_armed(needs).saturating_mul(needs.sockets);
         let outstanding = armed.saturating_add(needs.sends).saturating_add(1);
         Wanted {
             r#use: ring::Use::Shared,
@@ -138,7 +145,11 @@ impl Provider for Uring {
             submit_after: self.shape.submit_after,
         });
         let file_table = inner.ring.make_file_table(needs.sockets).is_ok();
-        let armed = self.shape.armed.min(needs.receives);
+        let most = self.most_armed(needs);
+        let armed = match self.shape.armed {
+            0 => format!("as many as come at once, at most {most}"),
+            _ => most.to_string(),
+        };
         let busy_poll = OnceLock::new();
         Ok(UringPort { inner, file_table, concurrency, armed, needs: *needs, busy_poll })
     }
@@ -160,7 +171,7 @@ pub struct UringPort {
     /// Whether sockets have a place in the ring's table of files.
     file_table: bool,
     concurrency: u32,
-    armed: u32,
+    armed: String,
     needs: Needs,
     /// What came of busy polling, where a socket asked for it.
     busy_poll: OnceLock<String>,
@@ -234,7 +245,7 @@ impl Port for UringPort {
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
             ("file-table", self.file_table.to_string()),
-            ("armed", self.armed.to_string()),
+            ("armed", self.armed.clone()),
             ("submit-after", self.inner.submit_after.to_string()),
             ("concurrency", self.concurrency.to_string()),
         ];

@@ -1,7 +1,10 @@
 //! What the threads of a port share under its lock: the two halves of the ring, the operations,
 //! and what waits for its turn.
 
-use super::operations::{Operations, Stage};
+use super::{
+    arming::Arming,
+    operations::{Operations, Stage},
+};
 use crate::{
     counters::Counters,
     memory::Slice,
@@ -45,8 +48,8 @@ pub(super) struct State {
     /// Operations whose cancel found no room in the submission queue.
     cancels: Vec<ring::Token>,
     receives_most: u32,
-    /// Most receives in the kernel's hands for each socket.
-    armed_most: u32,
+    /// How many receives are in the kernel's hands for each socket.
+    pub arming: Arming,
     pub closed: bool,
 }
 
@@ -64,7 +67,7 @@ impl State {
         completions: Completions,
         alarm: Arc<Alarm>,
         needs: &Needs,
-        armed_most: u32,
+        armed: u32,
     ) -> Self {
         let (receives, sends) = (needs.receives as usize, needs.sends as usize);
         Self {
@@ -83,7 +86,7 @@ impl State {
             returning: Vec::with_capacity(receives + sends),
             cancels: Vec::with_capacity(receives + sends),
             receives_most: needs.receives,
-            armed_most,
+            arming: Arming::new(armed),
             closed: false,
         }
     }
@@ -178,7 +181,7 @@ impl State {
         if !self.returning.is_empty() || !self.cancels.is_empty() {
             self.push_cancelled()?;
         }
-        let Self { operations, submissions, queued, armed_most, .. } = self;
+        let Self { operations, submissions, queued, arming, .. } = self;
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and
         // is leaked if that never comes; a socket stays associated until the port goes.
         let mut push = |entry| unsafe { submissions.push(&[entry]) };
@@ -187,7 +190,7 @@ impl State {
             queued.pop_front();
         }
         for socket in 0..operations.sockets.len() {
-            while operations.sockets[socket].armed < *armed_most {
+            while operations.sockets[socket].armed < arming.now() {
                 let Some(&token) = operations.sockets[socket].waiting.last() else { break };
                 operations.start_receive(token, &mut push)?;
                 operations.sockets[socket].waiting.pop();

@@ -345,10 +345,9 @@ impl<T: Sharing> PlainCompletions<T> {
                 }
             };
             for (i, slice) in inbox.slices.drain(from..from + count).enumerate() {
-                let arrival = headers.arrival(i);
+                let (_, arrival) = out.push_received(slice, index as u32);
+                *arrival = headers.arrival(i);
                 datagrams += arrival.datagrams();
-                let outcome = Outcome::Received(arrival);
-                out.push(Completion { slice, socket: index as u32, outcome });
             }
             taken += count as u32;
             inbox.offer = (2 * count).clamp(PER_CALL_AT_LEAST, PER_CALL);

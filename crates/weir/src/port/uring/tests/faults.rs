@@ -154,7 +154,7 @@ fn needs_that_make_no_sense_are_refused_with_what_is_right() {
         (Needs { threads: 0, ..needs() }, Shape::BEST, "threads"),
         (Needs { receives: 1_000_000_000, ..needs() }, Shape::BEST, "receives"),
         (Needs { packets: u32::MAX, ..needs() }, Shape::BEST, "packets"),
-        (needs(), Shape { armed: 0, ..Shape::BEST }, "armed"),
+        (needs(), Shape { armed: u32::MAX, ..Shape::BEST }, "armed"),
         (needs(), Shape { submit_after: 0, ..Shape::BEST }, "submit-after"),
     ] {
         let said = Uring { shape }.open(&needs).err().expect("refused").to_string();
