@@ -187,8 +187,9 @@ impl<H: Handler> Room<H> {
             self.stopped = true;
             self.listening = false;
             for slot in 0..self.table.slots() {
-                // What was received by the system by now is handled; then it finishes.
-                while self.serve(worker, set, slot) {}
+                // What was received by the system by now is handled; then it finishes. A peer that goes
+                // on sending is listened to no longer than a stop may last.
+                while self.serve(worker, set, slot) && worker.serving(1) {}
                 if let Some(open) = self.table.get_mut(slot) {
                     open.connection.finish();
                     self.settle(worker, set, slot);
