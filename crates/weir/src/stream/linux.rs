@@ -158,6 +158,31 @@ impl Stream {
         let _ = self.shutdown(libc::SHUT_RD);
     }
 
+    pub fn waiting(&self) -> io::Result<usize> {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: this call writes one int, which outlives it (tcp(7), SIOCINQ).
+        if unsafe { libc::ioctl(self.fd(), libc::FIONREAD, &raw mut bytes) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(bytes.max(0) as usize)
+    }
+
+    pub fn received_in_all(&self) -> io::Result<u64> {
+        // SAFETY: numbers only, for which zero is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut len = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, which is what the struct has.
+        let answer = unsafe {
+            let into = (&raw mut info).cast();
+            libc::getsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut len)
+        };
+        if answer < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Since Linux 4.1 (tcpi_bytes_received); before, it stays zero.
+        Ok(info.tcpi_bytes_received)
+    }
+
     pub fn set_timeouts(
         &self,
         receive: Option<Duration>,

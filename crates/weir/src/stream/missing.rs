@@ -51,6 +51,14 @@ impl Stream {
         match self.0 {}
     }
 
+    pub fn waiting(&self) -> io::Result<usize> {
+        match self.0 {}
+    }
+
+    pub fn received_in_all(&self) -> io::Result<u64> {
+        match self.0 {}
+    }
+
     pub fn set_timeouts(&self, _: Option<Duration>, _: Option<Duration>) -> io::Result<()> {
         match self.0 {}
     }

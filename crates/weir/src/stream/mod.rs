@@ -160,6 +160,25 @@ impl Stream {
         self.native.end_receiving();
     }
 
+    /// Bytes that the system has received and acknowledged, and that were not received from it yet.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn waiting(&self, counters: &Counters) -> io::Result<usize> {
+        counters.kernel_entries.one();
+        self.native.waiting()
+    }
+
+    /// Bytes that the system has received and acknowledged since the beginning; the peer's end may
+    /// count as one.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn received_in_all(&self, counters: &Counters) -> io::Result<u64> {
+        counters.kernel_entries.one();
+        self.native.received_in_all()
+    }
+
     /// Has waits to receive and to send end with nothing after these times; `None` for never.
     ///
     /// # Errors

@@ -1,1 +1,268 @@
+use super::*;
+use crate::required::cannot_run;
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Ipv4Addr, Shutdown, TcpStream},
+    sync::mpsc,
+    thread,
+    time::Instant,
+};
 
+/// How long anything may take that has only to happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+fn listener() -> Listener {
+    Listener::bind(any_port(), StreamOptions::default()).unwrap()
+}
+
+/// A connection: the stream that is tested, and a plain client.
+fn pair() -> (Stream, TcpStream) {
+    let listener = listener();
+    let client = TcpStream::connect(listener.local_address()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let accepted = listener.accept(Mode::Wait, &Counters::default()).unwrap().unwrap();
+    assert_eq!(accepted.peer, client.local_addr().unwrap());
+    (accepted.stream, client)
+}
+
+fn receive(stream: &Stream, mode: Mode) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = [0; 1000];
+    let count = stream.receive(&mut buffer, mode, &Counters::default())?;
+    Ok(count.map(|count| buffer[..count].to_vec()))
+}
+
+/// Receives until nothing is there for the moment, at least `count` bytes.
+fn receive_at_least(stream: &Stream, count: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(receive(stream, Mode::Wait).unwrap().expect("there is no time-out"));
+    }
+    all
+}
+
+/// Runs one thing that waits in a thread, does the other, and says what the first answered.
+fn while_waiting<R: Send>(waits: impl FnOnce() -> R + Send, ends: impl FnOnce()) -> R {
+    let (answer, answered) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || answer.send(waits()).expect("somebody listens"));
+        // Whether it waits already does not matter.
+        ends();
+        answered.recv_timeout(PATIENCE).expect("its wait has ended")
+    })
+}
+
+#[test]
+fn a_try_finds_nothing_and_a_wait_ends() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (listener, counters) = (listener(), Counters::default());
+    assert!(listener.accept(Mode::Try, &counters).unwrap().is_none());
+    let other = listener.clone();
+    let accepted = while_waiting(
+        || other.accept(Mode::Wait, &Counters::default()),
+        || listener.end_accepting(),
+    );
+    assert!(accepted.unwrap().is_none());
+    // Nobody can connect any more, and nobody waits any more.
+    assert!(TcpStream::connect(listener.local_address()).is_err());
+    assert!(listener.accept(Mode::Wait, &counters).unwrap().is_none());
+    assert_eq!(counters.snapshot().kernel_entries, 2);
+}
+
+#[test]
+fn bytes_go_both_ways() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (stream, mut client) = pair();
+    assert_eq!(receive(&stream, Mode::Try).unwrap(), None);
+    client.write_all(b"there").unwrap();
+    assert_eq!(receive_at_least(&stream, 5), b"there");
+    let sent = stream.send(b"and back", Mode::Wait, &Counters::default()).unwrap();
+    assert_eq!(sent, Some(8));
+    let mut back = [0; 8];
+    client.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"and back");
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(receive(&stream, Mode::Wait).unwrap().as_deref(), Some(&[][..]));
+    // The other direction is open still.
+    stream.send(b"!", Mode::Wait, &Counters::default()).unwrap();
+    client.read_exact(&mut back[..1]).unwrap();
+}
+
+#[test]
+fn a_send_without_room_takes_a_part_or_nothing() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (stream, mut client) = pair();
+    let (bytes, mut taken) = (vec![7; 1 << 20], 0);
+    while let Some(count) = stream.send(&bytes, Mode::Try, &Counters::default()).unwrap() {
+        assert!(count > 0);
+        taken += count;
+        assert!(taken < 1 << 30, "there is always room");
+    }
+    stream.end_sending(&Counters::default()).unwrap();
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).unwrap();
+    assert_eq!(back.len(), taken);
+}
+
+#[test]
+fn waits_end_with_nothing_after_their_time() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (stream, _client) = pair();
+    let short = Duration::from_millis(50);
+    stream.set_timeouts(Some(short), Some(short)).unwrap();
+    let since = Instant::now();
+    assert_eq!(receive(&stream, Mode::Wait).unwrap(), None);
+    let bytes = vec![7; 1 << 20];
+    while stream.send(&bytes, Mode::Wait, &Counters::default()).unwrap().is_some() {
+        assert!(since.elapsed() < PATIENCE, "there is always room");
+    }
+    assert!(since.elapsed() >= 2 * short);
+    // No time at all is the least there is, and not for ever.
+    stream.set_timeouts(Some(Duration::ZERO), None).unwrap();
+    assert_eq!(receive(&stream, Mode::Wait).unwrap(), None);
+}
+
+#[test]
+fn an_end_of_receiving_leaves_what_has_come() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (stream, mut client) = pair();
+    client.write_all(b"in time").unwrap();
+    while stream.waiting(&Counters::default()).unwrap() < 7 {
+        thread::yield_now();
+    }
+    stream.end_receiving();
+    assert_eq!(receive(&stream, Mode::Wait).unwrap().unwrap(), b"in time");
+    assert_eq!(receive(&stream, Mode::Wait).unwrap().unwrap(), b"");
+    // A wait ends by it, and by the end of both directions.
+    for end in [Stream::end_receiving, Stream::end] {
+        let (stream, _client) = pair();
+        let answer = while_waiting(|| receive(&stream, Mode::Wait), || end(&stream));
+        assert_eq!(answer.unwrap().unwrap(), b"");
+    }
+}
+
+#[test]
+fn it_says_what_was_acknowledged() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (stream, mut client) = pair();
+    let counters = Counters::default();
+    assert_eq!(stream.waiting(&counters).unwrap(), 0);
+    assert_eq!(stream.received_in_all(&counters).unwrap(), 0);
+    for round in 1..=3 {
+        client.write_all(&[1; 500]).unwrap();
+        while stream.waiting(&counters).unwrap() < 500 {
+            thread::yield_now();
+        }
+        assert_eq!(stream.received_in_all(&counters).unwrap(), 500 * round);
+        assert_eq!(receive(&stream, Mode::Try).unwrap().unwrap().len(), 500);
+        assert_eq!(stream.waiting(&counters).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_reset_is_seen_as_one() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let (stream, mut client) = pair();
+    let clone = stream.clone();
+    stream.reset_when_closed();
+    drop(stream);
+    // The last clone decides.
+    client.write_all(b"still open").unwrap();
+    assert_eq!(receive_at_least(&clone, 10), b"still open");
+    drop(clone);
+    let error = client.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    // And the other way round.
+    let (stream, client) = pair();
+    socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    let error = receive(&stream, Mode::Wait).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn an_address_is_shared_only_where_asked_for() {
+    if cannot_run("tcp", availability()) {
+        return;
+    }
+    let alone = listener();
+    let shared = StreamOptions { reuse_port: true, ..StreamOptions::default() };
+    for options in [StreamOptions::default(), shared] {
+        match Listener::bind(alone.local_address(), options) {
+            Err(Error::Bind { address, source }) => {
+                assert_eq!(address, alone.local_address());
+                assert_eq!(source.kind(), ErrorKind::AddrInUse);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let first = Listener::bind(any_port(), shared).unwrap();
+    let second = Listener::bind(first.local_address(), shared).unwrap();
+    // Every connection comes to one of them.
+    let clients: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(first.local_address()).unwrap()).collect();
+    let counters = Counters::default();
+    let mut accepted = Vec::new();
+    while accepted.len() < clients.len() {
+        for listener in [&first, &second] {
+            accepted.extend(listener.accept(Mode::Try, &counters).unwrap());
+        }
+    }
+    let mut peers: Vec<_> = accepted.iter().map(|accepted| accepted.peer).collect();
+    let mut theirs: Vec<_> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
+    peers.sort_unstable();
+    theirs.sort_unstable();
+    assert_eq!(peers, theirs);
+}
+
+/// A program that is started inherits nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn every_descriptor_is_closed_on_exec() {
+    let listener = listener();
+    let _client = TcpStream::connect(listener.local_address()).unwrap();
+    let accepted = listener.accept(Mode::Wait, &Counters::default()).unwrap().unwrap();
+    for fd in [listener.native().fd(), accepted.stream.native().fd()] {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+        let flags = i32::from_str_radix(flags.trim(), 8).unwrap();
+        assert_ne!(flags & libc::O_CLOEXEC, 0, "descriptor {fd}");
+    }
+}
+
+/// What accept(2) says of each error: whether the next connection may be accepted at once, only when
+/// something was given back, or not at all.
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_of_accepting_are_told_apart() {
+    let of = |errno| {
+        let error = io::Error::from_raw_os_error(errno);
+        (is_want_of_resources(&error), concerns_one_connection(&error))
+    };
+    for errno in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
+        assert_eq!(of(errno), (true, false), "{errno}");
+    }
+    for errno in [libc::ECONNABORTED, libc::EPROTO, libc::EPERM, libc::ENETUNREACH] {
+        assert_eq!(of(errno), (false, true), "{errno}");
+    }
+    for errno in [libc::EBADF, libc::EFAULT, libc::ENOTSOCK] {
+        assert_eq!(of(errno), (false, false), "{errno}");
+    }
+}
