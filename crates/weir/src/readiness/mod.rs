@@ -47,6 +47,8 @@ pub struct Interest {
 }
 
 impl Interest {
+    /// Nothing but errors and ends.
+    pub const NONE: Self = Self { receive: false, send: false };
     /// To receive only.
     pub const RECEIVE: Self = Self { receive: true, send: false };
 }

@@ -10,12 +10,13 @@ use crate::{
     crew::{contain, text_of},
     timer::{Tick, Wheel},
 };
-use std::net::SocketAddr;
+use std::{net::SocketAddr, num::NonZeroUsize};
 
 /// One connection, its handler and its output.
 #[derive(Debug)]
 pub struct Connection<H> {
-    handler: H,
+    /// There unless it could not be made.
+    handler: Option<H>,
     queue: Queue,
     /// Bytes of output in the hands of the design, which the system has not taken yet.
     lent: usize,
@@ -36,6 +37,8 @@ pub struct Connection<H> {
     told: bool,
     /// Whether receiving pauses, for counting.
     paused: bool,
+    /// Bytes to be received before it finishes, where it is to finish after so many.
+    left: Option<NonZeroUsize>,
 }
 
 /// A time that runs out, and what that means.
@@ -58,12 +61,15 @@ impl<H: Handler> Connection<H> {
     /// A connection that was accepted from `peer`.
     pub fn open(worker: &mut Worker<H>, peer: SocketAddr) -> Self {
         let now = worker.clock.now();
+        let handler = worker.make_handler(peer);
+        let unmade = || Box::new(Reason::Panicked("it could not be made".into()));
+        let reason = handler.is_none().then(unmade);
         let mut connection = Self {
-            handler: worker.make_handler(peer),
+            handler,
             queue: Queue::default(),
             lent: 0,
             peer,
-            reason: None,
+            reason,
             heard: now,
             moved: now,
             spoken: false,
@@ -71,6 +77,7 @@ impl<H: Handler> Connection<H> {
             finished: false,
             told: false,
             paused: false,
+            left: None,
         };
         connection.call(worker, Echo::Nothing, |handler, output| handler.on_connect(peer, output));
         connection
@@ -98,6 +105,9 @@ impl<H: Handler> Connection<H> {
         let echo = self.call(worker, Echo::Possible, |handler, output| {
             handler.on_receive(bytes, output);
         });
+        if let Some(left) = self.left {
+            self.finish_after(left.get().saturating_sub(bytes.len()));
+        }
         if !echo {
             return 0;
         }
@@ -150,6 +160,8 @@ impl<H: Handler> Connection<H> {
 
     /// Lends so many bytes of what was received, which are to be sent back before anything else.
     pub fn lend_echo(&mut self, bytes: usize) {
+        // Nothing waited before: it begins to wait with what was just received.
+        self.moved = self.heard;
         self.lent += bytes;
     }
 
@@ -168,6 +180,10 @@ impl<H: Handler> Connection<H> {
             return;
         }
         self.moved = worker.clock.now();
+        if self.paused {
+            // It begins to be heard again.
+            self.heard = self.moved;
+        }
         worker.counters.sends.one();
         worker.counters.bytes_sent.add(taken as u64);
         self.call(worker, Echo::Nothing, |handler, output| handler.on_sent(taken, output));
@@ -203,6 +219,26 @@ impl<H: Handler> Connection<H> {
         self.finished = true;
     }
 
+    /// Nothing more is to be handled than so many bytes, which the system has received already;
+    /// then it finishes.
+    pub fn finish_after(&mut self, bytes: usize) {
+        self.left = NonZeroUsize::new(bytes);
+        if self.left.is_none() {
+            self.finish();
+        }
+    }
+
+    /// Whether output is in the hands of the design.
+    pub fn is_lent(&self) -> bool {
+        self.lent > 0
+    }
+
+    /// Whether as much waits for the peer as may.
+    #[inline]
+    fn is_full(&self, limits: &Limits) -> bool {
+        self.queue.len() + self.lent >= limits.output_bytes
+    }
+
     /// What is to be done next.
     #[inline]
     pub fn wants(&self, limits: &Limits) -> Wants {
@@ -211,9 +247,14 @@ impl<H: Handler> Connection<H> {
             return Wants { close, ..Wants::default() };
         }
         Wants {
-            receive: !self.ended && self.queue.len() + self.lent < limits.output_bytes,
+            receive: !self.ended && !self.is_full(limits),
             send: !self.queue.is_empty(),
-            end_sending: self.finished && !self.told && self.queue.is_empty() && self.lent == 0,
+            // Where the peer has ended and nothing waits, the handler is not called again: whatever it
+            // forgot, nothing can follow.
+            end_sending: (self.finished || self.ended)
+                && !self.told
+                && self.queue.is_empty()
+                && self.lent == 0,
             close,
         }
     }
@@ -238,7 +279,8 @@ impl<H: Handler> Connection<H> {
     fn deadlines(&self, limits: &Limits) -> [Option<Deadline>; 2] {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
         let silence = if self.spoken { limits.idle } else { limits.silent };
-        let heard = (!self.ended && !self.told)
+        // While nothing is received from it, its silence is the server's own doing.
+        let heard = (!self.ended && !self.told && !self.is_full(limits))
             .then(|| {
                 silence.map(|time| (after(self.heard, time), (|| Reason::Silent) as fn() -> _))
             })
@@ -271,7 +313,11 @@ impl<H: Handler> Connection<H> {
         let waiting = self.queue.len();
         self.queue.take(waiting, &mut worker.spare);
         if !matches!(reason, Reason::Panicked(_)) {
-            let told = contain(|| self.handler.on_close(&reason));
+            let told = contain(|| {
+                if let Some(handler) = &mut self.handler {
+                    handler.on_close(&reason);
+                }
+            });
             if let Err(panic) = told {
                 let reason = Reason::Panicked(text_of(&*panic));
                 worker.closed(&reason);
@@ -290,9 +336,9 @@ impl<H: Handler> Connection<H> {
         echo: Echo,
         call: impl FnOnce(&mut H, &mut Output<'_>),
     ) -> bool {
-        if self.reason.is_some() {
+        let Some(handler) = self.handler.as_mut().filter(|_| self.reason.is_none()) else {
             return false;
-        }
+        };
         let was_empty = self.queue.is_empty();
         let before = self.queue.len();
         let mut output = Output {
@@ -304,7 +350,7 @@ impl<H: Handler> Connection<H> {
             aborted: false,
             refused: 0,
         };
-        let panicked = contain(|| call(&mut self.handler, &mut output)).err();
+        let panicked = contain(|| call(handler, &mut output)).err();
         let Output { echo, aborted, refused, .. } = output;
         if refused > 0 {
             worker.counters.output_refused.add(refused);
@@ -327,10 +373,11 @@ impl<H: Handler> Connection<H> {
     }
 
     fn mind_the_limit(&mut self, limits: &Limits) {
-        if limits.when_full == WhenFull::Close
-            && self.queue.len() + self.lent >= limits.output_bytes
-        {
+        if limits.when_full == WhenFull::Close && self.is_full(limits) {
             self.fail(Reason::OutputFull);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,7 +129,7 @@ impl Output<'_> {
 
     /// Bytes that [`send`](Self::send) would take now.
     pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.queue.len())
+        if *self.finished { 0 } else { self.limit.saturating_sub(self.queue.len()) }
     }
 
     /// Bytes that wait for the peer to take them.

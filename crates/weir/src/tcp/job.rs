@@ -278,6 +278,12 @@ impl<H: Handler> Job<H> {
         Ok(())
     }
 
+    /// A worker without a thread, for tests.
+    #[cfg(test)]
+    pub(super) fn worker(&self) -> Worker<H> {
+        Worker::new(0, Arc::clone(&self.server), Arc::default(), Arc::default(), None)
+    }
+
     /// Waits until every thread is ready.
     ///
     /// # Errors

@@ -187,13 +187,13 @@ impl<H: Handler> Room<H> {
             self.stopped = true;
             self.listening = false;
             for slot in 0..self.table.slots() {
-                // What was received by the system by now is handled; then it finishes. A peer that goes
-                // on sending is listened to no longer than a stop may last.
-                while self.serve(worker, set, slot) && worker.serving(1) {}
-                if let Some(open) = self.table.get_mut(slot) {
-                    open.connection.finish();
-                    self.settle(worker, set, slot);
-                }
+                let Some(open) = self.table.get_mut(slot) else { continue };
+                // What was received by the system by now is handled; then it finishes. What of it
+                // has no room now is told again, since it is asked for anew.
+                let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
+                open.connection.finish_after(waiting);
+                open.interest = Interest::NONE;
+                self.serve(worker, set, slot);
             }
         }
     }

@@ -2,7 +2,12 @@
 
 use super::{Handler, Limits, Reason, handler::Spare, job::Server};
 use crate::{
-    Error, counters::stream::Counters, crew::Readiness, stream::Stream, timer::Wheel, wake::Waker,
+    Error,
+    counters::stream::Counters,
+    crew::{Readiness, contain, text_of},
+    stream::Stream,
+    timer::Wheel,
+    wake::Waker,
 };
 use std::{
     net::SocketAddr,
@@ -126,8 +131,15 @@ impl<H: Handler> Worker<H> {
         let _ = stream.end_sending(&self.calls);
     }
 
-    pub(super) fn make_handler(&self, peer: SocketAddr) -> H {
-        (self.server.make_handler)(peer)
+    /// A handler for this peer. Where it cannot be made the server ends: `None`.
+    pub(super) fn make_handler(&self, peer: SocketAddr) -> Option<H> {
+        let made = contain(|| (self.server.make_handler)(peer));
+        made.inspect_err(|panic| {
+            let message = text_of(&**panic);
+            let thread = self.index;
+            self.server.shared.fail(Error::HandlerPanicked { thread, message });
+        })
+        .ok()
     }
 
     pub(super) fn closed(&self, reason: &Reason) {
