@@ -71,6 +71,8 @@ fn run<H: Handler>(
 ) -> Result<(), Error> {
     let ending = listener.clone();
     worker.ready(Some(Waker::new(move || ending.end_accepting())));
+    // Whatever ends this thread, those of the connections end with it.
+    let _end = crowd.end_when_dropped(worker.limits.stop);
     while !worker.stopping() {
         worker.calls.waits.one();
         let accepted = match listener.accept(Mode::Wait, &worker.calls) {
@@ -91,7 +93,6 @@ fn run<H: Handler>(
             handle(worker, crowd, accepted, stack_bytes, buffer_bytes);
         }
     }
-    crowd.end(worker.limits.stop);
     Ok(())
 }
 
@@ -110,7 +111,7 @@ fn handle<H: Handler>(
     let limits = worker.limits;
     let timeouts = stream.set_timeouts(limits.silent, limits.stalled);
     let connection = Connection::open(worker, peer);
-    let pair = Arc::new(Pair::new(connection, stream, Arc::clone(crowd)));
+    let pair = Pair::join(connection, stream, crowd);
     if let Err(e) = timeouts {
         pair.fail(Reason::Failed(e));
     }
@@ -141,12 +142,11 @@ fn receive<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, buffer_bytes: usi
         match received {
             Ok(Some(0)) => {
                 connection.ended(worker);
-                if worker.stopping() {
-                    connection.finish();
-                }
+                drop(connection);
                 return pair.changed();
             }
             Ok(Some(count)) => {
+                connection.count(count);
                 let bytes = &mut buffer[..count];
                 let echo = connection.received(worker, bytes);
                 if echo > 0 {

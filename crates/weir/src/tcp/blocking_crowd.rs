@@ -1,13 +1,13 @@
 //! What the threads of `blocking` share: the two of a connection, and all connections that are open.
 
 use super::{Connection, Handler, Reason, Worker};
-use crate::{crew::lock, stream::Stream};
+use crate::{counters::Counters, crew::lock, stream::Stream, timer::TICK};
 use std::{
     collections::HashMap,
     io,
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -16,57 +16,89 @@ use std::{
 /// Every connection that is open, to be ended from outside.
 #[derive(Default)]
 pub(super) struct Crowd {
-    streams: Mutex<Streams>,
+    members: Mutex<Members>,
     left: Condvar,
     /// The time to stop is over.
     cut_off: AtomicBool,
 }
 
 #[derive(Default)]
-struct Streams {
+struct Members {
     next: u64,
-    open: HashMap<u64, Stream>,
+    open: HashMap<u64, Arc<dyn Member>>,
+}
+
+/// A connection, whatever handles it.
+trait Member: Send + Sync {
+    /// Lets it handle what the system has received by now, and finish. Says whether it could be told.
+    fn finish(&self) -> bool;
+    /// Ends every wait of its threads for the system.
+    fn cut_off(&self);
+    /// Ends every wait of its threads for each other.
+    fn wake(&self);
 }
 
 impl Crowd {
-    fn join(&self, stream: Stream) -> u64 {
-        let mut streams = lock(&self.streams);
-        let number = streams.next;
-        streams.next += 1;
-        streams.open.insert(number, stream);
-        number
+    fn leave(&self, number: u64) {
+        // What it holds is dropped without the lock.
+        let member = lock(&self.members).open.remove(&number);
+        self.left.notify_all();
+        drop(member);
     }
 
-    fn leave(&self, number: u64) {
-        lock(&self.streams).open.remove(&number);
-        self.left.notify_all();
+    fn everyone(&self) -> Vec<Arc<dyn Member>> {
+        lock(&self.members).open.values().cloned().collect()
     }
 
     /// Waits until a connection is closed, for so long at most.
     pub(super) fn wait_for_one_to_leave(&self, timeout: Duration) {
-        let streams = lock(&self.streams);
-        drop(self.left.wait_timeout(streams, timeout).unwrap_or_else(PoisonError::into_inner));
+        let members = lock(&self.members);
+        drop(self.left.wait_timeout(members, timeout).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Ends every connection when it is dropped: see [`end`](Self::end).
+    pub(super) fn end_when_dropped(&self, timeout: Duration) -> End<'_> {
+        End(self, timeout)
     }
 
     /// Lets each connection handle what has come and finish, waits until the last one has left, and
     /// cuts off those that are open after this time.
-    pub(super) fn end(&self, timeout: Duration) {
+    fn end(&self, timeout: Duration) {
         let by = Instant::now() + timeout;
-        let mut streams = lock(&self.streams);
-        streams.open.values().for_each(Stream::end_receiving);
-        while !streams.open.is_empty() {
+        // Those whose handler is at work are told when it is not.
+        let mut untold = self.everyone();
+        loop {
+            untold.retain(|member| !member.finish());
+            let members = lock(&self.members);
             let left = by.saturating_duration_since(Instant::now());
-            if left.is_zero() && !self.cut_off.swap(true, Relaxed) {
-                streams.open.values().for_each(Stream::end);
+            if members.open.is_empty() {
+                return;
             }
-            streams = match self.cut_off.load(Relaxed) {
-                // Both threads of each were woken, and have nothing left to wait for.
-                true => self.left.wait(streams).unwrap_or_else(PoisonError::into_inner),
-                false => {
-                    self.left.wait_timeout(streams, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            if left.is_zero() {
+                break;
+            }
+            let wait = if untold.is_empty() { left } else { left.min(TICK) };
+            drop(self.left.wait_timeout(members, wait).unwrap_or_else(PoisonError::into_inner));
         }
+        self.cut_off.store(true, Relaxed);
+        let everyone = self.everyone();
+        everyone.iter().for_each(|member| member.cut_off());
+        everyone.iter().for_each(|member| member.wake());
+        drop(everyone);
+        // None has anything left to wait for.
+        let mut members = lock(&self.members);
+        while !members.open.is_empty() {
+            members = self.left.wait(members).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Ends every connection when it is dropped.
+pub(super) struct End<'a>(&'a Crowd, Duration);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end(self.1);
     }
 }
 
@@ -82,6 +114,8 @@ pub(super) struct Pair<H: Handler> {
 struct State<H> {
     /// There until the last thread leaves.
     connection: Option<Connection<H>>,
+    /// Bytes received from the system.
+    received: u64,
     threads: u32,
 }
 
@@ -101,11 +135,58 @@ impl<H> DerefMut for Locked<'_, H> {
     }
 }
 
+impl<H> Locked<'_, H> {
+    /// So many bytes were received from the system.
+    pub(super) fn count(&mut self, bytes: usize) {
+        self.0.received += bytes as u64;
+    }
+}
+
+impl<H: Handler> Member for Pair<H> {
+    fn finish(&self) -> bool {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        // Not what waits in the system: the receiving thread may have something in its hands.
+        let received = self.stream.received_in_all(&Counters::default()).unwrap_or(0);
+        let left = received.saturating_sub(state.received);
+        if let Some(connection) = &mut state.connection {
+            connection.finish_after(usize::try_from(left).unwrap_or(usize::MAX));
+        }
+        drop(state);
+        self.changed();
+        true
+    }
+
+    fn cut_off(&self) {
+        self.stream.end();
+    }
+
+    fn wake(&self) {
+        drop(lock(&self.state));
+        self.changed();
+    }
+}
+
 impl<H: Handler> Pair<H> {
-    pub(super) fn new(connection: Connection<H>, stream: Stream, crowd: Arc<Crowd>) -> Self {
-        let number = crowd.join(stream.clone());
-        let state = State { connection: Some(connection), threads: 2 };
-        Self { stream, state: Mutex::new(state), changed: Condvar::new(), crowd, number }
+    /// A connection that belongs to the crowd from now on, until both its threads have left.
+    pub(super) fn join(connection: Connection<H>, stream: Stream, crowd: &Arc<Crowd>) -> Arc<Self> {
+        let state = State { connection: Some(connection), received: 0, threads: 2 };
+        let mut members = lock(&crowd.members);
+        let number = members.next;
+        members.next += 1;
+        let pair = Arc::new(Self {
+            stream,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            crowd: Arc::clone(crowd),
+            number,
+        });
+        let member: Arc<dyn Member> = Arc::<Self>::clone(&pair);
+        members.open.insert(number, member);
+        pair
     }
 
     pub(super) fn connection(&self) -> Locked<'_, H> {
@@ -123,6 +204,17 @@ impl<H: Handler> Pair<H> {
         self.changed();
     }
 
+    /// The connection is over: ends what the other thread may wait for. Unless it waits to send,
+    /// nothing that the peer would take for an end in order is sent by that.
+    fn end_waits(&self, connection: &Connection<H>) {
+        if connection.is_lent() {
+            self.stream.end()
+        } else {
+            self.stream.end_receiving()
+        }
+        self.changed();
+    }
+
     /// Why a call failed.
     pub(super) fn reason(&self, error: io::Error) -> Reason {
         if self.crowd.cut_off.load(Relaxed) { Reason::Stopped } else { Reason::Failed(error) }
@@ -135,9 +227,7 @@ impl<H: Handler> Pair<H> {
             let wants = connection.wants(&worker.limits);
             connection.note_pause(worker, wants);
             if wants.close {
-                // The other thread may wait for the system.
-                self.stream.end();
-                self.changed();
+                self.end_waits(&connection);
                 return false;
             }
             if wants.receive {
@@ -158,8 +248,7 @@ impl<H: Handler> Pair<H> {
             }
             let wants = connection.wants(&worker.limits);
             if wants.close {
-                self.stream.end();
-                self.changed();
+                self.end_waits(&connection);
                 return false;
             }
             if wants.send {
