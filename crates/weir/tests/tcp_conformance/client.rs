@@ -1,0 +1,253 @@
+//! The other end: clients on plain sockets of the standard library, which verify every byte.
+
+use crate::support::{PATIENCE, until};
+use socket2::SockRef;
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    thread,
+    time::Duration,
+};
+
+/// Numbers that look random and are the same each time (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.0)
+    }
+
+    /// A size from 1 to `most`: small ones are as likely as large ones.
+    pub fn size(&mut self, most: usize) -> usize {
+        let bits = self.next() % u64::from(most.ilog2() + 1);
+        ((1 << bits) + self.next() as usize % (1 << bits)).min(most)
+    }
+}
+
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// Fills in what the stream of this seed says from a position on: every position has a byte of its
+/// own, so bytes that are lost, doubled or exchanged are found.
+pub fn fill(seed: u64, from: u64, bytes: &mut [u8]) {
+    let mut word = 0;
+    for (position, byte) in (from..).zip(bytes) {
+        if position % 8 == 0 || word == 0 {
+            word = mixed(seed.wrapping_mul(0x9e37_79b9).wrapping_add(position / 8)) | 1 << 63;
+        }
+        *byte = word.to_le_bytes()[(position % 8) as usize];
+    }
+}
+
+/// Checks what the stream of this seed says from a position on.
+#[track_caller]
+pub fn verify(seed: u64, from: u64, bytes: &[u8]) {
+    let mut right = vec![0; bytes.len()];
+    fill(seed, from, &mut right);
+    if let Some(at) = bytes.iter().zip(&right).position(|(one, other)| one != other) {
+        let (is, should) = (bytes[at], right[at]);
+        panic!("stream {seed}: byte {} is {is:#04x}, not {should:#04x}", from + at as u64);
+    }
+}
+
+/// A connection to a server, which counts what it sends and verifies what comes back.
+pub struct Client {
+    pub stream: TcpStream,
+    seed: u64,
+    sent: u64,
+    back: u64,
+}
+
+impl Client {
+    pub fn connect(to: SocketAddr, seed: u64) -> Self {
+        Self::try_connect(to, seed).unwrap_or_else(|e| panic!("connecting to {to}: {e}"))
+    }
+
+    pub fn try_connect(to: SocketAddr, seed: u64) -> io::Result<Self> {
+        Ok(Self::on(TcpStream::connect_timeout(&to, PATIENCE)?, seed))
+    }
+
+    /// On a socket that is connected.
+    pub fn on(stream: TcpStream, seed: u64) -> Self {
+        stream.set_nodelay(true).expect("a socket that is open");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket that is open");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket that is open");
+        Self { stream, seed, sent: 0, back: 0 }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.stream.local_addr().expect("a socket that is open")
+    }
+
+    /// The next bytes of its stream.
+    pub fn next(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        fill(self.seed, self.sent, &mut bytes);
+        self.sent += count as u64;
+        bytes
+    }
+
+    /// Sends so many bytes at once.
+    #[track_caller]
+    pub fn send(&mut self, count: usize) {
+        let bytes = self.next(count);
+        self.stream.write_all(&bytes).unwrap_or_else(|e| panic!("sending {count} bytes: {e}"));
+    }
+
+    /// Sends so much as the system takes, at most `most`, without waiting.
+    pub fn send_what_goes(&mut self, most: u64) -> u64 {
+        self.stream.set_nonblocking(true).expect("a socket that is open");
+        let before = self.sent;
+        while self.sent - before < most {
+            let bytes = self.next(16 * 1024);
+            match self.stream.write(&bytes) {
+                Ok(taken) => self.sent -= (bytes.len() - taken) as u64,
+                Err(e) if e.kind() == ErrorKind::Interrupted => self.sent -= bytes.len() as u64,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.sent -= bytes.len() as u64;
+                    break;
+                }
+                Err(e) => panic!("sending: {e}"),
+            }
+        }
+        self.stream.set_nonblocking(false).expect("a socket that is open");
+        self.sent - before
+    }
+
+    /// Sends without reading until nothing goes any more, and the server has paused, which it must
+    /// by a bound. `paused` says whether it did: it may do so for a moment long before.
+    #[track_caller]
+    pub fn fill_up(&mut self, paused: impl Fn() -> bool) {
+        let mut in_vain = 0;
+        until("a pause of the server", || {
+            in_vain = if self.send_what_goes(1 << 20) > 0 { 0 } else { in_vain + 1 };
+            assert!(self.sent() < 256 << 20, "the server takes whatever comes");
+            in_vain >= 50 && paused()
+        });
+    }
+
+    /// Bytes sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Bytes that came back so far.
+    pub fn back(&self) -> u64 {
+        self.back
+    }
+
+    /// Receives so many bytes and verifies them.
+    #[track_caller]
+    pub fn expect(&mut self, count: usize) {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap_or_else(|e| {
+            panic!("receiving {count} bytes of stream {} after {}: {e}", self.seed, self.back)
+        });
+        verify(self.seed, self.back, &bytes);
+        self.back += count as u64;
+    }
+
+    /// Receives what is there, at most `most` bytes, and verifies it: 0 for the end.
+    pub fn receive(&mut self, most: usize) -> io::Result<usize> {
+        let mut bytes = vec![0; most];
+        let count = read(&self.stream, &mut bytes)?;
+        verify(self.seed, self.back, &bytes[..count]);
+        self.back += count as u64;
+        Ok(count)
+    }
+
+    /// Receives what follows until the end or a reset: how it ended.
+    pub fn receive_all(&mut self) -> io::Result<()> {
+        while self.receive(64 * 1024)? > 0 {}
+        Ok(())
+    }
+
+    /// Sends a few bytes and waits for their return.
+    #[track_caller]
+    pub fn ping(&mut self) {
+        self.send(100);
+        self.expect(100);
+    }
+
+    /// Sends so many bytes in random pieces, and receives as many, at the same time.
+    pub fn exchange(&mut self, total: u64, random: &mut Random) {
+        let (stream, seed, from) = (&self.stream, self.seed, self.sent);
+        let mut sizes = Random(random.next());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut at = from;
+                while at < from + total {
+                    let size = (sizes.size(1 << 20) as u64).min(from + total - at);
+                    let mut bytes = vec![0; size as usize];
+                    fill(seed, at, &mut bytes);
+                    (&*stream).write_all(&bytes).expect("sending");
+                    at += size;
+                }
+            });
+            let until = self.back + total;
+            let mut bytes = vec![0; 1 << 20];
+            while self.back < until {
+                let most = random.size(1 << 20).min((until - self.back) as usize);
+                let count = read(stream, &mut bytes[..most]).expect("receiving");
+                assert!(count > 0, "stream {seed} ended after {} of {until} bytes", self.back);
+                verify(seed, self.back, &bytes[..count]);
+                self.back += count as u64;
+            }
+        });
+        self.sent += total;
+    }
+
+    /// Says that it sends no more.
+    pub fn end_sending(&self) {
+        self.stream.shutdown(Shutdown::Write).expect("a connection that is open");
+    }
+
+    /// Waits for the server's end, with nothing before it.
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        match self.receive(1) {
+            Ok(0) => {}
+            Ok(_) => panic!("the server sent more than was asked for"),
+            Err(e) => panic!("instead of the end: {e}"),
+        }
+    }
+
+    /// Waits until the server breaks the connection off, whatever comes before.
+    #[track_caller]
+    pub fn expect_reset(&mut self) {
+        let mut bytes = [0; 64 * 1024];
+        loop {
+            match read(&self.stream, &mut bytes) {
+                Ok(0) => panic!("the connection was ended in order, and not reset"),
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return,
+                Err(e) => panic!("instead of a reset: {e}"),
+            }
+        }
+    }
+
+    /// Closes it with a reset.
+    pub fn reset(self) {
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("a socket");
+    }
+}
+
+/// Receives once. A ring that an earlier server closed may interrupt the thread that opened it: the
+/// kernel runs the end of a ring in every thread that used it.
+pub fn read(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Connects so many clients, each with a seed of its own.
+pub fn clients(count: usize, to: SocketAddr) -> Vec<Client> {
+    (0..count).map(|seed| Client::connect(to, seed as u64)).collect()
+}

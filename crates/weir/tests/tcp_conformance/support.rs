@@ -1,0 +1,417 @@
+//! The rows of the suite, and what its checks are written with.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+use weir::{
+    Error,
+    counters::stream::Snapshot,
+    tcp::{
+        AnyDesign, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Output, Reason, Running, Server,
+        designs,
+    },
+};
+
+/// A check, with its name.
+pub type Check = (&'static str, fn(&Subject) -> Result<(), Skipped>);
+
+/// Why a check does not apply to a row.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+/// How long anything may take that has only to happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a stop may take beyond [`Limits::stop`].
+pub const SLACK: Duration = Duration::from_secs(1);
+
+/// Text of the panics that a check provokes.
+pub const ON_PURPOSE: &str = "on purpose";
+
+/// Threads of the rows with several.
+const SEVERAL: u32 = 2;
+
+/// A design, with a number of threads: a row.
+#[derive(Clone)]
+pub struct Subject {
+    design: AnyDesign,
+    threads: u32,
+}
+
+/// Every row.
+pub fn subjects() -> Vec<Subject> {
+    let row = |design: &AnyDesign, threads| Subject { design: design.clone(), threads };
+    let rows = |design: &AnyDesign| match has_threads(design) {
+        true => vec![row(design, 1), row(design, SEVERAL)],
+        false => vec![row(design, 1)],
+    };
+    designs().iter().flat_map(rows).collect()
+}
+
+fn has_threads(design: &AnyDesign) -> bool {
+    design.known_options().iter().any(|option| option.name == "threads")
+}
+
+impl Subject {
+    /// Design, threads.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.design.about().name, self.threads)
+    }
+
+    /// Whether `name` names it: `tcp/epoll`, or `all`.
+    pub fn is_called(&self, name: &str) -> bool {
+        name == "all" || name.strip_prefix("tcp/") == Some(self.design.about().name)
+    }
+
+    /// Why it cannot run here, if it cannot.
+    pub fn unavailable(&self) -> Option<String> {
+        self.design().availability().err().map(|reason| reason.to_string())
+    }
+
+    /// The design with its defaults, but for the threads.
+    pub fn design(&self) -> AnyDesign {
+        let mut design = self.design.clone();
+        if has_threads(&design) {
+            design.set("threads", &self.threads.to_string()).expect("within the limits");
+        }
+        design
+    }
+
+    /// Starts a server with handlers that are watched.
+    pub fn start<H: Handler>(
+        &self,
+        server: &Server,
+        make: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
+    ) -> (Running, Arc<Log>) {
+        self.try_start(server, make).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The same where starting may fail.
+    pub fn try_start<H: Handler>(
+        &self,
+        server: &Server,
+        make: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
+    ) -> Result<(Running, Arc<Log>), Error> {
+        let log = Arc::new(Log::default());
+        let logs = Arc::clone(&log);
+        // Handlers of one type: each type that a server is started with is all designs once more, which
+        // takes the compiler long.
+        let make: Box<dyn Fn(SocketAddr) -> Watched + Send + Sync> =
+            Box::new(move |peer| Watched::new(peer, Box::new(make(peer)), Arc::clone(&logs)));
+        Ok((server.start(self.design(), make)?, log))
+    }
+
+    /// Starts a server that sends back what it receives.
+    pub fn echo(&self, server: &Server) -> (Running, Arc<Log>) {
+        self.start(server, |_| echo)
+    }
+}
+
+/// The handler of an echo server.
+pub fn echo(_: &mut [u8], output: &mut Output<'_>) {
+    output.echo().expect("nothing was sent before");
+}
+
+/// An address on loopback, with a port of the system's choice.
+pub fn any_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Limits that no check runs into unless it sets them.
+pub fn limits() -> Limits {
+    Limits {
+        silent: Some(PATIENCE),
+        stalled: Some(PATIENCE),
+        linger: Duration::from_secs(4),
+        stop: Duration::from_secs(4),
+        ..Limits::default()
+    }
+}
+
+/// A server on loopback with these limits.
+pub fn server_with(limits: Limits) -> Server {
+    Server::bind(any_port()).limits(limits)
+}
+
+/// A server on loopback.
+pub fn server() -> Server {
+    server_with(limits())
+}
+
+/// How a connection ended, as its handler was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    pub peer: SocketAddr,
+    pub how: How,
+    pub text: String,
+}
+
+/// A [`Reason`] without what it carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    Finished,
+    Aborted,
+    Failed,
+    Silent,
+    Stalled,
+    OutputFull,
+    Filter,
+    Stopped,
+    Panicked,
+}
+
+impl From<&Reason> for How {
+    fn from(reason: &Reason) -> Self {
+        match reason {
+            Reason::Finished => How::Finished,
+            Reason::Aborted => How::Aborted,
+            Reason::Failed(_) => How::Failed,
+            Reason::Silent => How::Silent,
+            Reason::Stalled => How::Stalled,
+            Reason::OutputFull => How::OutputFull,
+            Reason::Filter(_) => How::Filter,
+            Reason::Stopped => How::Stopped,
+            Reason::Panicked(_) => How::Panicked,
+        }
+    }
+}
+
+/// What the handlers of a server were told.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    pub connected: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes that the system took.
+    pub sent: u64,
+    /// Handlers that were told that the peer sends no more.
+    pub ended: u64,
+    pub closed: Vec<Ending>,
+    /// The most bytes of output of a connection that ever waited.
+    pub most_waiting: usize,
+    /// Calls that a handler should not have had.
+    wrong: Vec<String>,
+}
+
+impl Told {
+    /// How the connection of this peer ended, if it did.
+    pub fn ending(&self, peer: SocketAddr) -> Option<How> {
+        self.closed.iter().find(|ending| ending.peer == peer).map(|ending| ending.how)
+    }
+
+    /// Connections that ended so.
+    pub fn count(&self, how: How) -> u64 {
+        self.closed.iter().filter(|ending| ending.how == how).count() as u64
+    }
+}
+
+/// What the handlers of a server were told, for everyone to read.
+#[derive(Default)]
+pub struct Log {
+    told: Mutex<Told>,
+    changed: Condvar,
+}
+
+impl Log {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Told)) {
+        note(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// What they were told so far.
+    pub fn told(&self) -> Told {
+        self.lock().clone()
+    }
+
+    /// Waits until they were told something.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, done: impl Fn(&Told) -> bool) {
+        let by = Instant::now() + PATIENCE;
+        let mut told = self.lock();
+        while !done(&told) {
+            let left = by.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} did not happen: {told:?}");
+            told = self.changed.wait_timeout(told, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for the end of a peer's connection.
+    #[track_caller]
+    pub fn wait_for_ending(&self, peer: SocketAddr) -> How {
+        self.wait_for("the end of a connection", |told| told.ending(peer).is_some());
+        self.told().ending(peer).expect("just seen")
+    }
+}
+
+/// A handler whose calls are noted, and checked for their order.
+pub struct Watched {
+    peer: SocketAddr,
+    handler: Box<dyn Handler>,
+    log: Arc<Log>,
+    connected: bool,
+    ended: bool,
+    /// A call has not returned: it panicked.
+    inside: bool,
+    closed: bool,
+}
+
+impl Watched {
+    fn new(peer: SocketAddr, handler: Box<dyn Handler>, log: Arc<Log>) -> Self {
+        let (connected, ended, inside, closed) = (false, false, false, false);
+        Self { peer, handler, log, connected, ended, inside, closed }
+    }
+
+    fn enter(&mut self, call: &str, right: bool) {
+        if !right || self.closed || self.inside || self.connected == (call == "on_connect") {
+            let Self { connected, ended, inside, closed, .. } = self;
+            let wrong = format!(
+                "{call}, while connected: {connected}, ended: {ended}, panicked: {inside}, \
+                 closed: {closed}"
+            );
+            self.log.note(|told| told.wrong.push(wrong));
+        }
+        self.connected = true;
+        self.inside = true;
+    }
+
+    fn leave(&mut self, output: &Output<'_>) {
+        self.inside = false;
+        let waiting = output.waiting();
+        self.log.note(|told| told.most_waiting = told.most_waiting.max(waiting));
+    }
+}
+
+impl Handler for Watched {
+    fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
+        self.enter("on_connect", peer == self.peer);
+        self.log.note(|told| told.connected += 1);
+        self.handler.on_connect(peer, output);
+        self.leave(output);
+    }
+
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
+        self.enter("on_receive", !bytes.is_empty() && !self.ended);
+        self.log.note(|told| told.received += bytes.len() as u64);
+        self.handler.on_receive(bytes, output);
+        self.leave(output);
+    }
+
+    fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
+        self.enter("on_sent", bytes > 0);
+        self.log.note(|told| told.sent += bytes as u64);
+        self.handler.on_sent(bytes, output);
+        self.leave(output);
+    }
+
+    fn on_end(&mut self, output: &mut Output<'_>) {
+        self.enter("on_end", !self.ended);
+        self.ended = true;
+        self.log.note(|told| told.ended += 1);
+        self.handler.on_end(output);
+        self.leave(output);
+    }
+
+    fn on_close(&mut self, reason: &Reason) {
+        self.enter("on_close", true);
+        self.handler.on_close(reason);
+        self.inside = false;
+        self.closed = true;
+        let ending = Ending { peer: self.peer, how: reason.into(), text: reason.to_string() };
+        self.log.note(|told| told.closed.push(ending));
+    }
+}
+
+/// Stops a server, checks what must hold of every stop, and returns what it counted.
+#[track_caller]
+pub fn stop(server: Running, log: &Log) -> Snapshot {
+    stop_within(server, log, limits().stop + SLACK).total()
+}
+
+/// The same with the time that the stop may take.
+#[track_caller]
+pub fn stop_within(server: Running, log: &Log, most: Duration) -> Final {
+    let addresses = server.local_addresses().to_vec();
+    let since = Instant::now();
+    let report = server.stop();
+    let took = since.elapsed();
+    assert!(took < most, "the stop took {took:?}, which is more than {most:?}");
+    assert!(report.failure.is_none(), "{}", report.failure.as_ref().unwrap());
+    assert_balanced(&report, log);
+    addresses.into_iter().for_each(assert_left);
+    report
+}
+
+/// Checks that nothing is left, and that every count agrees with what the handlers were told.
+#[track_caller]
+pub fn assert_balanced(report: &Final, log: &Log) {
+    let (total, told, timers) = (report.total(), log.told(), report.timers);
+    assert_eq!(told.wrong, [] as [String; 0], "calls that a handler should not have had");
+    assert_eq!(report.open, 0, "connections that nobody closed");
+    assert_eq!(total.closed(), total.accepted, "connections closed, of those accepted");
+    assert_eq!(timers.set, timers.fired + timers.cancelled, "timers set: {timers:?}");
+    assert_eq!(told.connected, total.accepted, "handlers told of their connection");
+    let of_reasons = [
+        (How::Finished, total.closed_finished),
+        (How::Aborted, total.closed_aborted),
+        (How::Failed, total.closed_failed),
+        (How::Silent, total.closed_silent),
+        (How::Stalled, total.closed_stalled),
+        (How::OutputFull, total.closed_output_full),
+        (How::Filter, total.closed_by_filter),
+        (How::Stopped, total.closed_stopped),
+        (How::Panicked, 0), // who panicked is told nothing more
+    ];
+    for (how, counted) in of_reasons {
+        assert_eq!(told.count(how), counted, "{how:?}, as told and as counted: {told:?}");
+    }
+    assert_eq!(told.received + total.bytes_discarded, total.bytes_received, "bytes received");
+    // A connection that breaks may have sent more than its handler was told by then.
+    assert!(told.sent <= total.bytes_sent, "{} > {}", told.sent, total.bytes_sent);
+    if total.closed_finished == total.accepted {
+        assert_eq!(told.sent, total.bytes_sent, "bytes sent");
+    }
+}
+
+/// Checks that what waited for a peer stayed within its limit, and one buffer.
+#[track_caller]
+pub fn assert_bounded(log: &Log, limits: Limits) {
+    let (waited, most) = (log.told().most_waiting, limits.output_bytes + DEFAULT_BUFFER_BYTES);
+    assert!(waited <= most, "{waited} bytes waited, of {most} that may");
+}
+
+/// Waits until a stopped server has left its address.
+#[track_caller]
+pub fn assert_left(address: SocketAddr) {
+    until(&format!("the end of the socket at {address}"), || TcpListener::bind(address).is_ok());
+}
+
+/// Waits for something that nobody announces.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let by = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < by, "{what} did not happen");
+        // Whoever is to do it may need this core.
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Keeps the panics that checks provoke out of the output.
+pub fn silence_panics_on_purpose() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let (payload, purpose) = (info.payload(), ON_PURPOSE);
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        if !text.is_some_and(|text| text.contains(purpose)) {
+            usual(info);
+        }
+    }));
+}
