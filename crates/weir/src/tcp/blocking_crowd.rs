@@ -116,6 +116,8 @@ struct State<H> {
     connection: Option<Connection<H>>,
     /// Bytes received from the system.
     received: u64,
+    /// The sending thread is in the system, or on its way there or back.
+    sends: bool,
     threads: u32,
 }
 
@@ -173,7 +175,7 @@ impl<H: Handler> Member for Pair<H> {
 impl<H: Handler> Pair<H> {
     /// A connection that belongs to the crowd from now on, until both its threads have left.
     pub(super) fn join(connection: Connection<H>, stream: Stream, crowd: &Arc<Crowd>) -> Arc<Self> {
-        let state = State { connection: Some(connection), received: 0, threads: 2 };
+        let state = State { connection: Some(connection), received: 0, sends: false, threads: 2 };
         let mut members = lock(&crowd.members);
         let number = members.next;
         members.next += 1;
@@ -204,17 +206,6 @@ impl<H: Handler> Pair<H> {
         self.changed();
     }
 
-    /// The connection is over: ends what the other thread may wait for. Unless it waits to send,
-    /// nothing that the peer would take for an end in order is sent by that.
-    fn end_waits(&self, connection: &Connection<H>) {
-        if connection.is_lent() {
-            self.stream.end()
-        } else {
-            self.stream.end_receiving()
-        }
-        self.changed();
-    }
-
     /// Why a call failed.
     pub(super) fn reason(&self, error: io::Error) -> Reason {
         if self.crowd.cut_off.load(Relaxed) { Reason::Stopped } else { Reason::Failed(error) }
@@ -227,7 +218,13 @@ impl<H: Handler> Pair<H> {
             let wants = connection.wants(&worker.limits);
             connection.note_pause(worker, wants);
             if wants.close {
-                self.end_waits(&connection);
+                // The other thread may wait for the system. Only where it must, it is woken by what the
+                // peer could take for an end in order.
+                if connection.0.sends {
+                    self.stream.end()
+                } else {
+                    self.changed()
+                }
                 return false;
             }
             if wants.receive {
@@ -241,6 +238,7 @@ impl<H: Handler> Pair<H> {
     /// nothing follows, and `out` is empty; `false` where the connection is over.
     pub(super) fn wait_to_send(&self, worker: &Worker<H>, out: &mut Vec<u8>) -> bool {
         let mut connection = self.connection();
+        connection.0.sends = false;
         let mut told_at = None;
         loop {
             if self.crowd.cut_off.load(Relaxed) {
@@ -248,11 +246,14 @@ impl<H: Handler> Pair<H> {
             }
             let wants = connection.wants(&worker.limits);
             if wants.close {
-                self.end_waits(&connection);
+                // The other thread may wait for the system.
+                self.stream.end_receiving();
+                self.changed();
                 return false;
             }
             if wants.send {
                 connection.lend(out);
+                connection.0.sends = true;
                 return true;
             }
             if wants.end_sending {

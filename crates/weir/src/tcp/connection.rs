@@ -228,11 +228,6 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Whether output is in the hands of the design.
-    pub fn is_lent(&self) -> bool {
-        self.lent > 0
-    }
-
     /// Whether as much waits for the peer as may.
     #[inline]
     fn is_full(&self, limits: &Limits) -> bool {
