@@ -15,14 +15,16 @@
 //!
 //! Origin: epoll(7), Linux 2.6; what a Linux engineer writes today.
 
-use super::{About, Contract, Design, Handler, Job, Running, Share, Worker, ready_frame::Room};
+use super::{
+    About, Contract, Design, Handler, Job, Running, Share, Worker,
+    ready_frame::{LISTENERS, Room},
+};
 use crate::{
     Error, Unavailable,
     options::{Named, Options as _, options},
     readiness::{Epoll as EpollSet, Trigger},
     stream::Listener,
 };
-use std::time::Duration;
 
 options! {
     /// Options of the design `epoll`.
@@ -81,9 +83,6 @@ impl Design for Epoll {
 /// Connections told by one wait, at most.
 const EVENTS: usize = 512;
 
-/// Listening sockets have the tokens from here on, connections those below.
-const LISTENERS: u32 = 0xffff_0000;
-
 fn run<H: Handler>(
     worker: &mut Worker<H>,
     mut set: EpollSet,
@@ -92,8 +91,6 @@ fn run<H: Handler>(
     options: &Epoll,
 ) -> Result<(), Error> {
     let mut room = Room::new(buffer_bytes, options.drain);
-    // Connections of which the bound left something, and which the kernel will not tell again.
-    let mut again = Vec::new();
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {
@@ -101,14 +98,14 @@ fn run<H: Handler>(
             listening = !listening;
             listen(&mut set, listeners, listening, options.share)?;
         }
-        let timeout = if again.is_empty() { room.timeout(worker) } else { Some(Duration::ZERO) };
         worker.calls.waits.one();
-        set.wait(timeout, &worker.calls).map_err(|e| Error::io("waiting for readiness", e))?;
+        set.wait(room.timeout(worker), &worker.calls)
+            .map_err(|e| Error::io("waiting for readiness", e))?;
         room.mind_the_time(worker, &mut set);
         if worker.stopping() {
             listeners.iter().for_each(Listener::end_accepting);
         }
-        handle(worker, &mut set, &mut room, listeners, options.trigger, &mut again)?;
+        handle(worker, &mut set, &mut room, listeners, options.trigger)?;
     }
     room.cut_off(worker, &mut set);
     Ok(())
@@ -137,28 +134,28 @@ fn handle<H: Handler>(
     room: &mut Room<H>,
     listeners: &[Listener],
     trigger: Trigger,
-    again: &mut Vec<u32>,
 ) -> Result<(), Error> {
-    let left = again.len();
-    worker.counters.batches.record((set.ready_count() + left) as u64);
+    let told = set.ready_count() + room.left();
+    if told > 0 {
+        worker.counters.batches.record(told as u64);
+    }
+    room.serve_again(worker, set);
     for index in 0..set.ready_count() {
         let token = set.ready_at(index);
         match listeners.get(token.wrapping_sub(LISTENERS) as usize) {
-            Some(listener) if room.listens() => room.accept(worker, set, listener)?,
-            Some(_) => {}
-            None => {
-                if room.serve(worker, set, token) && trigger == Trigger::Edge {
-                    again.push(token);
+            Some(listener) => {
+                // Told as long as one waits, whatever the trigger.
+                if room.listens() {
+                    room.accept(worker, set, listener)?;
                 }
             }
+            None => match trigger {
+                Trigger::Level => {
+                    room.serve(worker, set, token);
+                }
+                Trigger::Edge => room.serve_once(worker, set, token),
+            },
         }
     }
-    for index in 0..left {
-        let slot = again[index];
-        if room.serve(worker, set, slot) {
-            again.push(slot);
-        }
-    }
-    again.drain(..left);
     Ok(())
 }

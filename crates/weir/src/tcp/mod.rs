@@ -31,6 +31,7 @@
 
 mod blocking_crowd;
 mod connection;
+mod door;
 mod handler;
 mod job;
 mod limits;

@@ -6,18 +6,19 @@
 
 use super::{
     Connection, Handler, Reason, Worker,
+    door::{ACCEPTED_AT_ONCE, Came, Door},
     table::{Open, Table},
 };
 use crate::{
     Error,
     readiness::{Interest, Streams},
-    stream::{self, Accepted, Listener, Mode, Stream},
-    timer::{TICK, Tick},
+    stream::{Accepted, Listener, Mode, Stream},
+    timer::Tick,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Connections accepted for one wake-up, at most: the open ones are not to wait for long.
-pub(super) const ACCEPTED_AT_ONCE: u32 = 64;
+/// Listening sockets have the tokens from here on, connections those below.
+pub(super) const LISTENERS: u32 = 0xffff_0000;
 
 /// The connections of one thread, and where it receives into.
 pub(super) struct Room<H> {
@@ -27,10 +28,9 @@ pub(super) struct Room<H> {
     drain: u32,
     /// Numbers of timers that fell due.
     due: Vec<u32>,
-    /// Until when nothing is accepted, since the system had no descriptor or memory to give.
-    paused_until: Option<Instant>,
-    listening: bool,
-    stopped: bool,
+    /// Connections of which the bound left something, for designs that will not be told of it again.
+    again: Vec<u32>,
+    door: Door,
 }
 
 impl<H: Handler> Room<H> {
@@ -40,61 +40,58 @@ impl<H: Handler> Room<H> {
             buffer: vec![0; buffer_bytes].into(),
             drain,
             due: Vec::new(),
-            paused_until: None,
-            listening: true,
-            stopped: false,
+            again: Vec::new(),
+            door: Door::new(),
         }
     }
 
     /// Whether anything is to be accepted now.
     pub(super) fn listens(&self) -> bool {
-        self.listening
+        self.door.is_open()
     }
 
-    /// Accepts what waits, within a bound. Where the system has no descriptor or no memory to give
-    /// the connection stays where it waits, and accepting pauses until one was given back, or for a
-    /// tick: another program may give back, too.
+    /// Accepts what waits, within a bound. Says whether it was the bound, so that more may wait.
     pub(super) fn accept(
         &mut self,
         worker: &mut Worker<H>,
         set: &mut impl Streams,
         listener: &Listener,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         for _ in 0..ACCEPTED_AT_ONCE {
-            let Accepted { stream, peer } = match listener.accept(Mode::Try, &worker.calls) {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => break,
-                Err(e) if stream::is_want_of_resources(&e) => {
-                    worker.counters.accept_pauses.one();
-                    self.paused_until = Some(Instant::now() + TICK);
-                    self.listening = false;
-                    break;
-                }
-                Err(e) if stream::concerns_one_connection(&e) => {
-                    worker.counters.accept_errors.one();
-                    continue;
-                }
-                Err(e) => return Err(Error::io("accepting a connection", e)),
-            };
-            if !worker.admit(&stream) {
-                continue;
+            match self.door.accept(worker, listener)? {
+                Came::In(accepted) => self.take_in(worker, set, accepted),
+                Came::Gone => {}
+                Came::Nobody => return Ok(false),
             }
-            let connection = Connection::open(worker, peer);
-            let interest = Interest::RECEIVE;
-            let open = Open { connection, stream, interest, armed: Tick::MAX };
-            let slot = self.table.insert(open);
-            let stream = &self.table.get_mut(slot).expect("it was just put there").stream;
-            if let Err(e) = set.watch(stream, slot, interest) {
-                self.fail(worker, set, slot, Reason::Failed(e), false);
-                continue;
-            }
-            // Its handler may have begun to speak; and it needs a timer.
-            self.settle(worker, set, slot);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Serves a connection that is ready. Says whether it may still be, since the bound was reached.
+    /// Takes in a connection that was accepted.
+    pub(super) fn take_in(
+        &mut self,
+        worker: &mut Worker<H>,
+        set: &mut impl Streams,
+        accepted: Accepted,
+    ) {
+        let Accepted { stream, peer } = accepted;
+        let connection = Connection::open(worker, peer);
+        let interest = Interest::RECEIVE;
+        let open = Open { connection, stream, interest, armed: Tick::MAX, again: false };
+        let slot = self.table.insert(open);
+        let stream = &self.table.get_mut(slot).expect("it was just put there").stream;
+        if let Err(e) = set.watch(stream, slot, interest) {
+            return self.fail(worker, set, slot, Reason::Failed(e), false);
+        }
+        if self.door.is_shut() {
+            return self.finish(worker, set, slot); // it was on its way here when the server stopped
+        }
+        // Its handler may have begun to speak; and it needs a timer.
+        self.settle(worker, set, slot);
+    }
+
+    /// Serves a connection that is ready. Says whether it may still be, since the bound was reached, or
+    /// its output was full and no longer is.
     pub(super) fn serve(
         &mut self,
         worker: &mut Worker<H>,
@@ -104,7 +101,40 @@ impl<H: Handler> Room<H> {
         let Some(open) = self.table.get_mut(slot) else { return false };
         let more = receive(worker, open, &mut self.buffer, self.drain);
         self.settle(worker, set, slot);
-        more
+        // One that is not received from now is told when it is again.
+        more && self.table.get_mut(slot).is_some_and(|open| open.interest.receive)
+    }
+
+    /// Serves a connection that will not be told again of what the bound leaves: that is for
+    /// [`serve_again`](Self::serve_again).
+    pub(super) fn serve_once(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
+        if self.table.get_mut(slot).is_some_and(|open| open.again) {
+            return; // its turn comes, and one turn is enough
+        }
+        if self.serve(worker, set, slot)
+            && let Some(open) = self.table.get_mut(slot)
+        {
+            open.again = true;
+            self.again.push(slot);
+        }
+    }
+
+    /// Connections of which the bound left something.
+    pub(super) fn left(&self) -> usize {
+        self.again.len()
+    }
+
+    /// Serves each of them once more.
+    pub(super) fn serve_again(&mut self, worker: &mut Worker<H>, set: &mut impl Streams) {
+        let left = self.again.len();
+        for index in 0..left {
+            let slot = self.again[index];
+            if let Some(open) = self.table.get_mut(slot) {
+                open.again = false;
+            }
+            self.serve_once(worker, set, slot);
+        }
+        self.again.drain(..left);
     }
 
     /// Sends what waits, asks for what is wanted next, and closes what is over.
@@ -163,9 +193,7 @@ impl<H: Handler> Room<H> {
         if open.connection.close(worker).is_abrupt() {
             open.stream.reset_when_closed();
         }
-        // A descriptor was given back.
-        self.listening = !self.stopped;
-        self.paused_until = None;
+        self.door.given_back();
     }
 
     /// What the clock and the end of the server ask for; to be called after each wait.
@@ -179,29 +207,31 @@ impl<H: Handler> Room<H> {
                 self.settle(worker, set, slot);
             }
         }
-        if self.paused_until.is_some_and(|until| until <= now) {
-            self.paused_until = None;
-            self.listening = !self.stopped;
-        }
-        if worker.stopping() && !self.stopped {
-            self.stopped = true;
-            self.listening = false;
+        self.door.mind_the_time(now);
+        if worker.stopping() && !self.door.is_shut() {
+            self.door.shut();
             for slot in 0..self.table.slots() {
-                let Some(open) = self.table.get_mut(slot) else { continue };
-                // What was received by the system by now is handled; then it finishes. What of it
-                // has no room now is told again, since it is asked for anew.
-                let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
-                open.connection.finish_after(waiting);
-                open.interest = Interest::NONE;
-                self.serve(worker, set, slot);
+                self.finish(worker, set, slot);
             }
         }
     }
 
+    /// Has a connection finish once what the system has received of it by now is handled. What of it has no
+    /// room now is told again, since it is asked for anew.
+    fn finish(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
+        let Some(open) = self.table.get_mut(slot) else { return };
+        let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
+        open.connection.finish_after(waiting);
+        open.interest = Interest::NONE;
+        self.serve(worker, set, slot);
+    }
+
     /// How long a wait may last.
-    pub(super) fn timeout(&self, worker: &Worker<H>) -> Option<std::time::Duration> {
-        let paused = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
-        [paused, worker.timeout()].into_iter().flatten().min()
+    pub(super) fn timeout(&self, worker: &Worker<H>) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        [self.door.timeout(), worker.timeout()].into_iter().flatten().min()
     }
 
     /// Cuts off what is still open when the time to stop is over.
@@ -214,8 +244,8 @@ impl<H: Handler> Room<H> {
     }
 }
 
-/// Receives until nothing is left, nothing more is wanted, or the bound is reached; says whether it
-/// was the bound.
+/// Receives until nothing is left, nothing more is wanted, or the bound is reached; says whether
+/// anything may be left.
 #[inline]
 fn receive<H: Handler>(
     worker: &mut Worker<H>,
@@ -226,7 +256,7 @@ fn receive<H: Handler>(
     let Open { connection, stream, .. } = open;
     for _ in 0..drain {
         if !connection.wants(&worker.limits).receive {
-            return false;
+            return true;
         }
         match stream.receive(buffer, Mode::Try, &worker.calls) {
             Ok(Some(0)) => {

@@ -12,6 +12,8 @@ pub(super) struct Open<H> {
     pub(super) interest: Interest,
     /// When its timer fires; [`Tick::MAX`] where it has none.
     pub(super) armed: Tick,
+    /// The bound left something of it, and its turn comes.
+    pub(super) again: bool,
 }
 
 impl Wants {

@@ -1,0 +1,103 @@
+//! Accepting, for designs that are told when a connection waits: who comes in, who is refused, and when
+//! nobody is let in for a while.
+
+use super::{Handler, Worker};
+use crate::{
+    Error,
+    stream::{self, Accepted, Listener, Mode},
+    timer::TICK,
+};
+use std::time::{Duration, Instant};
+
+/// Connections accepted for one wake-up, at most: the open ones are not to wait for long.
+pub(super) const ACCEPTED_AT_ONCE: u32 = 64;
+
+/// Whether connections are let in now.
+#[derive(Debug)]
+pub(super) struct Door {
+    open: bool,
+    /// Until when nothing is accepted, since the system had no descriptor or memory to give.
+    paused_until: Option<Instant>,
+    /// The server stops: it opens no more.
+    shut: bool,
+}
+
+/// What an attempt to accept brought.
+pub(super) enum Came {
+    /// A connection, which counts as open from now on.
+    In(Accepted),
+    /// One that was refused, or lost. Another may wait.
+    Gone,
+    /// Nobody waits, or accepting pauses.
+    Nobody,
+}
+
+impl Door {
+    pub(super) fn new() -> Self {
+        Self { open: true, paused_until: None, shut: false }
+    }
+
+    /// Whether anything is to be accepted now.
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Whether the server stops.
+    pub(super) fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    /// Accepts a connection. Where the system has no descriptor or no memory to give it stays where it
+    /// waits, and accepting pauses until one was given back, or for a tick: another program may give
+    /// back, too.
+    pub(super) fn accept<H: Handler>(
+        &mut self,
+        worker: &Worker<H>,
+        listener: &Listener,
+    ) -> Result<Came, Error> {
+        match listener.accept(Mode::Try, &worker.calls) {
+            Ok(Some(accepted)) if worker.admit(&accepted.stream) => Ok(Came::In(accepted)),
+            Ok(Some(_)) => Ok(Came::Gone),
+            Ok(None) => Ok(Came::Nobody),
+            Err(e) if stream::is_want_of_resources(&e) => {
+                worker.counters.accept_pauses.one();
+                self.pause();
+                Ok(Came::Nobody)
+            }
+            Err(e) if stream::concerns_one_connection(&e) => {
+                worker.counters.accept_errors.one();
+                Ok(Came::Gone)
+            }
+            Err(e) => Err(Error::io("accepting a connection", e)),
+        }
+    }
+
+    fn pause(&mut self) {
+        self.paused_until = Some(Instant::now() + TICK);
+        self.open = false;
+    }
+
+    /// A descriptor was given back.
+    pub(super) fn given_back(&mut self) {
+        self.paused_until = None;
+        self.open = !self.shut;
+    }
+
+    /// Ends a pause that is over.
+    pub(super) fn mind_the_time(&mut self, now: Instant) {
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.given_back();
+        }
+    }
+
+    /// Lets nobody in any more.
+    pub(super) fn shut(&mut self) {
+        self.shut = true;
+        self.open = false;
+    }
+
+    /// How long a wait may last until a pause is over.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.paused_until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+}
