@@ -8,6 +8,18 @@ pub fn availability() -> Result<(), Unavailable> {
     Err(Unavailable::new("TCP", "it is not on this OS yet"))
 }
 
+impl super::Listener {
+    pub(crate) fn native(&self) -> &Listener {
+        &self.native
+    }
+}
+
+impl super::Stream {
+    pub(crate) fn native(&self) -> &Stream {
+        &self.native
+    }
+}
+
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Listener(Infallible);
@@ -18,6 +30,11 @@ impl Listener {
     }
 
     pub fn local_address(&self) -> io::Result<SocketAddr> {
+        match self.0 {}
+    }
+
+    /// Its number, as the system's calls take it.
+    pub fn raw(&self) -> usize {
         match self.0 {}
     }
 
@@ -35,6 +52,11 @@ impl Listener {
 pub struct Stream(Infallible);
 
 impl Stream {
+    /// Its number, as the system's calls take it.
+    pub fn raw(&self) -> usize {
+        match self.0 {}
+    }
+
     pub fn receive(&self, _: &mut [u8], _: Mode) -> io::Result<Option<usize>> {
         match self.0 {}
     }

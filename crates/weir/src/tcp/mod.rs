@@ -84,6 +84,7 @@ designs! {
     Running;
     {}
     blocking::Blocking,
+    poll::Poll,
     epoll::Epoll,
 }
 

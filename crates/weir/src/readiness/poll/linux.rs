@@ -3,8 +3,12 @@
 use crate::{
     readiness::bell::Bell,
     socket::{Native, native},
+    stream,
 };
 use std::{io, time::Duration};
+
+/// The name of the provider.
+pub const PROVIDER: &str = "poll";
 
 /// One descriptor to wait for.
 #[derive(Debug)]
@@ -18,6 +22,18 @@ impl Entry {
 
     pub fn of_socket(socket: &Native) -> Self {
         Self(libc::pollfd { fd: socket.fd(), events: libc::POLLIN, revents: 0 })
+    }
+
+    pub fn of_listener(listener: &stream::native::Listener) -> Self {
+        Self(libc::pollfd { fd: listener.fd(), events: libc::POLLIN, revents: 0 })
+    }
+
+    pub fn of_stream(stream: &stream::native::Stream) -> Self {
+        Self(libc::pollfd { fd: stream.fd(), events: 0, revents: 0 })
+    }
+
+    pub fn is_of_listener(&self, listener: &stream::native::Listener) -> bool {
+        self.0.fd == listener.fd()
     }
 
     pub fn want(&mut self, receive: bool, send: bool) {
@@ -47,9 +63,6 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    for entry in &mut *entries {
-        entry.0.revents = 0; // a call that fails writes none
-    }
     // SAFETY: an Entry is a pollfd; entries and time-out outlive the call; no signal mask.
     let ready = unsafe {
         libc::ppoll(
@@ -59,5 +72,12 @@ pub fn poll(entries: &mut [Entry], timeout: Option<Duration>) -> io::Result<usiz
             std::ptr::null(),
         )
     };
-    if ready >= 0 { Ok(ready as usize) } else { Err(io::Error::last_os_error()) }
+    if ready >= 0 {
+        return Ok(ready as usize);
+    }
+    let error = io::Error::last_os_error();
+    for entry in &mut *entries {
+        entry.0.revents = 0; // a call that fails need not write any
+    }
+    Err(error)
 }

@@ -3,6 +3,10 @@
 //! It exists everywhere, keeps no state in the kernel, and costs time for each socket of the
 //! set with every call: right for a handful of sockets. For one socket it is the cheapest
 //! wait with a time-out and a waker that there is.
+//!
+//! A set is either of datagram sockets ([`Poll::add`]) or of connections and those that listen for them
+//! ([`Streams`], [`Poll::listen`]), which come and go: there the entry of one that is
+//! forgotten is filled by the last, so each of these changes is constant work.
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]
@@ -11,8 +15,17 @@ mod native;
 #[path = "windows.rs"]
 mod native;
 
-use super::bell::{self, Bell};
-use crate::{counters::Counters, rio::Woken, socket::DatagramSocket, wake::Waker};
+use super::{
+    Interest, Streams,
+    bell::{self, Bell},
+};
+use crate::{
+    counters::Counters,
+    rio::Woken,
+    socket::DatagramSocket,
+    stream::{Listener, Stream},
+    wake::Waker,
+};
 use std::{
     io,
     sync::Arc,
@@ -27,9 +40,18 @@ pub struct Poll {
     entries: Vec<native::Entry>,
     /// Kept open as long as their descriptors are in the set.
     sockets: Vec<(DatagramSocket, u32)>,
+    /// In a set of connections, the token of each entry behind the bell's.
+    tokens: Vec<u32>,
+    /// Where the entry of a slot stands, if it has one.
+    places: Vec<u32>,
+    /// The tokens that the last wait told, in a set of connections.
+    told: Vec<u32>,
 }
 
 impl Poll {
+    /// Its name, where a provider is named.
+    pub const PROVIDER: &'static str = native::PROVIDER;
+
     /// An empty set.
     ///
     /// # Errors
@@ -37,11 +59,19 @@ impl Poll {
     pub fn new() -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
         let entries = vec![native::Entry::of_bell(&bell)];
-        Ok(Self { bell, entries, sockets: Vec::new() })
+        Ok(Self {
+            bell,
+            entries,
+            sockets: Vec::new(),
+            tokens: Vec::new(),
+            places: Vec::new(),
+            told: Vec::new(),
+        })
     }
 
     /// Adds a socket. The set tells it by its token when it can be received from.
     pub fn add(&mut self, socket: &DatagramSocket, token: u32) {
+        debug_assert!(self.tokens.is_empty(), "a set of connections");
         self.entries.push(native::Entry::of_socket(socket.native()));
         self.sockets.push((socket.clone(), token));
     }
@@ -51,6 +81,21 @@ impl Poll {
     /// it has an error.
     pub fn want(&mut self, place: usize, receive: bool, send: bool) {
         self.entries[1 + place].want(receive, send);
+    }
+
+    /// Adds a listening socket, to be told by its token as long as a connection waits. The token is
+    /// no slot of a connection.
+    pub fn listen(&mut self, listener: &Listener, token: u32) {
+        self.push(native::Entry::of_listener(listener.native()), token);
+    }
+
+    /// Takes a listening socket out of the set. This looks for it; one that is not in it need not be
+    /// taken out.
+    pub fn forget_listener(&mut self, listener: &Listener) {
+        let is_its = |entry: &native::Entry| entry.is_of_listener(listener.native());
+        if let Some(place) = self.entries[1..].iter().position(is_its) {
+            self.remove(place);
+        }
     }
 
     /// Waits until a socket is ready, the time is over, or it is woken. `None`: no time-out.
@@ -74,6 +119,7 @@ impl Poll {
                 socket.native().note_errors(); // it stays ready until they are taken
             }
         }
+        self.tell(ready);
         if self.entries[0].is_ready() {
             counters.kernel_entries.one();
             self.bell.clear();
@@ -87,14 +133,91 @@ impl Poll {
         native::busy_poll()
     }
 
-    /// The tokens of the sockets that were ready when the last wait ended.
+    /// The tokens of the datagram sockets that were ready when the last wait ended.
     pub fn ready(&self) -> impl Iterator<Item = u32> {
         let sockets = self.entries[1..].iter().zip(&self.sockets);
         sockets.filter(|(entry, _)| entry.is_ready()).map(|(_, (_, token))| *token)
     }
 
+    /// How many connections and listening sockets were ready when the last wait ended.
+    #[inline]
+    pub fn ready_count(&self) -> usize {
+        self.told.len()
+    }
+
+    /// The token of one of them.
+    #[inline]
+    pub fn ready_at(&self, index: usize) -> u32 {
+        self.told[index]
+    }
+
     /// Ends a wait of this set, now or the next one.
     pub fn waker(&self) -> Waker {
         bell::waker(&self.bell)
+    }
+
+    /// Looks through the whole set for those that are ready, until all of them are found: that is
+    /// what poll costs. Entries move while they are served, so their tokens are kept.
+    fn tell(&mut self, ready: usize) {
+        self.told.clear();
+        let mut left = ready - usize::from(ready > 0 && self.entries[0].is_ready());
+        for (entry, token) in self.entries[1..].iter().zip(&self.tokens) {
+            if left == 0 {
+                break;
+            }
+            if entry.is_ready() {
+                self.told.push(*token);
+                left -= 1;
+            }
+        }
+    }
+
+    fn push(&mut self, entry: native::Entry, token: u32) {
+        debug_assert!(self.sockets.is_empty(), "a set of datagram sockets");
+        self.entries.push(entry);
+        self.tokens.push(token);
+    }
+
+    /// Takes out the entry at this place behind the bell's; the last one moves there.
+    fn remove(&mut self, place: usize) {
+        self.entries.swap_remove(1 + place);
+        self.tokens.swap_remove(place);
+        let moved = self.tokens.get(place).and_then(|token| self.places.get_mut(*token as usize));
+        if let Some(its) = moved {
+            *its = place as u32;
+        }
+    }
+}
+
+/// The place of a slot that is not in the set.
+const NOWHERE: u32 = u32::MAX;
+
+impl Streams for Poll {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        let index = slot as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, NOWHERE);
+        }
+        debug_assert_eq!(self.places[index], NOWHERE, "a slot is watched once");
+        self.places[index] = self.tokens.len() as u32;
+        let mut entry = native::Entry::of_stream(stream.native());
+        entry.want(interest.receive, interest.send);
+        self.push(entry, slot);
+        Ok(())
+    }
+
+    fn change(&mut self, _: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        if let Some(place) = self.places.get(slot as usize).filter(|place| **place != NOWHERE) {
+            self.entries[1 + *place as usize].want(interest.receive, interest.send);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, _: &Stream, slot: u32) {
+        let place = self.places.get_mut(slot as usize);
+        let place = place.map_or(NOWHERE, |place| std::mem::replace(place, NOWHERE));
+        if place != NOWHERE {
+            self.remove(place as usize);
+        }
     }
 }

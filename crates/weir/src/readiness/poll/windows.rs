@@ -1,10 +1,13 @@
 //! WSAPoll, whose time-out counts milliseconds.
 
-use crate::{readiness::bell::Bell, socket::Native};
+use crate::{readiness::bell::Bell, socket::Native, stream};
 use std::{io, time::Duration};
 use windows_sys::Win32::Networking::WinSock::{
     POLLERR, POLLRDNORM, POLLWRNORM, SOCKET_ERROR, WSAGetLastError, WSAPOLLFD, WSAPoll,
 };
+
+/// The name of the provider.
+pub const PROVIDER: &str = "WSAPoll";
 
 /// One socket to wait for.
 #[repr(transparent)]
@@ -17,6 +20,18 @@ impl Entry {
 
     pub fn of_socket(socket: &Native) -> Self {
         Self(WSAPOLLFD { fd: socket.raw(), events: POLLRDNORM, revents: 0 })
+    }
+
+    pub fn of_listener(listener: &stream::native::Listener) -> Self {
+        Self(WSAPOLLFD { fd: listener.raw(), events: POLLRDNORM, revents: 0 })
+    }
+
+    pub fn of_stream(stream: &stream::native::Stream) -> Self {
+        Self(WSAPOLLFD { fd: stream.raw(), events: 0, revents: 0 })
+    }
+
+    pub fn is_of_listener(&self, listener: &stream::native::Listener) -> bool {
+        self.0.fd == listener.raw()
     }
 
     pub fn want(&mut self, receive: bool, send: bool) {

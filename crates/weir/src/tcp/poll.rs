@@ -1,0 +1,134 @@
+//! `poll`: each thread hands the list of its connections to the system, and looks through it for those
+//! that are ready.
+//!
+//! The list is kept up to date, an entry for each connection, and given to the kernel whole with every
+//! wait; the kernel asks each socket, and the thread looks at each answer. So a wait costs time for every
+//! connection that is open, busy or not, and nothing stays in the kernel between waits. It shares
+//! that cost among all that became ready meanwhile: under load it is cheap, with many idle
+//! connections and a few busy ones it is not. There is no bound but the descriptors of the process.
+//! A connection that is ready is received from until nothing is left, but at most `drain` times.
+//!
+//! Several threads have a list and a listening socket each (SO_REUSEPORT).
+//!
+//! Origin: poll(2), System V Release 3, 1986.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    ready_frame::{LISTENERS, Room},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    readiness::Poll as PollSet,
+    stream::{self, Listener},
+};
+
+options! {
+    /// Options of the design `poll`.
+    pub struct Poll {
+        /// Threads, each with a list and connections of its own; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Most receives from a connection for one wake-up.
+        drain: u32 = 16, 1..=65_536;
+    }
+}
+
+impl Design for Poll {
+    const ABOUT: About = About {
+        name: "poll",
+        summary: "each thread hands the whole list of its connections to the system and looks through it for those that are ready",
+        origin: "poll(2), System V",
+        contract: Contract::Poll,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let threads = self.threads as usize;
+        let listeners = if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?] };
+        for listeners in listeners {
+            let set = PollSet::new().map_err(|e| Error::io("making a waker", e))?;
+            let (buffer_bytes, options) = (job.buffer_bytes, self.clone());
+            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &options))?;
+        }
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        PollSet::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        stream::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: PollSet,
+    listeners: &[Listener],
+    buffer_bytes: usize,
+    options: &Poll,
+) -> Result<(), Error> {
+    let mut room = Room::new(buffer_bytes, options.drain);
+    let mut listening = false;
+    worker.ready(Some(set.waker()));
+    while worker.serving(room.table.len()) {
+        if room.listens() != listening {
+            listening = !listening;
+            listen(&mut set, listeners, listening);
+        }
+        worker.calls.waits.one();
+        set.wait(room.timeout(worker), &worker.calls)
+            .map_err(|e| Error::io("waiting for readiness", e))?;
+        room.mind_the_time(worker, &mut set);
+        if worker.stopping() {
+            listeners.iter().for_each(Listener::end_accepting);
+        }
+        handle(worker, &mut set, &mut room, listeners)?;
+    }
+    room.cut_off(worker, &mut set);
+    Ok(())
+}
+
+/// Begins to ask for connections, or asks no more.
+fn listen(set: &mut PollSet, listeners: &[Listener], listening: bool) {
+    for (number, listener) in listeners.iter().enumerate() {
+        if listening {
+            set.listen(listener, LISTENERS + number as u32);
+        } else {
+            set.forget_listener(listener);
+        }
+    }
+}
+
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    set: &mut PollSet,
+    room: &mut Room<H>,
+    listeners: &[Listener],
+) -> Result<(), Error> {
+    if set.ready_count() > 0 {
+        worker.counters.batches.record(set.ready_count() as u64);
+    }
+    for index in 0..set.ready_count() {
+        let token = set.ready_at(index);
+        match listeners.get(token.wrapping_sub(LISTENERS) as usize) {
+            Some(listener) if room.listens() => {
+                room.accept(worker, set, listener)?;
+            }
+            Some(_) => {}
+            None => {
+                room.serve(worker, set, token);
+            }
+        }
+    }
+    Ok(())
+}
