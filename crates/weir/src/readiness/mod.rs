@@ -3,7 +3,8 @@
 //! The oldest contract of the three, and the smallest: sockets are added with a token, a wait
 //! ends when at least one of them is ready, and then the program makes the calls itself. Each
 //! mechanism is a type of its own with the same functions in the same order ([`Poll`],
-//! [`Epoll`]), since in a design that is named after a mechanism the mechanism is the design.
+//! [`Epoll`]), since in a design that is named after a mechanism the mechanism is the design. For
+//! connections, which come and go, there are besides [`Select`] and [`SelectIndexed`]; all of them are [`Streams`].
 //!
 //! What a file for an operating system must supply: a bell (something that can be rung from
 //! any thread and shows up as ready), and the mechanism's own set of sockets.
@@ -27,6 +28,7 @@
 pub(crate) mod bell;
 pub mod epoll;
 pub mod poll;
+pub mod select;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ use std::io;
 
 pub use epoll::{Epoll, Trigger};
 pub use poll::Poll;
+pub use select::{Select, SelectIndexed};
 
 /// What a connection is to be told for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +56,8 @@ impl Interest {
     pub const RECEIVE: Self = Self { receive: true, send: false };
 }
 
-/// A set of connections, each under the number of its slot. Errors and ends are always told.
+/// A set of connections, each under the number of its slot. Errors and ends are told with whatever one
+/// is told for; those of one that is told for nothing, by some mechanisms only.
 ///
 /// The set does not keep them open: one is forgotten before it is closed.
 pub trait Streams {

@@ -84,6 +84,8 @@ designs! {
     Running;
     {}
     blocking::Blocking,
+    select::Select,
+    select_indexed::SelectIndexed,
     poll::Poll,
     epoll::Epoll,
 }

@@ -1,0 +1,105 @@
+//! Sets that are built for each call.
+
+use super::{Sets, bell, rang, wait};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    readiness::{
+        Interest, Streams,
+        bell::{self as bells, Bell},
+    },
+    rio::Woken,
+    stream::{Listener, Stream},
+    wake::Waker,
+};
+use std::{io, sync::Arc, time::Duration};
+
+/// Sets for one call of select(2): to be filled before, and asked after it.
+#[derive(Debug)]
+pub struct Select {
+    bell: Arc<Bell>,
+    sets: Sets,
+}
+
+impl Select {
+    /// Its name, where a provider is named.
+    pub const PROVIDER: &'static str = super::PROVIDER;
+
+    /// Whether the system has it, by trying.
+    ///
+    /// # Errors
+    /// What it answered.
+    pub fn availability() -> Result<(), Unavailable> {
+        super::availability()
+    }
+
+    /// Empty sets.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered when asked for the waker's descriptor.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self { bell: bell()?, sets: Sets::default() })
+    }
+
+    /// Takes everything out of the sets.
+    pub fn clear(&mut self) {
+        self.sets.clear();
+    }
+
+    /// Puts a listening socket in, to be told as long as a connection waits.
+    pub fn put_listener(&mut self, listener: &Listener) {
+        self.sets.want(listener.native().fd(), true, false);
+    }
+
+    /// Puts a connection in.
+    #[inline]
+    pub fn put(&mut self, stream: &Stream, interest: Interest) {
+        self.sets.want(stream.native().fd(), interest.receive, interest.send);
+    }
+
+    /// Waits until something that was put in is ready, the time is over, or it is woken. `None`: no
+    /// time-out. The sets are the answer then.
+    ///
+    /// # Errors
+    /// What the operating system answered; the sets are empty then.
+    pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
+        let bell = self.bell.fd();
+        let count = wait(&mut self.sets, timeout, counters, |sets| sets.want(bell, true, false))?;
+        if rang(&mut self.sets, &self.bell, counters) {
+            return Ok(Woken::ByWaker);
+        }
+        Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
+    }
+
+    /// Whether a connection waits at this socket, by the last wait.
+    pub fn listener_is_ready(&self, listener: &Listener) -> bool {
+        self.sets.contain(listener.native().fd())
+    }
+
+    /// Whether this connection is ready, by the last wait.
+    #[inline]
+    pub fn is_ready(&self, stream: &Stream) -> bool {
+        self.sets.contain(stream.native().fd())
+    }
+
+    /// Ends a wait, now or the next one.
+    pub fn waker(&self) -> Waker {
+        bells::waker(&self.bell)
+    }
+}
+
+/// The sets are built before each call: nothing is known of a connection in between.
+impl Streams for Select {
+    fn watch(&mut self, _: &Stream, _: u32, _: Interest) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn change(&mut self, _: &Stream, _: u32, _: Interest) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn forget(&mut self, stream: &Stream, _: u32) {
+        // The answer is not to be taken for that of a connection that gets its descriptor.
+        self.sets.remove(stream.native().fd());
+    }
+}

@@ -1,0 +1,127 @@
+//! Sets that are kept, and an index from descriptors to connections.
+
+use super::{Sets, bell, index, rang, wait};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    readiness::{
+        Interest, Streams,
+        bell::{self as bells, Bell},
+    },
+    rio::Woken,
+    stream::{Listener, Stream},
+    wake::Waker,
+};
+use std::{io, os::fd::RawFd, sync::Arc, time::Duration};
+
+/// Connections to wait for with select(2), found by their descriptors.
+#[derive(Debug)]
+pub struct SelectIndexed {
+    bell: Arc<Bell>,
+    wanted: Sets,
+    answer: Sets,
+    /// The word of the answer that is looked at next.
+    next: usize,
+    /// The token of each descriptor.
+    tokens: Vec<u32>,
+}
+
+impl SelectIndexed {
+    /// Its name, where a provider is named.
+    pub const PROVIDER: &'static str = super::PROVIDER;
+
+    /// Whether the system has it, by trying.
+    ///
+    /// # Errors
+    /// What it answered.
+    pub fn availability() -> Result<(), Unavailable> {
+        super::availability()
+    }
+
+    /// An empty set.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered when asked for the waker's descriptor.
+    pub fn new() -> Result<Self, Error> {
+        let mut set = Self {
+            bell: bell()?,
+            wanted: Sets::default(),
+            answer: Sets::default(),
+            next: 0,
+            tokens: Vec::new(),
+        };
+        set.wanted.want(set.bell.fd(), true, false);
+        Ok(set)
+    }
+
+    /// Adds a listening socket, to be told by its token as long as a connection waits.
+    pub fn listen(&mut self, listener: &Listener, token: u32) {
+        self.put(listener.native().fd(), token, Interest::RECEIVE);
+    }
+
+    /// Takes a listening socket out of the set.
+    pub fn forget_listener(&mut self, listener: &Listener) {
+        self.remove(listener.native().fd());
+    }
+
+    /// Waits until something is ready, the time is over, or it is woken. `None`: no time-out.
+    ///
+    /// # Errors
+    /// What the operating system answered; nothing is ready then.
+    pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
+        let wanted = &self.wanted;
+        self.next = 0;
+        let count = wait(&mut self.answer, timeout, counters, |answer| answer.copy_from(wanted))?;
+        if rang(&mut self.answer, &self.bell, counters) {
+            return Ok(Woken::ByWaker);
+        }
+        Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
+    }
+
+    /// How many are ready by the last wait, of those that were not taken yet.
+    pub fn ready_count(&self) -> usize {
+        self.answer.count()
+    }
+
+    /// Takes the token of the next that is ready by the last wait.
+    #[inline]
+    pub fn next_ready(&mut self) -> Option<u32> {
+        self.answer.take_next(&mut self.next).map(|fd| self.tokens[index(fd)])
+    }
+
+    /// Ends a wait, now or the next one.
+    pub fn waker(&self) -> Waker {
+        bells::waker(&self.bell)
+    }
+
+    fn put(&mut self, fd: RawFd, token: u32, interest: Interest) {
+        let index = index(fd);
+        if index >= self.tokens.len() {
+            self.tokens.resize(index + 1, 0);
+        }
+        self.tokens[index] = token;
+        self.wanted.want(fd, interest.receive, interest.send);
+    }
+
+    fn remove(&mut self, fd: RawFd) {
+        self.wanted.remove(fd);
+        // The answer is not to be taken for that of a connection that gets its descriptor.
+        self.answer.remove(fd);
+    }
+}
+
+impl Streams for SelectIndexed {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        self.put(stream.native().fd(), slot, interest);
+        Ok(())
+    }
+
+    fn change(&mut self, stream: &Stream, _: u32, interest: Interest) -> io::Result<()> {
+        self.wanted.want(stream.native().fd(), interest.receive, interest.send);
+        Ok(())
+    }
+
+    fn forget(&mut self, stream: &Stream, _: u32) {
+        self.remove(stream.native().fd());
+    }
+}

@@ -1,0 +1,117 @@
+//! `select`: one thread builds its sets anew for each wait, and asks every connection whether it was meant.
+//!
+//! The kernel's answer overwrites the question, so before each wait every connection is put into the sets
+//! again; the kernel looks at each bit up to the highest descriptor; and since the answer says nothing but
+//! which bits are left, every connection is asked for in it. So a wait costs three passes over all
+//! that is open, for one message as for a thousand: the limit of this design, kept on purpose
+//! (`select-indexed` cures it). Many connections fail it long before descriptors run out. A
+//! connection that is ready is received from until nothing is left, but at most `drain` times.
+//!
+//! The C library's sets end at 1024 descriptors; these do not.
+//!
+//! Origin: the non-blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund;
+//! select(2), 4.2BSD.
+
+use super::{About, Contract, Design, Handler, Job, Running, Worker, ready_frame::Room};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    readiness::Select as Sets,
+    stream::Listener,
+};
+
+options! {
+    /// Options of the design `select`.
+    pub struct Select {
+        /// Most receives from a connection for one wake-up.
+        drain: u32 = 16, 1..=65_536;
+    }
+}
+
+impl Design for Select {
+    const ABOUT: About = About {
+        name: "select",
+        summary: "one thread builds its sets anew for each wait and asks every connection whether it was meant",
+        origin: "the non-blocking server of Jones and Ohlund; select(2)",
+        contract: Contract::Select,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        let listeners = job.listen()?;
+        let (sets, buffer_bytes) = (Sets::new()?, job.buffer_bytes);
+        job.spawn(move |worker| run(worker, sets, &listeners, buffer_bytes, &self))?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Sets::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        Sets::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut sets: Sets,
+    listeners: &[Listener],
+    buffer_bytes: usize,
+    options: &Select,
+) -> Result<(), Error> {
+    let mut room = Room::new(buffer_bytes, options.drain);
+    worker.ready(Some(sets.waker()));
+    while worker.serving(room.table.len()) {
+        build(&mut sets, &mut room, listeners);
+        worker.calls.waits.one();
+        sets.wait(room.timeout(worker), &worker.calls)
+            .map_err(|e| Error::io("waiting for readiness", e))?;
+        room.mind_the_time(worker, &mut sets);
+        if worker.stopping() {
+            listeners.iter().for_each(Listener::end_accepting);
+        }
+        handle(worker, &mut sets, &mut room, listeners)?;
+    }
+    room.cut_off(worker, &mut sets);
+    Ok(())
+}
+
+/// Puts in the sets what is to be asked for now.
+fn build<H: Handler>(sets: &mut Sets, room: &mut Room<H>, listeners: &[Listener]) {
+    sets.clear();
+    if room.listens() {
+        listeners.iter().for_each(|listener| sets.put_listener(listener));
+    }
+    for slot in 0..room.table.slots() {
+        if let Some(open) = room.table.get_mut(slot) {
+            sets.put(&open.stream, open.interest);
+        }
+    }
+}
+
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    sets: &mut Sets,
+    room: &mut Room<H>,
+    listeners: &[Listener],
+) -> Result<(), Error> {
+    let mut ready = 0;
+    for slot in 0..room.table.slots() {
+        if room.table.get_mut(slot).is_some_and(|open| sets.is_ready(&open.stream)) {
+            ready += 1;
+            room.serve(worker, sets, slot);
+        }
+    }
+    for listener in listeners {
+        if room.listens() && sets.listener_is_ready(listener) {
+            ready += 1;
+            room.accept(worker, sets, listener)?;
+        }
+    }
+    if ready > 0 {
+        worker.counters.batches.record(ready);
+    }
+    Ok(())
+}
