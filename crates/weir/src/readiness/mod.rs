@@ -4,7 +4,7 @@
 //! ends when at least one of them is ready, and then the program makes the calls itself. Each
 //! mechanism is a type of its own with the same functions in the same order ([`Poll`],
 //! [`Epoll`]), since in a design that is named after a mechanism the mechanism is the design. For
-//! connections, which come and go, there are besides [`Select`] and [`SelectIndexed`]; all of them are [`Streams`].
+//! connections, which come and go, there are besides [`Select`], [`SelectIndexed`] and [`Events`]; all of them are [`Streams`].
 //!
 //! What a file for an operating system must supply: a bell (something that can be rung from
 //! any thread and shows up as ready), and the mechanism's own set of sockets.
@@ -27,6 +27,7 @@
 
 pub(crate) mod bell;
 pub mod epoll;
+pub mod events;
 pub mod poll;
 pub mod select;
 
@@ -37,6 +38,7 @@ use crate::stream::Stream;
 use std::io;
 
 pub use epoll::{Epoll, Trigger};
+pub use events::Events;
 pub use poll::Poll;
 pub use select::{Select, SelectIndexed};
 

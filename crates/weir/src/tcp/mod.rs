@@ -32,6 +32,7 @@
 mod blocking_crowd;
 mod connection;
 mod door;
+mod event_groups;
 mod handler;
 mod job;
 mod limits;
@@ -87,6 +88,7 @@ designs! {
     select::Select,
     select_indexed::SelectIndexed,
     poll::Poll,
+    event_select::EventSelect,
     epoll::Epoll,
 }
 

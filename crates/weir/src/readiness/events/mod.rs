@@ -1,0 +1,116 @@
+//! events: groups of a fixed size, of which a wait tells one that is ready.
+//!
+//! The shape of WSAWaitForMultipleEvents: a thread waits for at most so many handles, and is told of
+//! one. So a group costs a thread, and each message a wait of its own; in return a thread never has
+//! more than its few connections to look after. The first handle of a group is its waker's.
+//!
+//! A group here is an epoll set that is asked for one event at a time: the kernel hands out
+//! those that are ready in turn, so none is told twice while another waits.
+//!
+//! Where there is no epoll everything here says so.
+
+use super::{Epoll, Interest, Streams, Trigger};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    rio::Woken,
+    stream::{Listener, Stream},
+    wake::Waker,
+};
+use std::{io, time::Duration};
+
+/// A group of handles to wait for.
+#[derive(Debug)]
+pub struct Events {
+    set: Epoll,
+    /// Handles that it may have, the waker's included.
+    most: u32,
+    handles: u32,
+}
+
+impl Events {
+    /// The name of what it runs on.
+    pub const PROVIDER: &'static str = Epoll::PROVIDER;
+
+    /// Whether the system has what it takes, by trying.
+    ///
+    /// # Errors
+    /// What it answered.
+    pub fn availability() -> Result<(), Unavailable> {
+        Epoll::availability()
+    }
+
+    /// A group of at most so many handles, with its waker's.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered.
+    pub fn new(most: u32) -> Result<Self, Error> {
+        Ok(Self { set: Epoll::of_streams(1, Trigger::Level)?, most, handles: 1 })
+    }
+
+    /// How many more handles it has room for.
+    pub fn room(&self) -> u32 {
+        self.most.saturating_sub(self.handles)
+    }
+
+    /// Adds a listening socket, to be told by its token as long as a connection waits.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the group is full, or what the system answered.
+    pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
+        self.check_room().map_err(|e| Error::io("listening", e))?;
+        self.set.listen(listener, token, false)?;
+        self.handles += 1;
+        Ok(())
+    }
+
+    /// Takes a listening socket out, which is in the group.
+    pub fn forget_listener(&mut self, listener: &Listener) {
+        self.set.forget_listener(listener);
+        self.handles -= 1;
+    }
+
+    /// Waits until one is ready, the time is over, or it is woken. `None`: no time-out.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
+        self.set.wait(timeout, counters)
+    }
+
+    /// The token of the one that was ready when the last wait ended.
+    #[inline]
+    pub fn ready(&self) -> Option<u32> {
+        (self.set.ready_count() > 0).then(|| self.set.ready_at(0))
+    }
+
+    /// Ends a wait of this group, now or the next one.
+    pub fn waker(&self) -> Waker {
+        self.set.waker()
+    }
+
+    fn check_room(&self) -> io::Result<()> {
+        if self.room() > 0 {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("a group of {} handles is full", self.most)))
+    }
+}
+
+impl Streams for Events {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        self.check_room()?;
+        self.set.watch(stream, slot, interest)?;
+        self.handles += 1;
+        Ok(())
+    }
+
+    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        self.set.change(stream, slot, interest)
+    }
+
+    fn forget(&mut self, stream: &Stream, slot: u32) {
+        self.set.forget(stream, slot);
+        self.handles -= 1;
+    }
+}

@@ -1,0 +1,213 @@
+//! `event-select`: threads that look after a group of at most 64 handles each.
+//!
+//! A wait takes at most so many handles and tells one that is ready, so connections are dealt out in
+//! groups, with a thread for each. The first handle of a group wakes its thread when a connection was
+//! handed over to it. One thread accepts, and hands what comes to the first group that has room; where
+//! none has, it starts another. Groups that run empty stay, to be filled again: so there are as many
+//! threads as the most connections at a time asked for.
+//!
+//! A group has little to look through, whatever the number of connections, and a slow handler holds up
+//! only those of its own group. It costs a thread for every 63 connections, its stack and two
+//! descriptors, and a wait for each message, since a wait tells one. It fails where the system has no more
+//! threads or descriptors to give: connections that find no room are refused. A connection that is
+//! ready is received from until nothing is left, but at most `drain` times.
+//!
+//! Origin: the WSAEventSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
+//! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
+
+use super::{
+    About, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
+    door::{ACCEPTED_AT_ONCE, Came, Door},
+    event_groups::Group,
+    ready_frame::{LISTENERS, Room},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    readiness::Events,
+    rio::Woken,
+    stream::{Accepted, Listener},
+};
+use std::{io, sync::Arc, time::Instant};
+
+options! {
+    /// Options of the design `event-select`.
+    pub struct EventSelect {
+        /// Handles of a group, of which one wakes its thread.
+        group: u32 = 64, 2..=65_536;
+        /// Most receives from a connection for one wake-up.
+        drain: u32 = 16, 1..=65_536;
+        /// KiB of stack for the thread of each group.
+        stack: u32 = 128, 16..=65_536;
+    }
+}
+
+impl Design for EventSelect {
+    const ABOUT: About = About {
+        name: "event-select",
+        summary: "threads that wait for a group of at most 64 handles each; another thread when all are full",
+        origin: "the WSAEventSelect server of Jones and Ohlund",
+        contract: Contract::Events,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        let listeners = job.listen()?;
+        let set = Events::new(listeners.len() as u32 + 1)?;
+        let buffer_bytes = job.buffer_bytes;
+        job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self))?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Events::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        Events::availability()
+    }
+}
+
+/// The thread that accepts.
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: Events,
+    listeners: &[Listener],
+    buffer_bytes: usize,
+    options: &EventSelect,
+) -> Result<(), Error> {
+    let mut door = Door::new();
+    let mut groups = Vec::new();
+    let mut listening = false;
+    worker.ready(Some(set.waker()));
+    while !worker.stopping() {
+        if door.is_open() != listening {
+            listening = !listening;
+            listen(&mut set, listeners, listening)?;
+        }
+        worker.calls.waits.one();
+        set.wait(door.timeout(), &worker.calls)
+            .map_err(|e| Error::io("waiting for connections", e))?;
+        door.mind_the_time(Instant::now());
+        let token = set.ready().unwrap_or(0);
+        let Some(listener) = listeners.get(token.wrapping_sub(LISTENERS) as usize) else {
+            continue; // woken, or a pause is over
+        };
+        for _ in 0..ACCEPTED_AT_ONCE {
+            match door.accept(worker, listener)? {
+                Came::In(accepted) => deal(worker, &mut groups, accepted, buffer_bytes, options),
+                Came::Gone => {}
+                Came::Nobody => break,
+            }
+        }
+    }
+    listeners.iter().for_each(Listener::end_accepting);
+    Ok(())
+}
+
+/// Begins to ask for connections, or asks no more.
+fn listen(set: &mut Events, listeners: &[Listener], listening: bool) -> Result<(), Error> {
+    for (number, listener) in listeners.iter().enumerate() {
+        if listening {
+            set.listen(listener, LISTENERS + number as u32)?;
+        } else {
+            set.forget_listener(listener);
+        }
+    }
+    Ok(())
+}
+
+/// Hands a connection to the first group that has room, or to a new one.
+fn deal<H: Handler>(
+    worker: &mut Worker<H>,
+    groups: &mut Vec<Arc<Group>>,
+    mut accepted: Accepted,
+    buffer_bytes: usize,
+    options: &EventSelect,
+) {
+    for group in groups.iter() {
+        match group.hand_over(accepted) {
+            Ok(()) => return,
+            Err(back) => accepted = back,
+        }
+    }
+    if worker.stopping() {
+        return turn_away(worker, accepted, Reason::Stopped);
+    }
+    match start_group(worker, buffer_bytes, options) {
+        Ok(group) => {
+            if let Err(back) = group.hand_over(accepted) {
+                turn_away(worker, back, Reason::Stopped); // its thread has seen the end already
+            }
+            groups.push(group);
+        }
+        Err(error) => {
+            worker.refuse(&accepted.stream, "the system gives no more threads or descriptors");
+            turn_away(worker, accepted, Reason::Failed(io::Error::other(error)));
+        }
+    }
+}
+
+fn start_group<H: Handler>(
+    worker: &Worker<H>,
+    buffer_bytes: usize,
+    options: &EventSelect,
+) -> Result<Arc<Group>, Error> {
+    let set = Events::new(options.group)?;
+    let group = Arc::new(Group::new(&set));
+    let (its, drain) = (Arc::clone(&group), options.drain);
+    worker.spawn(options.stack as usize * 1024, move |worker| {
+        let result = look_after(worker, set, &its, buffer_bytes, drain);
+        its.close();
+        result
+    })?;
+    Ok(group)
+}
+
+/// Closes a connection that no group has room for.
+fn turn_away<H: Handler>(worker: &mut Worker<H>, accepted: Accepted, reason: Reason) {
+    let Accepted { stream, peer } = accepted;
+    let mut connection = Connection::open(worker, peer);
+    connection.fail(reason);
+    if connection.close(worker).is_abrupt() {
+        stream.reset_when_closed();
+    }
+}
+
+/// The thread of a group.
+fn look_after<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: Events,
+    group: &Group,
+    buffer_bytes: usize,
+    drain: u32,
+) -> Result<(), Error> {
+    let mut room = Room::new(buffer_bytes, drain);
+    worker.ready(Some(set.waker()));
+    while worker.serving(room.table.len()) {
+        worker.calls.waits.one();
+        let woken = set
+            .wait(room.timeout(worker), &worker.calls)
+            .map_err(|e| Error::io("waiting for readiness", e))?;
+        if woken == Woken::ByWaker {
+            group.take_in(worker, &mut set, &mut room);
+        }
+        let before = room.table.len() as u32;
+        room.mind_the_time(worker, &mut set);
+        handle(worker, &mut set, &mut room);
+        group.left(before, room.table.len());
+    }
+    // What was handed over at the last moment is cut off too.
+    group.close();
+    group.take_in(worker, &mut set, &mut room);
+    room.cut_off(worker, &mut set);
+    Ok(())
+}
+
+fn handle<H: Handler>(worker: &mut Worker<H>, set: &mut Events, room: &mut Room<H>) {
+    if let Some(slot) = set.ready() {
+        worker.counters.batches.record(1);
+        room.serve(worker, set, slot);
+    }
+}
