@@ -4,7 +4,8 @@
 //! ends when at least one of them is ready, and then the program makes the calls itself. Each
 //! mechanism is a type of its own with the same functions in the same order ([`Poll`],
 //! [`Epoll`]), since in a design that is named after a mechanism the mechanism is the design. For
-//! connections, which come and go, there are besides [`Select`], [`SelectIndexed`] and [`Events`]; all of them are [`Streams`].
+//! connections, which come and go, there are besides [`Select`], [`SelectIndexed`], [`Events`] and
+//! [`Signals`]; all of them are [`Streams`].
 //!
 //! What a file for an operating system must supply: a bell (something that can be rung from
 //! any thread and shows up as ready), and the mechanism's own set of sockets.
@@ -30,7 +31,10 @@ pub mod epoll;
 pub mod events;
 pub mod poll;
 pub mod select;
+pub mod signals;
 
+#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+mod streams_tests;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +45,7 @@ pub use epoll::{Epoll, Trigger};
 pub use events::Events;
 pub use poll::Poll;
 pub use select::{Select, SelectIndexed};
+pub use signals::Signals;
 
 /// What a connection is to be told for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

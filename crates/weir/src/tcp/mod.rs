@@ -88,6 +88,7 @@ designs! {
     select::Select,
     select_indexed::SelectIndexed,
     poll::Poll,
+    async_select::AsyncSelect,
     event_select::EventSelect,
     epoll::Epoll,
 }

@@ -1,0 +1,418 @@
+//! fcntl(2), rt_sigtimedwait(2), poll(2).
+
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    crew::lock,
+    readiness::{Interest, Streams},
+    rio::Woken,
+    stream::{Listener, Stream},
+    wake::Waker,
+};
+use std::{
+    io,
+    marker::PhantomData,
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Signals above the first real-time signal that the C library leaves to programs: the lowest ones
+/// are what other libraries take first.
+const ABOVE_FIRST: libc::c_int = 11;
+
+// Of asm-generic/fcntl.h.
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+const F_OWNER_TID: libc::c_int = 0;
+
+/// `struct f_owner_ex`.
+#[repr(C)]
+struct Owner {
+    kind: libc::c_int,
+    id: libc::pid_t,
+}
+
+/// `siginfo_t` of a signal that O_ASYNC made: its beginning.
+#[repr(C)]
+struct Message {
+    signal: libc::c_int,
+    _error: libc::c_int,
+    code: libc::c_int,
+    band: libc::c_long,
+    fd: libc::c_int,
+}
+
+/// Codes that O_ASYNC gives (POLL_IN to POLL_HUP).
+const CODES: std::ops::RangeInclusive<libc::c_int> = 1..=6;
+
+/// Always told.
+const TROUBLE: libc::c_short = libc::POLLERR | libc::POLLHUP;
+
+/// Sockets whose readiness is queued as signals for one thread: the one that makes it, and that
+/// it never leaves.
+#[derive(Debug)]
+pub struct Signals {
+    signal: libc::c_int,
+    taken: libc::sigset_t,
+    thread: Arc<Thread>,
+    /// By descriptor.
+    watched: Vec<Option<Watched>>,
+    /// The tokens that the last wait told.
+    ready: Vec<u32>,
+    /// Those that the next one tells: they were found ready in between.
+    found: Vec<u32>,
+    /// For asking every socket.
+    entries: Vec<libc::pollfd>,
+    overflows: u64,
+    here_only: PhantomData<*const ()>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    token: u32,
+    /// What it is told for.
+    events: libc::c_short,
+}
+
+/// What a waker knows of the thread.
+#[derive(Debug)]
+struct Thread {
+    /// There as long as the set is: the system may give the number to another thread afterwards.
+    id: Mutex<Option<libc::pid_t>>,
+    woken: AtomicBool,
+}
+
+impl Thread {
+    fn wake(&self) {
+        self.woken.store(true, Relaxed);
+        if let Some(id) = *lock(&self.id) {
+            // SAFETY: takes no pointers. The thread blocks the signal.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, libc::SIGIO) };
+        }
+    }
+}
+
+impl Signals {
+    /// Its name, where a provider is named.
+    pub const PROVIDER: &'static str = "signals";
+
+    /// Whether the system has it, by trying.
+    ///
+    /// # Errors
+    /// What it answered.
+    pub fn availability() -> Result<(), Unavailable> {
+        let tried = || {
+            // Nothing is ever sent over it, so no signal is made.
+            let (socket, _other) = UnixStream::pair()?;
+            direct(socket.as_raw_fd(), signal()?, thread_id())
+        };
+        tried().map_err(|e| Unavailable::new("signals of readiness", e.to_string()))
+    }
+
+    /// An empty set, for the calling thread: it blocks the signals for that thread, for good.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered.
+    pub fn new() -> Result<Self, Error> {
+        let signal = signal().map_err(|e| Error::io("choosing a signal", e))?;
+        let mut taken = MaybeUninit::uninit();
+        // SAFETY: the first call initialises the set, the others add to it; all of them take
+        // numbers of signals that there are.
+        let taken = unsafe {
+            libc::sigemptyset(taken.as_mut_ptr());
+            libc::sigaddset(taken.as_mut_ptr(), signal);
+            libc::sigaddset(taken.as_mut_ptr(), libc::SIGIO);
+            taken.assume_init()
+        };
+        // SAFETY: reads a set that outlives the call, and writes none.
+        let code = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const taken, std::ptr::null_mut())
+        };
+        if code != 0 {
+            return Err(Error::io("pthread_sigmask", io::Error::from_raw_os_error(code)));
+        }
+        let thread = Thread { id: Mutex::new(Some(thread_id())), woken: AtomicBool::new(false) };
+        Ok(Self {
+            signal,
+            taken,
+            thread: Arc::new(thread),
+            watched: Vec::new(),
+            ready: Vec::new(),
+            found: Vec::new(),
+            entries: Vec::new(),
+            overflows: 0,
+            here_only: PhantomData,
+        })
+    }
+
+    /// What it takes for messages and how many may wait, in words.
+    pub fn effective(&self) -> String {
+        let most = most_pending().map_or("unknown".into(), |most| most.to_string());
+        format!("signal {} (SIGRTMIN+{ABOVE_FIRST}), at most {most} pending", self.signal)
+    }
+
+    /// How often the queue was full, and every socket was asked, since this was last called.
+    #[inline]
+    pub fn take_overflows(&mut self) -> u64 {
+        std::mem::take(&mut self.overflows)
+    }
+
+    /// Adds a listening socket, to be told by its token when a connection has come, or waits already.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the system answered.
+    pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
+        self.put(listener.native().fd(), token, libc::POLLIN).map_err(|e| {
+            Error::io(format!("O_ASYNC for the socket at {}", listener.local_address()), e)
+        })
+    }
+
+    /// Takes a listening socket out of the set.
+    pub fn forget_listener(&mut self, listener: &Listener) {
+        self.remove(listener.native().fd());
+    }
+
+    /// Takes one message, or waits for it until the time is over or it is woken. `None`: no time-out.
+    /// Sockets that were found ready in between are told besides.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
+        self.ready.clear();
+        self.ready.append(&mut self.found);
+        let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
+        let message = self.take(timeout, counters)?;
+        let mut woken = Woken::Ready;
+        match message {
+            None if self.ready.is_empty() => woken = Woken::TimedOut,
+            None => {}
+            Some(Message { signal: libc::SIGIO, code, .. }) => {
+                // It stands for a waker, for a queue that was full, or for both.
+                self.overflows += u64::from(code > SI_USER);
+                if self.thread.woken.swap(false, Relaxed) {
+                    woken = Woken::ByWaker;
+                }
+                counters.kernel_entries.one();
+                self.ask_all()?;
+            }
+            Some(message) => self.tell(&message),
+        }
+        Ok(woken)
+    }
+
+    /// How many sockets the last wait told.
+    #[inline]
+    pub fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The token of one of them.
+    #[inline]
+    pub fn ready_at(&self, index: usize) -> u32 {
+        self.ready[index]
+    }
+
+    /// Ends a wait of this set, now or the next one.
+    pub fn waker(&self) -> Waker {
+        let thread = Arc::clone(&self.thread);
+        Waker::new(move || thread.wake())
+    }
+
+    /// Takes the next signal.
+    fn take(&self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Option<Message>> {
+        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        loop {
+            counters.kernel_entries.one();
+            match take_signal(&self.taken, left) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && timeout.is_none() => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                result => return result.map(Some),
+            }
+            left = by.map(|by| by.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Tells of what a message says, if the socket is to be told for it.
+    fn tell(&mut self, message: &Message) {
+        if !CODES.contains(&message.code) {
+            return; // not made by O_ASYNC
+        }
+        let watched = usize::try_from(message.fd).ok().and_then(|fd| *self.watched.get(fd)?);
+        if let Some(Watched { token, events }) = watched
+            && message.band & libc::c_long::from(events | TROUBLE) != 0
+        {
+            self.ready.push(token);
+        }
+    }
+
+    /// Asks every socket whether it is ready.
+    fn ask_all(&mut self) -> io::Result<()> {
+        self.entries.clear();
+        let watched = self.watched.iter().enumerate();
+        self.entries.extend(watched.filter_map(|(fd, watched)| {
+            let Watched { events, .. } = (*watched)?;
+            Some(libc::pollfd { fd: fd as RawFd, events, revents: 0 })
+        }));
+        if ask(&mut self.entries)? == 0 {
+            return Ok(());
+        }
+        for entry in self.entries.iter().filter(|entry| entry.revents != 0) {
+            if let Some(Watched { token, .. }) = self.watched[entry.fd as usize] {
+                self.ready.push(token);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, fd: RawFd, token: u32, events: libc::c_short) -> io::Result<()> {
+        let index = fd as usize;
+        if index >= self.watched.len() {
+            self.watched.resize(index + 1, None);
+        }
+        let thread = lock(&self.thread.id).expect("it is there as long as the set is");
+        direct(fd, self.signal, thread)?;
+        self.watched[index] = Some(Watched { token, events });
+        set_async(fd, true)?;
+        self.find(fd, token, events)
+    }
+
+    /// What has happened by now makes no message any more: asks.
+    fn find(&mut self, fd: RawFd, token: u32, events: libc::c_short) -> io::Result<()> {
+        if ask(&mut [libc::pollfd { fd, events, revents: 0 }])? > 0 {
+            self.found.push(token);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: RawFd) {
+        if let Some(Watched { token, .. }) =
+            self.watched.get_mut(fd as usize).and_then(Option::take)
+        {
+            self.found.retain(|found| *found != token);
+            // It fails for no socket that is open.
+            let _ = set_async(fd, false);
+        }
+    }
+}
+
+impl Streams for Signals {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        let fd = stream.native().fd();
+        let result = self.put(fd, slot, events(interest));
+        if result.is_err() {
+            self.remove(fd);
+        }
+        result
+    }
+
+    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()> {
+        let (fd, events) = (stream.native().fd(), events(interest));
+        if let Some(Some(watched)) = self.watched.get_mut(fd as usize) {
+            watched.events = events;
+        }
+        self.find(fd, slot, events)
+    }
+
+    fn forget(&mut self, stream: &Stream, _: u32) {
+        self.remove(stream.native().fd());
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        *lock(&self.thread.id) = None; // nobody wakes from now on
+        // What is left in the queue counts against the limit as long as the thread lives.
+        while take_signal(&self.taken, Some(Duration::ZERO)).is_ok() {}
+    }
+}
+
+/// Code of a signal that a program sent, or less; the kernel's own have higher ones.
+const SI_USER: libc::c_int = 0;
+
+fn events(interest: Interest) -> libc::c_short {
+    let receive = if interest.receive { libc::POLLIN } else { 0 };
+    receive | if interest.send { libc::POLLOUT } else { 0 }
+}
+
+fn signal() -> io::Result<libc::c_int> {
+    let signal = libc::SIGRTMIN() + ABOVE_FIRST;
+    if signal > libc::SIGRTMAX() {
+        return Err(io::Error::other("the C library leaves too few real-time signals"));
+    }
+    Ok(signal)
+}
+
+fn thread_id() -> libc::pid_t {
+    // SAFETY: takes no pointers, and never fails.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
+}
+
+/// Has the messages of a descriptor sent to this thread, as this signal.
+fn direct(fd: RawFd, signal: libc::c_int, thread: libc::pid_t) -> io::Result<()> {
+    let owner = Owner { kind: F_OWNER_TID, id: thread };
+    // SAFETY: this operation reads an f_owner_ex, which outlives the call.
+    succeeded(unsafe { libc::fcntl(fd, F_SETOWN_EX, &raw const owner) })?;
+    // SAFETY: this operation takes a number.
+    succeeded(unsafe { libc::fcntl(fd, F_SETSIG, signal) })
+}
+
+/// Begins or ends messages: O_ASYNC by itself, since F_SETFL sets all flags.
+fn set_async(fd: RawFd, on: bool) -> io::Result<()> {
+    let on = libc::c_int::from(on);
+    // SAFETY: this request reads an int, which outlives the call.
+    succeeded(unsafe { libc::ioctl(fd, libc::FIOASYNC, &raw const on) })
+}
+
+/// Asks sockets whether they are ready, and answers how many are.
+fn ask(entries: &mut [libc::pollfd]) -> io::Result<usize> {
+    loop {
+        // SAFETY: the entries outlive the call.
+        let count = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0) };
+        if count >= 0 {
+            return Ok(count as usize);
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// Takes a signal from the queue, or waits for one.
+fn take_signal(signals: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Message> {
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: reads a set and a time-out, writes a siginfo_t; all of them outlive the call.
+    succeeded(unsafe { libc::sigtimedwait(signals, info.as_mut_ptr(), timeout) })?;
+    const { assert!(size_of::<Message>() <= size_of::<libc::siginfo_t>()) };
+    const { assert!(align_of::<Message>() <= align_of::<libc::siginfo_t>()) };
+    // SAFETY: a siginfo_t begins with these fields where O_ASYNC made the signal; it is larger, all
+    // of it was zeroed, and every value is one of theirs.
+    Ok(unsafe { info.as_ptr().cast::<Message>().read() })
+}
+
+/// Signals that may be pending for the user, all processes together.
+fn most_pending() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes a limit that outlives the call.
+    succeeded(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit) }).ok()?;
+    Some(limit.rlim_cur)
+}
+
+fn succeeded(result: libc::c_int) -> io::Result<()> {
+    if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

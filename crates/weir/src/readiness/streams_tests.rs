@@ -1,0 +1,638 @@
+//! What holds for each mechanism that waits for connections, on real sockets.
+
+use super::{Epoll, Events, Interest, Poll, Select, SelectIndexed, Signals, Streams, Trigger};
+use crate::{
+    counters::Counters,
+    rio::Woken,
+    stream::{Accepted, Listener, Mode, Stream, StreamOptions},
+    wake::Waker,
+};
+use socket2::SockRef;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    os::fd::AsRawFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The functions that every mechanism has.
+trait Mechanism: Streams {
+    /// Whether it tells as long as something is ready, not only when something happens.
+    const LEVEL: bool = true;
+
+    fn make() -> Self;
+    fn listen(&mut self, listener: &Listener, token: u32);
+    fn forget_listener(&mut self, listener: &Listener);
+    fn wait(&mut self, timeout: Option<Duration>) -> Woken;
+    /// What the last wait told.
+    fn tokens(&mut self) -> Vec<u32>;
+    fn waker(&self) -> Waker;
+}
+
+macro_rules! mechanism {
+    ($Set:ty, $level:literal, $make:expr, $set:ident: $tokens:expr) => {
+        impl Mechanism for $Set {
+            const LEVEL: bool = $level;
+
+            fn make() -> Self {
+                $make
+            }
+            fn listen(&mut self, listener: &Listener, token: u32) {
+                <$Set>::listen(self, listener, token).done();
+            }
+            fn forget_listener(&mut self, listener: &Listener) {
+                <$Set>::forget_listener(self, listener);
+            }
+            fn wait(&mut self, timeout: Option<Duration>) -> Woken {
+                <$Set>::wait(self, timeout, &Counters::default()).unwrap()
+            }
+            fn tokens(&mut self) -> Vec<u32> {
+                let $set = self;
+                $tokens
+            }
+            fn waker(&self) -> Waker {
+                <$Set>::waker(self)
+            }
+        }
+    };
+}
+
+/// Some of the sets cannot fail to listen.
+trait Done {
+    fn done(self);
+}
+
+impl Done for () {
+    fn done(self) {}
+}
+
+impl Done for Result<(), crate::Error> {
+    fn done(self) {
+        self.unwrap();
+    }
+}
+
+/// Epoll's listening takes one word more.
+struct LevelEpoll(Epoll);
+
+impl LevelEpoll {
+    fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), crate::Error> {
+        self.0.listen(listener, token, false)
+    }
+    fn forget_listener(&mut self, listener: &Listener) {
+        self.0.forget_listener(listener);
+    }
+    fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> std::io::Result<Woken> {
+        self.0.wait(timeout, counters)
+    }
+    fn waker(&self) -> Waker {
+        self.0.waker()
+    }
+}
+
+impl Streams for LevelEpoll {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> std::io::Result<()> {
+        self.0.watch(stream, slot, interest)
+    }
+    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> std::io::Result<()> {
+        self.0.change(stream, slot, interest)
+    }
+    fn forget(&mut self, stream: &Stream, slot: u32) {
+        self.0.forget(stream, slot);
+    }
+}
+
+/// `Select` with the work that it leaves to its caller.
+struct Built {
+    sets: Select,
+    listeners: Vec<(Listener, u32)>,
+    open: BTreeMap<u32, (Stream, Interest)>,
+}
+
+impl Built {
+    fn listen(&mut self, listener: &Listener, token: u32) {
+        self.listeners.push((listener.clone(), token));
+    }
+    fn forget_listener(&mut self, listener: &Listener) {
+        self.listeners.retain(|(its, _)| its.local_address() != listener.local_address());
+    }
+    fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> std::io::Result<Woken> {
+        self.sets.clear();
+        self.listeners.iter().for_each(|(listener, _)| self.sets.put_listener(listener));
+        self.open.values().for_each(|(stream, interest)| self.sets.put(stream, *interest));
+        self.sets.wait(timeout, counters)
+    }
+    fn tokens(&self) -> Vec<u32> {
+        let listeners = self.listeners.iter();
+        let listeners = listeners.filter(|(listener, _)| self.sets.listener_is_ready(listener));
+        let open = self.open.iter().filter(|(_, (stream, _))| self.sets.is_ready(stream));
+        listeners.map(|(_, token)| *token).chain(open.map(|(slot, _)| *slot)).collect()
+    }
+    fn waker(&self) -> Waker {
+        self.sets.waker()
+    }
+}
+
+impl Streams for Built {
+    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> std::io::Result<()> {
+        self.open.insert(slot, (stream.clone(), interest));
+        self.sets.watch(stream, slot, interest)
+    }
+    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> std::io::Result<()> {
+        self.open.insert(slot, (stream.clone(), interest));
+        self.sets.change(stream, slot, interest)
+    }
+    fn forget(&mut self, stream: &Stream, slot: u32) {
+        self.sets.forget(stream, slot);
+        self.open.remove(&slot);
+    }
+}
+
+mechanism!(LevelEpoll, true, LevelEpoll(Epoll::of_streams(8, Trigger::Level).unwrap()),
+    set: set.0.ready().collect());
+mechanism!(Poll, true, Poll::new().unwrap(),
+    set: (0..set.ready_count()).map(|index| set.ready_at(index)).collect());
+mechanism!(Built, true,
+    Built { sets: Select::new().unwrap(), listeners: Vec::new(), open: BTreeMap::new() },
+    set: Built::tokens(set));
+mechanism!(SelectIndexed, true, SelectIndexed::new().unwrap(),
+    set: std::iter::from_fn(|| set.next_ready()).collect());
+mechanism!(Events, true, Events::new(64).unwrap(), set: set.ready().into_iter().collect());
+mechanism!(Signals, false, Signals::new().unwrap(),
+    set: (0..set.ready_count()).map(|index| set.ready_at(index)).collect());
+
+const LONG: Option<Duration> = Some(Duration::from_secs(30));
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
+const NOTHING: Interest = Interest { receive: false, send: false };
+const SEND: Interest = Interest { receive: false, send: true };
+
+fn listener() -> Listener {
+    Listener::bind("127.0.0.1:0".parse().unwrap(), StreamOptions::default()).unwrap()
+}
+
+/// Both ends of a connection.
+struct Pair {
+    stream: Stream,
+    peer: TcpStream,
+}
+
+impl Pair {
+    fn at(listener: &Listener) -> Self {
+        let peer = TcpStream::connect(listener.local_address()).unwrap();
+        peer.set_nodelay(true).unwrap();
+        let accepted = listener.accept(Mode::Wait, &Counters::default()).unwrap();
+        let Accepted { stream, .. } = accepted.expect("nobody ended the accepting");
+        Self { stream, peer }
+    }
+
+    fn new() -> Self {
+        Self::at(&listener())
+    }
+
+    fn speak(&mut self) {
+        self.peer.write_all(b"x").unwrap();
+    }
+
+    /// Receives all there is: how many bytes.
+    fn receive(&self) -> usize {
+        let (mut buffer, mut all) = ([0; 64], 0);
+        while let Some(count) =
+            self.stream.receive(&mut buffer, Mode::Try, &Counters::default()).unwrap()
+        {
+            assert!(count > 0, "the peer has not ended");
+            all += count;
+        }
+        all
+    }
+}
+
+fn pairs(count: usize) -> Vec<Pair> {
+    let listener = listener();
+    (0..count).map(|_| Pair::at(&listener)).collect()
+}
+
+/// Waits until all of these were told, and answers all that was.
+fn told<M: Mechanism>(set: &mut M, expected: &[u32]) -> BTreeSet<u32> {
+    let by = Instant::now() + LONG.unwrap();
+    let mut all = BTreeSet::new();
+    while !expected.iter().all(|token| all.contains(token)) {
+        assert!(Instant::now() < by, "told {all:?} of {expected:?}");
+        set.wait(LONG);
+        all.extend(set.tokens());
+    }
+    all
+}
+
+/// Waits until nothing is told any more, which is soon unless something is ready, and answers what was
+/// told until then.
+fn quiet<M: Mechanism>(set: &mut M) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    for _ in 0..1000 {
+        let woken = set.wait(NOW);
+        let tokens = set.tokens();
+        if woken == Woken::TimedOut {
+            assert!(tokens.is_empty());
+            return all;
+        }
+        all.extend(tokens);
+    }
+    panic!("something is ready all the time: {all:?}");
+}
+
+fn what_can_be_received_is_told<M: Mechanism>() {
+    let (mut set, mut pairs) = (M::make(), pairs(3));
+    for (slot, pair) in pairs.iter().enumerate() {
+        set.watch(&pair.stream, 10 + slot as u32, Interest::RECEIVE).unwrap();
+    }
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    pairs[2].speak();
+    assert_eq!(told(&mut set, &[12]), [12].into());
+    // Told as long as it is ready, or once.
+    pairs[0].speak();
+    let expected: &[u32] = if M::LEVEL { &[10, 12] } else { &[10] };
+    assert!(told(&mut set, expected).is_subset(&[10, 12].into()));
+    assert_eq!((pairs[0].receive(), pairs[2].receive()), (1, 1));
+    quiet(&mut set);
+}
+
+fn what_was_there_before_is_told<M: Mechanism>() {
+    let (mut set, mut pair) = (M::make(), Pair::new());
+    // Of one segment a byte is received: the other one is there.
+    pair.peer.write_all(b"xy").unwrap();
+    pair.stream.receive(&mut [0], Mode::Wait, &Counters::default()).unwrap();
+    set.watch(&pair.stream, 0, Interest::RECEIVE).unwrap();
+    assert_eq!(told(&mut set, &[0]), [0].into());
+    assert_eq!(pair.receive(), 1);
+}
+
+fn what_is_wanted_is_told_and_nothing_else<M: Mechanism>() {
+    let (mut set, mut pair) = (M::make(), Pair::new());
+    set.watch(&pair.stream, 3, NOTHING).unwrap();
+    pair.speak();
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    // It has come meanwhile, or comes now.
+    set.change(&pair.stream, 3, Interest::RECEIVE).unwrap();
+    assert_eq!(told(&mut set, &[3]), [3].into());
+    set.change(&pair.stream, 3, NOTHING).unwrap();
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    set.change(&pair.stream, 3, SEND).unwrap();
+    assert_eq!(told(&mut set, &[3]), [3].into());
+    set.change(&pair.stream, 3, Interest { receive: true, send: true }).unwrap();
+    assert_eq!(told(&mut set, &[3]), [3].into());
+    assert_eq!(pair.receive(), 1);
+    set.change(&pair.stream, 3, Interest::RECEIVE).unwrap();
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+}
+
+fn room_to_send_is_told_when_there_is_some<M: Mechanism>() {
+    let (mut set, mut pair) = (M::make(), Pair::new());
+    set.watch(&pair.stream, 0, Interest::RECEIVE).unwrap();
+    let (block, mut sent) = (vec![7; 64 * 1024], 0);
+    let send = || pair.stream.send(&block, Mode::Try, &Counters::default()).unwrap();
+    set.change(&pair.stream, 0, SEND).unwrap();
+    // What the peer's window takes meanwhile leaves room again, for a while.
+    loop {
+        while let Some(count) = send() {
+            sent += count;
+        }
+        if set.wait(Some(Duration::from_millis(100))) == Woken::TimedOut {
+            break;
+        }
+    }
+    let mut back = vec![0; sent];
+    pair.peer.read_exact(&mut back).unwrap();
+    assert_eq!(told(&mut set, &[0]), [0].into());
+    assert!(send().is_some());
+}
+
+fn ends_and_resets_are_told<M: Mechanism>() {
+    let (mut set, mut pairs) = (M::make(), pairs(2));
+    for (slot, pair) in pairs.iter().enumerate() {
+        set.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
+    }
+    pairs[0].peer.shutdown(Shutdown::Write).unwrap();
+    told(&mut set, &[0]);
+    let counters = Counters::default();
+    let receive = |pair: &Pair| pair.stream.receive(&mut [0; 8], Mode::Try, &counters);
+    assert_eq!(receive(&pairs[0]).unwrap(), Some(0));
+    let Pair { stream, peer } = pairs.remove(1);
+    SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    told(&mut set, &[1]);
+    assert!(stream.receive(&mut [0; 8], Mode::Try, &counters).is_err());
+}
+
+fn one_that_is_forgotten_is_not_told<M: Mechanism>() {
+    let (mut set, listener) = (M::make(), listener());
+    let mut first = Pair::at(&listener);
+    set.watch(&first.stream, 1, Interest::RECEIVE).unwrap();
+    first.speak();
+    told(&mut set, &[1]);
+    first.speak();
+    set.forget(&first.stream, 1);
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    let Pair { stream, peer } = first;
+    drop(stream);
+    // It is likely to get the descriptor.
+    let mut second = Pair::at(&listener);
+    set.watch(&second.stream, 2, Interest::RECEIVE).unwrap();
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    second.speak();
+    assert_eq!(told(&mut set, &[2]), [2].into());
+    drop(peer);
+}
+
+fn connections_that_wait_are_told<M: Mechanism>() {
+    const TOKEN: u32 = 0xffff_0000;
+    let (mut set, listener, counters) = (M::make(), listener(), Counters::default());
+    set.listen(&listener, TOKEN);
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    let pair = Pair::new();
+    set.watch(&pair.stream, 0, Interest::RECEIVE).unwrap();
+    let first = TcpStream::connect(listener.local_address()).unwrap();
+    assert_eq!(told(&mut set, &[TOKEN]), [TOKEN].into());
+    assert!(listener.accept(Mode::Try, &counters).unwrap().is_some());
+    quiet(&mut set);
+    set.forget_listener(&listener);
+    let second = TcpStream::connect(listener.local_address()).unwrap();
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    set.listen(&listener, TOKEN);
+    assert_eq!(told(&mut set, &[TOKEN]), [TOKEN].into());
+    drop((first, second));
+}
+
+fn a_wait_is_never_short<M: Mechanism>() {
+    let (mut set, pair) = (M::make(), Pair::new());
+    set.watch(&pair.stream, 0, Interest::RECEIVE).unwrap();
+    for timeout in [Duration::from_micros(300), Duration::from_millis(3)] {
+        let since = Instant::now();
+        assert_eq!(set.wait(Some(timeout)), Woken::TimedOut);
+        assert!(since.elapsed() >= timeout);
+    }
+}
+
+fn wakers_end_this_wait_or_the_next<M: Mechanism>() {
+    let (mut set, mut pair) = (M::make(), Pair::new());
+    set.watch(&pair.stream, 5, Interest::RECEIVE).unwrap();
+    let waker = set.waker();
+    for _ in 0..3 {
+        waker.wake(); // often counts once
+    }
+    assert_eq!(set.wait(None), Woken::ByWaker);
+    assert_eq!(set.wait(NOW), Woken::TimedOut);
+    let other = thread::spawn({
+        let waker = waker.clone();
+        move || waker.wake()
+    });
+    assert_eq!(set.wait(None), Woken::ByWaker);
+    other.join().unwrap();
+    // What is ready is told as well.
+    pair.speak();
+    waker.wake();
+    let (mut all, mut woken) = (BTreeSet::new(), false);
+    while !(woken && all.contains(&5)) {
+        let by = set.wait(LONG);
+        assert_ne!(by, Woken::TimedOut);
+        woken |= by == Woken::ByWaker;
+        all.extend(set.tokens());
+    }
+    drop(set);
+    waker.wake(); // after the set has gone
+}
+
+/// Random changes, against a list of what should be told.
+fn changes_in_any_order_are_followed<M: Mechanism>() {
+    struct Known {
+        watched: Option<Interest>,
+        /// Bytes that were not received.
+        unread: usize,
+        /// It became ready, or was changed while it was, and was not told since.
+        due: bool,
+    }
+    let (mut set, mut pairs) = (M::make(), pairs(12));
+    let unknown = || Known { watched: None, unread: 0, due: false };
+    let mut known: Vec<_> = pairs.iter().map(|_| unknown()).collect();
+    let mut random = 42u64;
+    let mut dice = |sides: u64| {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % sides
+    };
+    for step in 0..600 {
+        let slot = dice(pairs.len() as u64) as usize;
+        let (pair, its) = (&mut pairs[slot], &mut known[slot]);
+        let interest = if dice(3) == 0 { NOTHING } else { Interest::RECEIVE };
+        match dice(4) {
+            0 => match its.watched {
+                None => {
+                    set.watch(&pair.stream, slot as u32, interest).unwrap();
+                    its.watched = Some(interest);
+                    its.due = its.unread > 0;
+                }
+                Some(_) => {
+                    set.forget(&pair.stream, slot as u32);
+                    its.watched = None;
+                }
+            },
+            1 if its.watched.is_some() => {
+                set.change(&pair.stream, slot as u32, interest).unwrap();
+                its.watched = Some(interest);
+                its.due = its.unread > 0;
+            }
+            2 => {
+                pair.speak();
+                its.unread += 1;
+                its.due = true;
+            }
+            _ => {
+                let mut received = 0;
+                while received < its.unread {
+                    received += pair.receive();
+                }
+                its.unread = 0;
+                its.due = false;
+            }
+        }
+        let wanted = |its: &Known| its.watched == Some(Interest::RECEIVE);
+        let all_of = |which: &dyn Fn(&Known) -> bool| {
+            let slots = known.iter().enumerate().filter(|(_, its)| which(its));
+            slots.map(|(slot, _)| slot as u32).collect::<Vec<_>>()
+        };
+        let ready = all_of(&|its| wanted(its) && its.unread > 0);
+        let due = if M::LEVEL { ready.clone() } else { all_of(&|its| wanted(its) && its.due) };
+        // A message that is under way tells of one that has nothing any more.
+        let hints = all_of(&|its| its.watched.is_some());
+        let told = told(&mut set, &due);
+        let may = if M::LEVEL { &ready } else { &hints };
+        assert!(told.iter().all(|token| may.contains(token)), "step {step}: {told:?} of {may:?}");
+        for slot in due {
+            known[slot as usize].due = false;
+        }
+    }
+}
+
+/// The C library's select ends at 1024.
+fn descriptors_above_1024_are_told<M: Mechanism>() {
+    let mut many = Vec::new();
+    while many.last().map_or(0, File::as_raw_fd) < 1100 {
+        match File::open("/dev/null") {
+            Ok(file) => many.push(file),
+            Err(e) => return eprintln!("skipped: no 1100 descriptors to be had: {e}"),
+        }
+    }
+    let (mut set, mut pairs) = (M::make(), pairs(2));
+    assert!(pairs[0].stream.native().fd() > 1024);
+    for (slot, pair) in pairs.iter().enumerate() {
+        set.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
+    }
+    assert_eq!(quiet(&mut set), BTreeSet::new());
+    pairs[1].speak();
+    assert_eq!(told(&mut set, &[1]), [1].into());
+}
+
+macro_rules! check {
+    ($($module:ident: $Mechanism:ty,)*) => {
+        $(mod $module {
+            use super::*;
+            check!(@ $Mechanism;
+                what_can_be_received_is_told,
+                what_was_there_before_is_told,
+                what_is_wanted_is_told_and_nothing_else,
+                room_to_send_is_told_when_there_is_some,
+                ends_and_resets_are_told,
+                one_that_is_forgotten_is_not_told,
+                connections_that_wait_are_told,
+                a_wait_is_never_short,
+                wakers_end_this_wait_or_the_next,
+                changes_in_any_order_are_followed,
+                descriptors_above_1024_are_told
+            );
+        })*
+    };
+    (@ $Mechanism:ty; $($check:ident),*) => {
+        $(#[test]
+        fn $check() {
+            super::$check::<$Mechanism>();
+        })*
+    };
+}
+
+check! {
+    epoll: LevelEpoll,
+    poll: Poll,
+    select: Built,
+    select_indexed: SelectIndexed,
+    events: Events,
+    signals: Signals,
+}
+
+#[test]
+fn a_group_of_events_takes_no_more_than_it_may() {
+    let (mut group, pairs) = (Events::new(3).unwrap(), pairs(3));
+    assert_eq!(group.room(), 2);
+    group.watch(&pairs[0].stream, 0, Interest::RECEIVE).unwrap();
+    group.watch(&pairs[1].stream, 1, Interest::RECEIVE).unwrap();
+    let error = group.watch(&pairs[2].stream, 2, Interest::RECEIVE).unwrap_err().to_string();
+    assert!(error.contains("a group of 3 handles is full"), "{error}");
+    assert!(Events::listen(&mut group, &listener(), 9).is_err());
+    group.forget(&pairs[0].stream, 0);
+    group.watch(&pairs[2].stream, 2, Interest::RECEIVE).unwrap();
+    assert_eq!(group.room(), 0);
+}
+
+#[test]
+fn a_group_of_events_tells_one_at_a_time_and_each_in_turn() {
+    let (mut group, mut pairs) = (Events::new(8).unwrap(), pairs(4));
+    for (slot, pair) in pairs.iter_mut().enumerate() {
+        group.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
+        pair.speak();
+    }
+    told(&mut group, &[0, 1, 2, 3]);
+    // All of them are ready now, and nobody receives.
+    let mut last = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(Mechanism::wait(&mut group, LONG), Woken::Ready);
+        last.extend(group.ready());
+    }
+    last.sort_unstable();
+    assert_eq!(last, [0, 1, 2, 3]);
+}
+
+/// Lets so many signals be pending, until it is dropped. Other tests of signals get along with it.
+struct Pending(libc::rlimit, #[expect(dead_code, reason = "it is held")] MutexGuard<'static, ()>);
+
+impl Pending {
+    fn at_most(count: u64) -> Self {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: writes a limit that outlives the call.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut before) }, 0);
+        Self::set(&libc::rlimit { rlim_cur: count, ..before });
+        Self(before, turn)
+    }
+
+    fn set(limit: &libc::rlimit) {
+        // SAFETY: reads a limit that outlives the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const *limit) }, 0);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        Self::set(&self.0);
+    }
+}
+
+#[test]
+fn a_queue_of_signals_that_is_full_loses_nothing() {
+    let _few = Pending::at_most(3);
+    let (mut set, mut pairs) = (Signals::new().unwrap(), pairs(64));
+    for (slot, pair) in pairs.iter_mut().enumerate() {
+        set.watch(&pair.stream, slot as u32, Interest::RECEIVE).unwrap();
+        pair.speak();
+    }
+    let all: Vec<_> = (0..64).collect();
+    assert_eq!(told(&mut set, &all), all.into_iter().collect());
+    assert!(set.take_overflows() > 0);
+    assert_eq!(set.take_overflows(), 0);
+}
+
+#[test]
+fn a_queue_of_signals_that_is_full_all_the_time_loses_nothing() {
+    const ROUNDS: usize = 100;
+    let _few = Pending::at_most(2);
+    let (mut set, pairs) = (Signals::new().unwrap(), pairs(32));
+    let (mut streams, mut peers) = (Vec::new(), Vec::new());
+    for (slot, Pair { stream, peer }) in pairs.into_iter().enumerate() {
+        set.watch(&stream, slot as u32, Interest::RECEIVE).unwrap();
+        streams.push(stream);
+        peers.push(peer);
+    }
+    let writer = thread::spawn(move || {
+        for _ in 0..ROUNDS {
+            peers.iter_mut().for_each(|peer| peer.write_all(b"x").unwrap());
+        }
+        peers // to be closed when all was received
+    });
+    let (mut received, mut overflows) = (0, 0);
+    while received < ROUNDS * streams.len() {
+        assert_ne!(Mechanism::wait(&mut set, LONG), Woken::TimedOut, "{received} received");
+        overflows += set.take_overflows();
+        for index in 0..set.ready_count() {
+            let stream = &streams[set.ready_at(index) as usize];
+            while let Some(count) =
+                stream.receive(&mut [0; 64], Mode::Try, &Counters::default()).unwrap()
+            {
+                received += count;
+            }
+        }
+    }
+    assert!(overflows > 0);
+    drop(writer.join().unwrap());
+}

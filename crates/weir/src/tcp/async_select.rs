@@ -1,0 +1,137 @@
+//! `async-select`: one thread takes messages from a queue, each of which names a connection on which
+//! something happened.
+//!
+//! Each connection is told once whom to tell; from then on the system queues a message whenever data or an
+//! end has come, there is room to send again, or something broke. The thread takes one after another.
+//! Nothing is handed over or looked through, whatever the number of connections. It costs a
+//! call for each message, and messages come for each segment that arrives, whether
+//! the connection is still being served or not: a burst makes messages that find nothing any more. A
+//! message tells of what happens, once, so a connection is received from until nothing is left; what the
+//! bound `drain` leaves is served again before the next message is waited for.
+//!
+//! It fails softly where the queue is full: one message says so, then every connection is asked once
+//! (the counter `queue_overflows`), and nothing is lost. Under a load that fills the queue again and
+//! again it becomes a `poll` with detours.
+//!
+//! Origin: the WSAAsyncSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
+//! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    ready_frame::{LISTENERS, Room},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    readiness::Signals,
+    stream::Listener,
+};
+use std::time::Duration;
+
+options! {
+    /// Options of the design `async-select`.
+    pub struct AsyncSelect {
+        /// Most receives from a connection for one message.
+        drain: u32 = 16, 1..=65_536;
+    }
+}
+
+impl Design for AsyncSelect {
+    const ABOUT: About = About {
+        name: "async-select",
+        summary: "one thread takes messages from a queue, each of which names a connection that is ready",
+        origin: "the WSAAsyncSelect server of Jones and Ohlund; fcntl(2), O_ASYNC",
+        contract: Contract::Signals,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        let listeners = job.listen()?;
+        let buffer_bytes = job.buffer_bytes;
+        job.spawn(move |worker| run(worker, &listeners, buffer_bytes, &self))?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Signals::PROVIDER
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        Signals::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    listeners: &[Listener],
+    buffer_bytes: usize,
+    options: &AsyncSelect,
+) -> Result<(), Error> {
+    let mut room = Room::new(buffer_bytes, options.drain);
+    // Messages come to the thread that asks for them.
+    let mut set = Signals::new()?;
+    worker.state("messages", set.effective());
+    let mut listening = false;
+    // Of each listening socket, whether connections may wait that no message will tell of.
+    let mut waiting = vec![false; listeners.len()];
+    worker.ready(Some(set.waker()));
+    while worker.serving(room.table.len()) {
+        if room.listens() != listening {
+            listening = !listening;
+            listen(&mut set, listeners, listening)?;
+        }
+        let at_once = room.listens() && waiting.contains(&true);
+        let timeout = if at_once { Some(Duration::ZERO) } else { room.timeout(worker) };
+        worker.calls.waits.one();
+        set.wait(timeout, &worker.calls).map_err(|e| Error::io("waiting for messages", e))?;
+        worker.counters.queue_overflows.add(set.take_overflows());
+        room.mind_the_time(worker, &mut set);
+        if worker.stopping() {
+            listeners.iter().for_each(Listener::end_accepting);
+        }
+        handle(worker, &mut set, &mut room, listeners, &mut waiting)?;
+    }
+    room.cut_off(worker, &mut set);
+    Ok(())
+}
+
+/// Begins to ask for connections, or asks no more.
+fn listen(set: &mut Signals, listeners: &[Listener], listening: bool) -> Result<(), Error> {
+    for (number, listener) in listeners.iter().enumerate() {
+        if listening {
+            set.listen(listener, LISTENERS + number as u32)?;
+        } else {
+            set.forget_listener(listener);
+        }
+    }
+    Ok(())
+}
+
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    set: &mut Signals,
+    room: &mut Room<H>,
+    listeners: &[Listener],
+    waiting: &mut [bool],
+) -> Result<(), Error> {
+    let told = set.ready_count() + room.left();
+    if told > 0 {
+        worker.counters.batches.record(told as u64);
+    }
+    room.serve_again(worker, set);
+    for index in 0..set.ready_count() {
+        let token = set.ready_at(index);
+        match waiting.get_mut(token.wrapping_sub(LISTENERS) as usize) {
+            Some(waiting) => *waiting = true,
+            None => room.serve_once(worker, set, token),
+        }
+    }
+    for (listener, waiting) in listeners.iter().zip(waiting) {
+        if *waiting && room.listens() {
+            // What waits when a pause begins is told by no message when it is over.
+            *waiting = room.accept(worker, set, listener)? || !room.listens();
+        }
+    }
+    Ok(())
+}

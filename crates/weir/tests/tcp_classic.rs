@@ -1,0 +1,171 @@
+//! What sets the classic designs of TCP apart from each other, on Linux. What they have in common is
+//! checked by the conformance tests.
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::AsRawFd,
+    thread,
+    time::Duration,
+};
+use weir::tcp::{AnyDesign, Final, Output, Running, Server};
+
+fn start(design: &str) -> Running {
+    Server::bind("127.0.0.1:0".parse().unwrap())
+        .start(AnyDesign::parse(design).unwrap(), |_| {
+            |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
+        })
+        .unwrap()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(address).unwrap();
+    client.set_nodelay(true).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client
+}
+
+/// Sends bytes and reads them back.
+fn exchange(client: &mut TcpStream, bytes: &[u8]) {
+    client.write_all(bytes).unwrap();
+    let mut back = vec![0; bytes.len()];
+    client.read_exact(&mut back).unwrap();
+    assert_eq!(back, bytes);
+}
+
+/// Ends a connection in order, and sees the other side do so.
+fn end(mut client: TcpStream) {
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+}
+
+fn stop(running: Running) -> Final {
+    let report = running.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_eq!(report.open, 0);
+    let total = report.total();
+    assert_eq!(total.accepted, total.closed());
+    report
+}
+
+const CLASSIC: [&str; 5] =
+    ["select", "select-indexed", "poll --threads 1", "async-select", "event-select"];
+
+#[test]
+fn each_serves_many_connections_at_a_time() {
+    for design in CLASSIC {
+        let running = start(design);
+        let address = running.local_addresses()[0];
+        let mut clients: Vec<_> = (0..300).map(|_| connect(address)).collect();
+        for round in 0..3 {
+            for (number, client) in clients.iter_mut().enumerate() {
+                exchange(client, format!("{design}: {round} of {number}").as_bytes());
+            }
+        }
+        clients.into_iter().for_each(end);
+        let total = stop(running).total();
+        assert_eq!((total.accepted, total.closed_finished), (300, 300), "{design}");
+        assert_eq!(total.bytes_received, total.bytes_sent, "{design}");
+    }
+}
+
+/// What the bound of a drain leaves is served without another message: the last bytes of a burst come
+/// back as well.
+#[test]
+fn a_bounded_drain_loses_nothing() {
+    for design in CLASSIC {
+        let running = start(&format!("{design} --drain 1"));
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n * 7 % 251) as u8).collect();
+        let mut client = connect(running.local_addresses()[0]);
+        let mut reader = client.try_clone().unwrap();
+        let expected = bytes.clone();
+        let reading = thread::spawn(move || {
+            let mut back = vec![0; expected.len()];
+            reader.read_exact(&mut back).unwrap();
+            assert!(back == expected);
+        });
+        client.write_all(&bytes).unwrap();
+        reading.join().unwrap();
+        end(client);
+        let _ = stop(running);
+    }
+}
+
+/// The set of the C library ends at 1024 descriptors.
+#[test]
+fn select_serves_descriptors_above_1024() {
+    let mut many = Vec::new();
+    while many.last().map_or(0, File::as_raw_fd) < 1100 {
+        match File::open("/dev/null") {
+            Ok(file) => many.push(file),
+            Err(e) => return eprintln!("skipped: no 1100 descriptors to be had: {e}"),
+        }
+    }
+    for design in ["select", "select-indexed"] {
+        let running = start(design);
+        let mut client = connect(running.local_addresses()[0]);
+        exchange(&mut client, b"above");
+        end(client);
+        let _ = stop(running);
+    }
+}
+
+#[test]
+fn event_select_starts_a_thread_for_each_full_group() {
+    // Three places beside the waker's.
+    let running = start("event-select --group 4");
+    let address = running.local_addresses()[0];
+    let mut clients: Vec<_> = (0..20).map(|_| connect(address)).collect();
+    clients.iter_mut().for_each(|client| exchange(client, b"hello"));
+    assert_eq!(running.thread_ids().len(), 1 + 7);
+    clients.into_iter().for_each(end);
+    let report = stop(running);
+    assert_eq!((report.most_threads, report.gone.threads), (8, 0));
+}
+
+#[test]
+fn event_select_fills_groups_again() {
+    let running = start("event-select --group 4");
+    let address = running.local_addresses()[0];
+    for _ in 0..60 {
+        let mut client = connect(address);
+        exchange(&mut client, b"hello");
+        end(client);
+    }
+    // The accepting one and the first group's; another where a connection came before the thread had
+    // seen the last ones off.
+    let report = stop(running);
+    assert!(report.most_threads <= 3, "{}", report.most_threads);
+}
+
+/// Of each burst only a few messages find room in the queue.
+#[test]
+fn async_select_survives_a_queue_that_is_full() {
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes a limit that outlives the call.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut before) }, 0);
+    let few = libc::rlimit { rlim_cur: 2, ..before };
+    // SAFETY: reads a limit that outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const few) }, 0);
+    let running = start("async-select");
+    let address = running.local_addresses()[0];
+    let mut clients: Vec<_> = (0..100).map(|_| connect(address)).collect();
+    for _ in 0..20 {
+        for client in &mut clients {
+            client.write_all(b"all at once").unwrap();
+        }
+        for client in &mut clients {
+            let mut back = [0; 11];
+            client.read_exact(&mut back).unwrap();
+            assert_eq!(&back, b"all at once");
+        }
+    }
+    clients.into_iter().for_each(end);
+    let total = stop(running).total();
+    // SAFETY: reads a limit that outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const before) }, 0);
+    assert!(total.queue_overflows > 0);
+    assert_eq!(total.closed_finished, 100);
+}
