@@ -1,5 +1,6 @@
 //! `weir load tcp`: connections to a server, and messages on them.
 
+mod parts;
 mod show;
 
 use std::{net::SocketAddr, process::ExitCode, str::FromStr, sync::Arc, time::Duration};
@@ -103,7 +104,15 @@ pub struct LoadTcp {
     #[arg(short = 'O', long = "omit", default_value = "0", value_parser = parse_time)]
     omit: Duration,
 
-    /// Threads, which share the connections.
+    /// Processes, which share the connections [default: as many as it takes to have the descriptors].
+    #[arg(long)]
+    processes: Option<u32>,
+
+    /// Which of its processes this one is: for a load of several, which starts this.
+    #[arg(long, hide = true)]
+    part: Option<parts::Which>,
+
+    /// Threads over all processes, at least one of each, which share the connections.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 
@@ -177,6 +186,9 @@ fn parse_whole(text: &str) -> Result<u32, String> {
 /// If the result cannot be written.
 pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
     let Load::Tcp(args) = load;
+    if let Some(parts::Which(share)) = args.part {
+        return Ok(ExitCode::from(run_part(args, share)));
+    }
     let mut shown = show::Shown::new(args.json);
     let outcome = attempt(args, &mut shown);
     let code = match &outcome {
@@ -189,19 +201,56 @@ pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
 }
 
 fn attempt(args: &LoadTcp, shown: &mut show::Shown) -> anyhow::Result<Option<LoadReport>> {
-    let spec = specify(args)?;
+    let mut spec = specify(args)?;
+    let descriptors = tcp::descriptors();
+    let processes =
+        args.processes.unwrap_or_else(|| parts::needed(spec.connections_in_all(), descriptors));
+    if processes != 1 {
+        take_share(&mut spec, Share { index: 0, of: processes }, args.threads)?;
+    }
     if args.dry_run {
         shown.settings(&tcp::settings(&spec)?);
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
+    if processes != 1 {
+        shown.settings(&tcp::settings(&spec)?);
+        let run = args.run_id.is_none().then_some(spec.run);
+        let watch = |progress| shown.interval(&progress);
+        return parts::load(&spec, processes, run, &stop, watch).map(Some);
+    }
     let report = tcp::load(&spec, &stop, |event| match event {
         Event::Ready(settings) => shown.settings(settings),
         Event::Settled => {}
         Event::Interval(progress) => shown.interval(&progress),
     })?;
     Ok(Some(report))
+}
+
+/// Runs one process of several; gives the exit code.
+fn run_part(args: &LoadTcp, share: Share) -> u8 {
+    let stop = Arc::new(Stop::new());
+    let outcome = specify(args).and_then(|mut spec| {
+        take_share(&mut spec, share, args.threads)?;
+        heed_interrupts(&stop)?;
+        Ok(parts::serve(&spec, &stop)?)
+    });
+    match outcome {
+        Ok(()) => OK,
+        Err(error) => {
+            let code = code_of_error(&error);
+            parts::fail(format!("{error:#}"), code);
+            code
+        }
+    }
+}
+
+/// Makes it the share of one process, with its share of the threads.
+fn take_share(spec: &mut LoadSpec, share: Share, threads: usize) -> Result<(), LoadError> {
+    spec.share = share;
+    spec.threads = threads.div_ceil(share.of.max(1) as usize).max(1);
+    spec.check()
 }
 
 fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
@@ -251,7 +300,7 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
         Some(LoadError::Unavailable(_)) => UNAVAILABLE,
         Some(_) => FAILED,
         None if error.is::<Usage>() => USAGE,
-        None => FAILED,
+        None => error.downcast_ref::<parts::PartFailed>().map_or(FAILED, |failed| failed.code),
     }
 }
 

@@ -10,6 +10,7 @@ use std::thread;
 
 use common::{document, ends, errors, interrupt, output, weir};
 use serde_json::Value;
+use weir_confine::{Confinement, Resource};
 
 /// A server that listens; it is ended when dropped.
 struct Served {
@@ -173,6 +174,53 @@ fn what_cannot_be_loaded_has_a_document_too() {
     }
 }
 
+/// Where a process may have too few descriptors, several share the connections.
+#[test]
+fn several_processes_are_one_load() {
+    let server = Served::start(&["--echo", "--design", "epoll --threads 1"]);
+    let few = Confinement::new().limit(Resource::Descriptors, 94);
+    let mut command = weir(&["load", "tcp", "127.0.0.1", "--json", "-i", "0", "-p", &server.port]);
+    // 30 connections find room beside the 64 that a process may need.
+    command.args(["-c", "50", "--blocks", "2", "--block-interval", "10ms", "-x", "20", "-o", "2"]);
+    let counted = few.confine(command.stdin(Stdio::null())).output().expect("weir can be started");
+    assert_eq!(counted.status.code(), Some(0), "{}", errors(&counted));
+    let report = &document(&counted)["report"];
+    assert_eq!((&report["processes"], &report["finished"]), (&4.into(), &100.into()), "{report}");
+    assert_eq!(report["messages_over"], 2000);
+    assert_eq!(report["latency_ns"]["n"], 2000);
+    assert_eq!(report["source_addresses"], 4, "each has addresses of its own");
+
+    let timed = server.load(&["--processes", "2", "-c", "5", "-t", "300ms", "-O", "100ms"]);
+    assert_eq!(timed.status.code(), Some(0), "{}", errors(&timed));
+    let report = &document(&timed)["report"];
+    assert_eq!((&report["ended_by"], &report["finished"]), (&"time".into(), &5.into()), "{report}");
+    let window_ns = report["window"]["elapsed_ns"].as_f64().expect("it was measured");
+    assert!((150e6..400e6).contains(&window_ns), "{window_ns}");
+    assert!(report["latency_ns"]["n"].as_u64() > Some(0));
+    let (code, served) = server.end();
+    assert_eq!((code, &served["counters"]["accepted"]), (Some(0), &105.into()), "{served}");
+}
+
+#[test]
+fn what_fails_in_a_process_of_several_fails_the_load() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    let refused = load(&port, &["--processes", "3", "-c", "6"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", errors(&refused));
+    let document_of_it = document(&refused);
+    assert_eq!(document_of_it["report"]["refused"], 6, "{document_of_it}");
+    for (words, code, said) in [
+        (&["--processes", "0"][..], 2, "--processes"),
+        (&["--processes", "2", "--cpu", "9999"], 2, "core 9999"),
+    ] {
+        let load = load(&port, words);
+        assert_eq!(load.status.code(), Some(code), "{words:?}: {}", errors(&load));
+        let reason = document(&load)["reason"].as_str().expect("a reason").to_owned();
+        assert!(reason.contains(said), "{words:?}: {reason}");
+    }
+}
+
 #[test]
 fn a_dry_run_connects_to_nothing() {
     let load = load("1", &["--dry-run", "-c", "7", "--blocks", "3"]);
@@ -204,6 +252,27 @@ fn an_interrupt_ends_load_and_server_in_order() {
     assert_eq!(report["ended_by"], "asked", "{report}");
     assert_eq!((&report["finished"], &report["messages_unanswered"]), (&10.into(), &0.into()));
 
+    // The processes of a load are ended by the one that leads them, which alone hears of it.
+    let mut load = weir(&["load", "tcp", "127.0.0.1", "-c", "10", "-t", "60", "--json"])
+        .args(["-i", "20ms", "-p", &server.port, "--processes", "2"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir can be started");
+    let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("messages/s"))), "it begins");
+    let rest = thread::spawn(move || lines.for_each(drop));
+    interrupt(load.id());
+    let load = ends(load);
+    rest.join().expect("it does not panic");
+    let report = &document(&load)["report"];
+    assert_eq!(
+        (&report["ended_by"], &report["finished"]),
+        (&"asked".into(), &10.into()),
+        "{report}"
+    );
+
     // One that is open when the server ends is ended in order by the server.
     let mut client = TcpStream::connect(format!("127.0.0.1:{}", server.port)).expect("it listens");
     client.write_all(b"hello").expect("it is taken");
@@ -215,7 +284,7 @@ fn an_interrupt_ends_load_and_server_in_order() {
     let mut report = String::new();
     server.lines.read_to_string(&mut report).expect("its report");
     let report: Value = serde_json::from_str(report.trim()).expect("a document");
-    assert_eq!((&report["closed"], &report["open"]), (&11.into(), &0.into()), "{report}");
+    assert_eq!((&report["closed"], &report["open"]), (&21.into(), &0.into()), "{report}");
     assert_eq!(server.child.wait().expect("it ends").code(), Some(0));
 }
 

@@ -5,6 +5,7 @@
 mod handler;
 mod report;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -128,7 +129,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         Watched { args, running: &running, sampler, began: Instant::now(), most_open: 0 };
     watched.until_end(&before, &events);
     let Watched { mut sampler, most_open, .. } = watched;
-    let settings = running.effective().into_iter().collect();
+    let settings = settings(args, &running, descriptors);
     let fin = running.stop();
     let mut report = Report::of(design, settings, &fin, most_open, &before, &mut sampler);
     let failure = fin.failure.map(Failure::from);
@@ -188,12 +189,21 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
     Ok((running, name))
 }
 
-fn announce(args: &ServeTcp, running: &Running, descriptors: Option<u64>) {
-    let mut settings: std::collections::BTreeMap<_, _> = running.effective().into_iter().collect();
+fn settings(
+    args: &ServeTcp,
+    running: &Running,
+    descriptors: Option<u64>,
+) -> BTreeMap<String, String> {
+    let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
     settings.insert("echo".into(), args.echo.to_string());
     if let Some(descriptors) = descriptors {
         settings.insert("descriptors-max".into(), descriptors.to_string());
     }
+    settings
+}
+
+fn announce(args: &ServeTcp, running: &Running, descriptors: Option<u64>) {
+    let settings = settings(args, running, descriptors);
     let addresses = running.local_addresses().to_vec();
     if args.json {
         let ready = wire::Ready { addresses, control: None, settings };
