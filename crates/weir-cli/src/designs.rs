@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use weir::memory::RegionOptions;
 use weir::options::{OptionInfo, Options as _};
 use weir::rio::Choice;
-use weir::udp::{AnyDesign, designs};
+use weir::{
+    Unavailable,
+    tcp::{self, About},
+    udp,
+};
 
 use crate::exit;
 
@@ -23,33 +27,49 @@ pub struct DesignsArgs {
     json: bool,
 }
 
+/// Designs of each kind of server.
+struct Listed {
+    udp: Vec<udp::AnyDesign>,
+    tcp: Vec<tcp::AnyDesign>,
+}
+
 /// Runs `weir designs`.
 pub fn run(args: &DesignsArgs) -> ExitCode {
-    let all = designs();
-    let chosen = match &args.name {
-        None => None,
-        Some(name) => match all.iter().find(|design| design.about().name == name) {
-            Some(design) => Some(design),
-            None => {
-                let names: Vec<&str> = all.iter().map(|design| design.about().name).collect();
-                let problem =
-                    format!("there is no design {name:?}; there are: {}", names.join(", "));
-                if args.json {
-                    crate::print(&format!("{}\n", failure(&problem)));
-                }
-                eprintln!("weir designs: {problem}");
-                return ExitCode::from(exit::USAGE);
+    let mut listed = Listed { udp: udp::designs(), tcp: tcp::designs() };
+    if let Some(name) = &args.name {
+        let all = listed.names();
+        listed.udp.retain(|design| design.about().name == name);
+        listed.tcp.retain(|design| design.about().name == name);
+        if listed.names().is_empty() {
+            let problem = format!("there is no design {name:?}; there are: {}", all.join(", "));
+            if args.json {
+                crate::print(&format!("{}\n", failure(&problem)));
             }
-        },
-    };
-    let text = match (args.json, chosen) {
-        (true, Some(design)) => format!("{}\n", document(std::slice::from_ref(design))),
-        (true, None) => format!("{}\n", document(&all)),
-        (false, Some(design)) => one(design),
-        (false, None) => list(&all),
+            eprintln!("weir designs: {problem}");
+            return ExitCode::from(exit::USAGE);
+        }
+    }
+    let text = match (args.json, &args.name) {
+        (true, _) => format!("{}\n", document(&listed)),
+        (false, Some(_)) => in_full(&listed),
+        (false, None) => list(&listed),
     };
     crate::print(&text);
     ExitCode::from(exit::OK)
+}
+
+impl Listed {
+    /// Each name once: a mechanism may have a design of each kind.
+    fn names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.udp.iter().map(|design| design.about().name).collect();
+        for design in &self.tcp {
+            let name = design.about().name;
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
 }
 
 /// The document of a list that was not made.
@@ -60,29 +80,42 @@ pub fn failure(reason: &str) -> Value {
         "status": "failed",
         "reason": reason,
         "designs": [],
+        "tcp_designs": [],
         "providers": [],
     })
 }
 
-fn can_run(design: &AnyDesign) -> Option<String> {
-    design.availability().err().map(|unavailable| unavailable.to_string())
+fn reason(availability: Result<(), Unavailable>) -> Option<String> {
+    availability.err().map(|unavailable| unavailable.to_string())
 }
 
-fn list(all: &[AnyDesign]) -> String {
+fn list(listed: &Listed) -> String {
     let mut text = String::from("UDP designs\n");
-    for design in all {
-        let about = design.about();
-        entry(&mut text, about.name, about.summary, about.origin, can_run(design));
-        let _ = writeln!(text, "      provider: {}", design.provider());
+    for design in &listed.udp {
+        design_entry(&mut text, design.about(), design.availability(), design.provider());
+    }
+    text.push_str("\nTCP designs\n");
+    for design in &listed.tcp {
+        design_entry(&mut text, design.about(), design.availability(), design.provider());
     }
     text.push_str("\nproviders of registered I/O (option --provider of the rio designs)\n");
     for provider in Choice::ALL {
         let about = provider.about();
-        let reason = provider.availability().err().map(|unavailable| unavailable.to_string());
+        let reason = reason(provider.availability());
         entry(&mut text, about.name, about.summary, about.origin, reason);
     }
     text.push_str("\n`weir designs NAME` shows the options of a design.\n");
     text
+}
+
+fn design_entry(
+    text: &mut String,
+    about: About,
+    availability: Result<(), Unavailable>,
+    provider: &str,
+) {
+    entry(text, about.name, about.summary, about.origin, reason(availability));
+    let _ = writeln!(text, "      provider: {provider}");
 }
 
 fn entry(text: &mut String, name: &str, summary: &str, origin: &str, reason: Option<String>) {
@@ -90,14 +123,20 @@ fn entry(text: &mut String, name: &str, summary: &str, origin: &str, reason: Opt
     let _ = writeln!(text, "  {name}\n      {summary}\n      from: {origin}\n      {here}");
 }
 
-fn one(design: &AnyDesign) -> String {
-    let about = design.about();
+fn in_full(listed: &Listed) -> String {
     let mut text = String::new();
-    entry(&mut text, about.name, about.summary, about.origin, can_run(design));
-    let _ = writeln!(text, "      provider: {}", design.provider());
-    options(&mut text, design.known_options());
-    text.push_str("  and of its memory, as of every design's:\n");
-    options(&mut text, RegionOptions::known());
+    for design in &listed.udp {
+        text.push_str("UDP\n");
+        design_entry(&mut text, design.about(), design.availability(), design.provider());
+        options(&mut text, design.known_options());
+        text.push_str("  and of its memory, as of every UDP design's:\n");
+        options(&mut text, RegionOptions::known());
+    }
+    for design in &listed.tcp {
+        text.push_str("TCP\n");
+        design_entry(&mut text, design.about(), design.availability(), design.provider());
+        options(&mut text, design.known_options());
+    }
     text
 }
 
@@ -107,7 +146,7 @@ fn options(text: &mut String, options: Vec<OptionInfo>) {
     }
 }
 
-fn document(all: &[AnyDesign]) -> Value {
+fn document(listed: &Listed) -> Value {
     let option = |option: OptionInfo| {
         json!({
             "name": option.name,
@@ -116,23 +155,32 @@ fn document(all: &[AnyDesign]) -> Value {
             "accepts": option.accepts,
         })
     };
-    let design = |design: &AnyDesign| {
-        let about = design.about();
-        let reason = can_run(design);
+    let design = |about: About,
+                  availability: Result<(), Unavailable>,
+                  provider: &str,
+                  options: Vec<OptionInfo>| {
+        let reason = reason(availability);
         json!({
             "name": about.name,
             "summary": about.summary,
             "origin": about.origin,
-            "provider": design.provider(),
-            "hands_over": design.hands_over(),
+            "provider": provider,
             "status": if reason.is_none() { "ok" } else { "unavailable" },
             "reason": reason,
-            "options": design.known_options().into_iter().map(option).collect::<Vec<_>>(),
+            "options": options.into_iter().map(option).collect::<Vec<_>>(),
         })
+    };
+    let udp_design = |of: &udp::AnyDesign| {
+        let mut value = design(of.about(), of.availability(), of.provider(), of.known_options());
+        value["hands_over"] = of.hands_over().into();
+        value
+    };
+    let tcp_design = |of: &tcp::AnyDesign| {
+        design(of.about(), of.availability(), of.provider(), of.known_options())
     };
     let provider = |provider: &Choice| {
         let about = provider.about();
-        let reason = provider.availability().err().map(|unavailable| unavailable.to_string());
+        let reason = reason(provider.availability());
         json!({
             "name": about.name,
             "summary": about.summary,
@@ -145,7 +193,8 @@ fn document(all: &[AnyDesign]) -> Value {
     };
     json!({
         "schema_version": 1,
-        "designs": all.iter().map(design).collect::<Vec<_>>(),
+        "designs": listed.udp.iter().map(udp_design).collect::<Vec<_>>(),
+        "tcp_designs": listed.tcp.iter().map(tcp_design).collect::<Vec<_>>(),
         "memory_options": RegionOptions::known().into_iter().map(option).collect::<Vec<_>>(),
         "providers": Choice::ALL.iter().map(provider).collect::<Vec<_>>(),
     })

@@ -1,6 +1,5 @@
 //! `weir flood`: offers datagrams to a server.
 
-mod intervals;
 mod show;
 
 use std::{
@@ -185,7 +184,7 @@ fn attempt(
 /// Marks an error as one of usage.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Usage(String);
+pub struct Usage(pub String);
 
 fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
     let target = resolve(&args.target)?;
@@ -238,7 +237,7 @@ fn datagrams(args: &FloodArgs) -> Result<Option<u64>, Usage> {
     }
 }
 
-fn resolve(target: &str) -> anyhow::Result<IpAddr> {
+pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
     if let Ok(address) = target.parse() {
         return Ok(address);
     }
@@ -263,8 +262,8 @@ fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAddr> 
     addresses.find(|address| address.ip() == target).ok_or_else(|| wrong().into())
 }
 
-/// The first Ctrl-C ends the flood with its report, the second everything.
-fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
+/// The first Ctrl-C ends the run with its report, the second everything.
+pub fn heed_interrupts(stop: &Arc<Stop>) -> anyhow::Result<()> {
     let (stop, again) = (Arc::clone(stop), AtomicBool::new(false));
     ctrlc::set_handler(move || {
         if again.swap(true, Ordering::Relaxed) {

@@ -6,6 +6,8 @@ mod designs;
 mod exit;
 mod flood;
 mod interval;
+mod intervals;
+mod load;
 mod memory;
 mod serve;
 
@@ -29,6 +31,9 @@ enum Command {
     #[command(subcommand)]
     Serve(serve::Serve),
     Flood(flood::FloodArgs),
+    /// Make connections to a server, send messages on them, and verify what comes back.
+    #[command(subcommand)]
+    Load(load::Load),
     /// List designs and providers, and whether they can run here.
     Designs(designs::DesignsArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
@@ -45,6 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Compare(args) => Ok(compare::run(&args)),
         Command::Serve(serve) => Ok(serve::run(&serve)),
         Command::Flood(args) => flood::run(args),
+        Command::Load(load) => load::run(&load),
         Command::Designs(args) => Ok(designs::run(&args)),
         Command::ProbeMemory(args) => Ok(memory::probe(&args)),
     }
@@ -108,6 +114,7 @@ fn document_of_refusal(command: &[String], reason: &str) -> String {
         }
         Some("serve") => serve::failure_document(&exit::Failure::usage(reason)).to_string(),
         Some("flood") => flood::failure(reason),
+        Some("load") => load::failure(reason),
         Some("designs") => designs::failure(reason).to_string(),
         _ => serde_json::json!({
             "schema_version": 1,

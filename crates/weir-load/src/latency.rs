@@ -5,7 +5,7 @@
 //! store, without allocation; histograms of threads, runs and machines are added, never
 //! their percentiles.
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use weir::counters::Counter;
 
@@ -97,6 +97,18 @@ impl Serialize for Histogram {
     }
 }
 
+/// Reads what was published. The middle of a bucket lies in it, so nothing is lost.
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut histogram = Self::default();
+        for (middle, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
+            let sum = &mut histogram.0[bucket_of(middle)];
+            *sum = sum.saturating_add(count);
+        }
+        Ok(histogram)
+    }
+}
+
 impl Histogram {
     /// Adds another's latencies to these.
     pub fn merge(&mut self, other: &Self) {
@@ -183,6 +195,8 @@ mod tests {
             let rank = ((quantile * values.len() as f64).ceil() as usize).max(1);
             let (expected, got) = (values[rank - 1], all.percentile(quantile).unwrap());
             prop_assert!(got.abs_diff(expected) as f64 <= expected as f64 * 0.004);
+            let published = serde_json::to_string(&all).unwrap();
+            prop_assert_eq!(&serde_json::from_str::<Histogram>(&published).unwrap(), &all);
             let summary = all.summary().unwrap();
             prop_assert_eq!(summary.n, values.len() as u64);
             prop_assert!(summary.min <= summary.percentile["50"]);

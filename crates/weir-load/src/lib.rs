@@ -1,4 +1,4 @@
-//! The load generators of weir: UDP floods, pacing, and the control channel.
+//! The load generators of weir: UDP floods, loads of TCP connections, pacing, and the control channel.
 //!
 //! A generator offers datagrams to a server; each carries a [`stamp`]. The server's side
 //! of the account is the [`audit`]: what arrived, how often, in which order, how late.
@@ -6,6 +6,8 @@
 //! and ends, and what was sent. [`pacing`] decides when datagrams go out, an [`engine`]
 //! how, and [`mod@flood`] puts these together. A receiver of another library takes part as a
 //! [`peer`].
+//!
+//! [`tcp`] makes connections, sends messages on them, and verifies what comes back.
 //!
 //! What differs between operating systems is in `sys` and in the files of the engines.
 
@@ -21,6 +23,7 @@ pub mod quantity;
 pub mod stamp;
 pub mod stop;
 mod sys;
+pub mod tcp;
 
 pub use flood::{FloodError, FloodReport, FloodSpec, flood};
 pub use stop::{Stop, StopReason};

@@ -5,7 +5,8 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use weir_load::{FloodReport, flood::Progress};
 
-use super::{failure_of, intervals::Intervals, invalid, text_of_error};
+use super::{failure_of, invalid, text_of_error};
+use crate::intervals::Intervals;
 
 /// Version of the JSON document.
 const SCHEMA_VERSION: u32 = 1;
@@ -14,7 +15,7 @@ const SCHEMA_VERSION: u32 = 1;
 pub(super) struct Shown {
     json: bool,
     settings: Vec<(&'static str, String)>,
-    intervals: Intervals,
+    intervals: Intervals<Progress>,
 }
 
 impl Shown {

@@ -10,13 +10,40 @@ use weir::udp::{Datagram, Handler, Replies};
 use weir_lab::plan::Work;
 use weir_load::{audit::Auditor, clock::now_ns};
 
+/// The work that is done on what comes.
+#[derive(Debug, Clone)]
+pub struct Labour {
+    steps: u32,
+    random: u32,
+    /// The state that all work on, if that is what they do.
+    shared: Option<Arc<Mutex<u32>>>,
+}
+
+impl Labour {
+    /// As much as is asked for. Its clones share the state, where there is one to be shared.
+    pub fn new(work: Work) -> Self {
+        let shared = work.shared.then(|| Arc::new(Mutex::new(1)));
+        Self { steps: work.steps, random: 1, shared }
+    }
+
+    /// Does it once.
+    #[inline]
+    pub fn work(&mut self) {
+        match &self.shared {
+            None => self.random = steps(self.random, self.steps),
+            Some(shared) => {
+                let mut random = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                *random = steps(*random, self.steps);
+            }
+        }
+        black_box(self.random);
+    }
+}
+
 /// The handler of one thread.
 pub struct Measured {
     auditor: Auditor,
-    steps: u32,
-    random: u32,
-    /// The state that all threads work on, if that is what they do.
-    shared: Option<Arc<Mutex<u32>>>,
+    labour: Labour,
     echo: bool,
 }
 
@@ -26,28 +53,15 @@ pub fn handlers(
     work: Work,
     echo: bool,
 ) -> impl FnMut(usize) -> Measured + Send + 'static {
-    let shared = work.shared.then(|| Arc::new(Mutex::new(1)));
-    move |_| Measured {
-        auditor: auditor(),
-        steps: work.steps,
-        random: 1,
-        shared: shared.clone(),
-        echo,
-    }
+    let labour = Labour::new(work);
+    move |_| Measured { auditor: auditor(), labour: labour.clone(), echo }
 }
 
 impl Handler for Measured {
     #[inline]
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
         self.auditor.record(datagram.bytes, now_ns);
-        match &self.shared {
-            None => self.random = steps(self.random, self.steps),
-            Some(shared) => {
-                let mut random = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                *random = steps(*random, self.steps);
-            }
-        }
-        black_box(self.random);
+        self.labour.work();
         if self.echo {
             // A refusal is counted by the server and shown in its report.
             let _ = replies.echo();
@@ -81,7 +95,7 @@ mod tests {
         let of_all = |work| {
             let audit = audit.clone();
             let mut make = handlers(move || audit.auditor(), work, false);
-            (make(0).shared, make(1).shared)
+            (make(0).labour.shared, make(1).labour.shared)
         };
         let (Some(one), Some(other)) = of_all(work(true)) else { panic!("each has the state") };
         assert!(Arc::ptr_eq(&one, &other));

@@ -1,4 +1,4 @@
-//! `weir serve udp`: runs one design until it is told to end, and reports.
+//! `weir serve`; and `weir serve udp`, which runs one design until it is told to end, and reports.
 //!
 //! For a person it prints its settings, a line an interval, and at the end the report of the
 //! originals and more. With `--json` it prints two documents, one a line: where it listens,
@@ -8,6 +8,7 @@ mod account;
 mod course;
 mod handler;
 mod peer;
+mod tcp;
 mod text;
 mod watch;
 mod window;
@@ -39,6 +40,8 @@ use watch::{Event, Now, Watch};
 pub enum Serve {
     /// Run one UDP design: a sink that counts, unless --echo is given.
     Udp(ServeUdp),
+    /// Run one TCP design: a sink that counts, unless --echo is given.
+    Tcp(tcp::ServeTcp),
     /// Run a program of another library in the place of a design, to compare it.
     Peer(peer::ServePeer),
 }
@@ -190,6 +193,7 @@ const FETCHED_EVERY: Duration = Duration::from_millis(2);
 pub fn run(serve: &Serve) -> ExitCode {
     let (name, json, outcome) = match serve {
         Serve::Udp(args) => ("udp", args.json, serve_udp(args)),
+        Serve::Tcp(args) => ("tcp", args.json, tcp::serve(args)),
         Serve::Peer(args) => ("peer", args.json, peer::serve(args)),
     };
     let code = match outcome {
@@ -221,14 +225,8 @@ pub fn failure_document(failure: &Failure) -> serde_json::Value {
 
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let control_settings = control_settings(args)?;
-    if let Some(Cores(cores)) = &args.cpu {
-        // Before any thread is started: threads inherit it on Linux.
-        weir::affinity::pin_current_thread_to(cores).map_err(|error| {
-            Failure::usage(format!(
-                "cannot run on the cores {cores:?}: {error}; this process may use {:?}",
-                weir::affinity::allowed_cores()
-            ))
-        })?;
+    if let Some(cores) = &args.cpu {
+        pin(cores)?;
     }
     let (sender, events) = channel();
     let audit = Audit::new();
@@ -252,6 +250,16 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     }
     drop(control);
     conclude(args, &watch, &design)
+}
+
+/// Keeps to these cores, before any thread is started: threads inherit it on Linux.
+fn pin(Cores(cores): &Cores) -> Result<(), Failure> {
+    weir::affinity::pin_current_thread_to(cores).map_err(|error| {
+        Failure::usage(format!(
+            "cannot run on the cores {cores:?}: {error}; this process may use {:?}",
+            weir::affinity::allowed_cores()
+        ))
+    })
 }
 
 /// Starts the server. Gives also the name of its design.
@@ -448,6 +456,6 @@ fn line(args: &ServeUdp, text: &str) {
 fn print_document(document: &impl serde::Serialize) {
     match serde_json::to_string(document) {
         Ok(text) => crate::print(&format!("{text}\n")),
-        Err(error) => eprintln!("weir serve udp: the report cannot be written: {error}"),
+        Err(error) => eprintln!("weir serve: the report cannot be written: {error}"),
     }
 }

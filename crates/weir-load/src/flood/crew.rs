@@ -53,7 +53,7 @@ fn serve(
 }
 
 /// What a panic said.
-pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".into())
 }

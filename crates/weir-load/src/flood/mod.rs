@@ -17,6 +17,7 @@ use std::{io, net::SocketAddr};
 
 use weir::Unavailable;
 
+pub(crate) use crew::text_of;
 pub use report::{EndedBy, FloodReport, LoadReport, Progress};
 pub use run::{Event, flood, settings};
 pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, random_run};

@@ -1,64 +1,90 @@
-//! The intervals of a flood, for its document: a bounded number that covers all of it.
-
-use weir_load::flood::Progress;
+//! The intervals of a run, for its document: a bounded number that covers all of it.
 
 /// Most intervals kept: more than an hour of seconds. When there are more, each two neighbours
 /// become one, and from then on each one kept is of twice as many: the counts of the whole
-/// flood stay, and only its finest grain goes.
-pub(super) const INTERVALS_MAX: usize = 4096;
+/// run stay, and only its finest grain goes.
+pub const INTERVALS_MAX: usize = 4096;
+
+/// What is told of an interval.
+pub trait Interval {
+    /// What is told of this one and the next together.
+    fn joined(&self, next: &Self) -> Self;
+}
 
 /// The intervals kept, in the order of time.
-#[derive(Debug, Default)]
-pub(super) struct Intervals {
-    kept: Vec<Progress>,
+#[derive(Debug)]
+pub struct Intervals<I> {
+    kept: Vec<I>,
     /// Of how many each one kept is, but for the last, which may still grow: 2 to this power.
     doublings: u32,
     /// Of how many the last is.
     in_last: u64,
 }
 
-impl Intervals {
+impl<I> Default for Intervals<I> {
+    fn default() -> Self {
+        Self { kept: Vec::new(), doublings: 0, in_last: 0 }
+    }
+}
+
+impl<I: Interval> Intervals<I> {
     /// Adds the next one.
-    pub(super) fn push(&mut self, next: Progress) {
+    pub fn push(&mut self, next: I) {
         match self.kept.last_mut() {
             Some(last) if self.in_last < 1 << self.doublings => {
-                *last = joined(last, &next);
+                *last = last.joined(&next);
                 self.in_last += 1;
                 return;
             }
             _ => {}
         }
         if self.kept.len() == INTERVALS_MAX {
-            self.kept = self.kept.chunks_exact(2).map(|two| joined(&two[0], &two[1])).collect();
+            self.kept = self.kept.chunks_exact(2).map(|two| two[0].joined(&two[1])).collect();
             self.doublings += 1;
         }
         self.kept.push(next);
         self.in_last = 1;
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Progress> {
+    pub fn iter(&self) -> impl Iterator<Item = &I> {
         self.kept.iter()
     }
 }
 
-fn joined(first: &Progress, second: &Progress) -> Progress {
-    Progress {
-        from_ns: first.from_ns,
-        to_ns: second.to_ns,
-        offered: first.offered + second.offered,
-        sent: first.sent + second.sent,
-        refused: first.refused + second.refused,
-        late_skipped: first.late_skipped + second.late_skipped,
+impl Interval for weir_load::flood::Progress {
+    fn joined(&self, next: &Self) -> Self {
+        Self {
+            from_ns: self.from_ns,
+            to_ns: next.to_ns,
+            offered: self.offered + next.offered,
+            sent: self.sent + next.sent,
+            refused: self.refused + next.refused,
+            late_skipped: self.late_skipped + next.late_skipped,
+        }
+    }
+}
+
+impl Interval for weir_load::tcp::Progress {
+    fn joined(&self, next: &Self) -> Self {
+        Self {
+            from_ns: self.from_ns,
+            messages: self.messages + next.messages,
+            bytes_sent: self.bytes_sent + next.bytes_sent,
+            bytes_received: self.bytes_received + next.bytes_received,
+            // The others are what stood at its end.
+            ..*next
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_load::flood::Progress;
 
     fn interval(number: u64) -> Progress {
         Progress {

@@ -1,0 +1,323 @@
+//! `weir load tcp`: connections to a server, and messages on them.
+
+mod parts;
+mod show;
+
+use std::{net::SocketAddr, process::ExitCode, str::FromStr, sync::Arc, time::Duration};
+
+use clap::Subcommand;
+use weir_load::{
+    Stop,
+    flood::random_run,
+    quantity::{parse_count, parse_rate, parse_size, parse_time},
+    tcp::{self, Event, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes},
+};
+
+use crate::{
+    exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE},
+    flood::{Usage, heed_interrupts, resolve},
+};
+
+/// How long a load lasts if nothing else is said.
+const DURATION: Duration = Duration::from_secs(10);
+/// The same if a number of messages is given: it ends then, but no later than this.
+const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
+
+/// What `weir load` can load.
+#[derive(Debug, Subcommand)]
+pub enum Load {
+    Tcp(LoadTcp),
+}
+
+/// What letters mean that the client of the original models and iperf3 both have.
+const LETTERS: &str = "\
+Letters: -c, -b, -r, -x and -o are those of the client of the six classic models: connections of \
+each block, bytes of a message, bytes per second of each block, messages of each connection, and \
+messages under way. -p, -t, -l, -P, -i, -O and -J are iperf3's, and win where both have one: -t is \
+the time, not a file. -l is the same as -b, and -P as -c; -b is no bit rate.
+
+Exit codes: 0 success; 1 it failed, as where nobody listens or nothing came back; 2 wrong usage; 3 \
+bytes were wrong or lost; 5 it cannot run here.";
+
+/// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
+///
+/// The server echoes, unless --one-way is given; any echo server will do. Only loopback addresses are
+/// loaded. From 10,000 connections on, or where ports run out, further addresses of 127.0.0.0/8 are
+/// taken. Counts and rates: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = LETTERS)]
+pub struct LoadTcp {
+    /// Address or name of the server.
+    target: String,
+
+    /// Port of the server.
+    #[arg(short, long, default_value_t = 5150)]
+    port: u16,
+
+    /// Connections of each block.
+    #[arg(
+        short, long, visible_short_alias = 'P', visible_alias = "parallel", default_value = "1",
+        value_parser = parse_whole
+    )]
+    connections: u32,
+
+    /// Blocks, which are added one by one.
+    #[arg(long, default_value = "1", value_parser = parse_whole)]
+    blocks: u32,
+
+    /// Time from the beginning of one block to that of the next.
+    #[arg(long, default_value = "2", value_parser = parse_time)]
+    block_interval: Duration,
+
+    /// Bytes of a message; a range, such as 1-64k, for messages of random lengths.
+    #[arg(short, long, visible_short_alias = 'l', visible_alias = "length", default_value = "64")]
+    buffer: Range,
+
+    /// Messages of each connection, which is closed then [default: as many as the time allows].
+    #[arg(short = 'x', long, value_parser = parse_count)]
+    sends: Option<u64>,
+
+    /// Messages under way on each connection, at most. 1 is ping-pong.
+    #[arg(short, long, default_value = "1", value_parser = parse_whole)]
+    outstanding: u32,
+
+    /// Bytes per second of each whole block (of messages as long as they are on average): an open
+    /// loop. Without a rate the next message follows an answer.
+    #[arg(short, long, value_parser = parse_rate, group = "pace")]
+    rate: Option<f64>,
+
+    /// Messages per second over all connections of all blocks: an open loop, in which latency runs
+    /// from when a message was due.
+    #[arg(long, value_parser = parse_rate, group = "pace")]
+    messages_per_s: Option<f64>,
+
+    /// Nothing is to come back: the server is a sink.
+    #[arg(long)]
+    one_way: bool,
+
+    /// How long messages are sent, once all blocks stand [default: 10 s; with -x from the beginning on,
+    /// and at most 10 min].
+    #[arg(short, long, value_parser = parse_time)]
+    time: Option<Duration>,
+
+    /// Of that so long is not measured.
+    #[arg(short = 'O', long = "omit", default_value = "0", value_parser = parse_time)]
+    omit: Duration,
+
+    /// Processes, which share the connections [default: as many as it takes to have the descriptors].
+    #[arg(long)]
+    processes: Option<u32>,
+
+    /// Which of its processes this one is: for a load of several, which starts this.
+    #[arg(long, hide = true)]
+    part: Option<parts::Which>,
+
+    /// Threads over all processes, at least one of each, which share the connections.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+
+    /// Cores to run on, with commas; threads take them in turn.
+    #[arg(long, value_delimiter = ',')]
+    cpu: Vec<usize>,
+
+    /// Connections that are being made at a time, over all threads.
+    #[arg(long, default_value = "256", value_parser = parse_whole)]
+    connecting: u32,
+
+    /// How long making one connection may take: Linux drops what a full backlog cannot take.
+    #[arg(long, default_value = "5", value_parser = parse_time)]
+    connect_timeout: Duration,
+
+    /// How long making all of them may take, besides the time between blocks.
+    #[arg(long, default_value = "2m", value_parser = parse_time)]
+    setup_time: Duration,
+
+    /// How long an answer may take before its connection is given up.
+    #[arg(long, default_value = "30", value_parser = parse_time)]
+    answer_timeout: Duration,
+
+    /// How long is waited at the end for answers, and for the server to close its side.
+    #[arg(long, default_value = "5", value_parser = parse_time)]
+    drain: Duration,
+
+    /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
+    /// intervals: of a longer load neighbours are joined.
+    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    interval: Duration,
+
+    /// Run id, which goes into the bytes that are sent [default: random].
+    #[arg(long)]
+    run_id: Option<u32>,
+
+    /// Print the effective settings, and connect to nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// One JSON document on stdout, all else on stderr.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// Lengths of messages, as written: `64`, `1-64k`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range(Sizes);
+
+impl FromStr for Range {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (least, most) = text.split_once('-').unwrap_or((text, text));
+        let bytes = |text: &str| {
+            let bytes = parse_size(text)?;
+            u32::try_from(bytes).map_err(|_| format!("{text:?} is too long for a message"))
+        };
+        Ok(Self(Sizes { least: bytes(least)?, most: bytes(most)? }))
+    }
+}
+
+fn parse_whole(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_count(text)?).map_err(|_| format!("{text:?} is too many"))
+}
+
+/// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
+/// data errors, 5 if nothing could run here.
+///
+/// # Errors
+/// If the result cannot be written.
+pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
+    let Load::Tcp(args) = load;
+    if let Some(parts::Which(share)) = args.part {
+        return Ok(ExitCode::from(run_part(args, share)));
+    }
+    let mut shown = show::Shown::new(args.json);
+    let outcome = attempt(args, &mut shown);
+    let code = match &outcome {
+        Ok(None) => OK,
+        Ok(Some(report)) => code_of_report(report),
+        Err(error) => code_of_error(error),
+    };
+    shown.end(outcome)?;
+    Ok(ExitCode::from(code))
+}
+
+fn attempt(args: &LoadTcp, shown: &mut show::Shown) -> anyhow::Result<Option<LoadReport>> {
+    let mut spec = specify(args)?;
+    let descriptors = tcp::descriptors();
+    let processes =
+        args.processes.unwrap_or_else(|| parts::needed(spec.connections_in_all(), descriptors));
+    if processes != 1 {
+        take_share(&mut spec, Share { index: 0, of: processes }, args.threads)?;
+    }
+    if args.dry_run {
+        shown.settings(&tcp::settings(&spec)?);
+        return Ok(None);
+    }
+    let stop = Arc::new(Stop::new());
+    heed_interrupts(&stop)?;
+    if processes != 1 {
+        shown.settings(&tcp::settings(&spec)?);
+        let run = args.run_id.is_none().then_some(spec.run);
+        let watch = |progress| shown.interval(&progress);
+        return parts::load(&spec, processes, run, &stop, watch).map(Some);
+    }
+    let report = tcp::load(&spec, &stop, |event| match event {
+        Event::Ready(settings) => shown.settings(settings),
+        Event::Settled => {}
+        Event::Interval(progress) => shown.interval(&progress),
+    })?;
+    Ok(Some(report))
+}
+
+/// Runs one process of several; gives the exit code.
+fn run_part(args: &LoadTcp, share: Share) -> u8 {
+    let stop = Arc::new(Stop::new());
+    let outcome = specify(args).and_then(|mut spec| {
+        take_share(&mut spec, share, args.threads)?;
+        heed_interrupts(&stop)?;
+        Ok(parts::serve(&spec, &stop)?)
+    });
+    match outcome {
+        Ok(()) => OK,
+        Err(error) => {
+            let code = code_of_error(&error);
+            parts::fail(format!("{error:#}"), code);
+            code
+        }
+    }
+}
+
+/// Makes it the share of one process, with its share of the threads.
+fn take_share(spec: &mut LoadSpec, share: Share, threads: usize) -> Result<(), LoadError> {
+    spec.share = share;
+    spec.threads = threads.div_ceil(share.of.max(1) as usize).max(1);
+    spec.check()
+}
+
+fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
+    let Range(sizes) = args.buffer;
+    let mean_bytes = (f64::from(sizes.least) + f64::from(sizes.most)) / 2.0;
+    let pace = match (args.rate, args.messages_per_s) {
+        (Some(_), _) if mean_bytes == 0.0 => {
+            return Err(Usage("messages (--buffer) of 0 bytes have no rate in bytes".into()).into());
+        }
+        (Some(bytes_per_s), _) => {
+            Pace::Open { messages_per_s: bytes_per_s / mean_bytes * f64::from(args.blocks) }
+        }
+        (None, Some(messages_per_s)) => Pace::Open { messages_per_s },
+        (None, None) => Pace::Closed,
+    };
+    let unless_told = if args.sends.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    let spec = LoadSpec {
+        target: SocketAddr::new(resolve(&args.target)?, args.port),
+        connections: args.connections,
+        blocks: args.blocks,
+        block_interval: args.block_interval,
+        sizes,
+        sends: args.sends,
+        outstanding: args.outstanding,
+        pace,
+        one_way: args.one_way,
+        share: Share::ALL,
+        threads: args.threads,
+        cores: args.cpu.clone(),
+        duration: args.time.unwrap_or(unless_told),
+        warm_up: args.omit,
+        setup_max: args.setup_time,
+        connecting: args.connecting,
+        connect_timeout: args.connect_timeout,
+        answer_timeout: args.answer_timeout,
+        drain: args.drain,
+        run: args.run_id.unwrap_or_else(random_run),
+        interval: Some(args.interval).filter(|interval| !interval.is_zero()),
+    };
+    spec.check()?;
+    Ok(spec)
+}
+
+fn code_of_error(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<LoadError>() {
+        Some(LoadError::Spec(_) | LoadError::NotLoopback { .. } | LoadError::Pin { .. }) => USAGE,
+        Some(LoadError::Unavailable(_)) => UNAVAILABLE,
+        Some(_) => FAILED,
+        None if error.is::<Usage>() => USAGE,
+        None => error.downcast_ref::<parts::PartFailed>().map_or(FAILED, |failed| failed.code),
+    }
+}
+
+fn code_of_report(report: &LoadReport) -> u8 {
+    if report.invalid().is_some() {
+        DATA_ERRORS
+    } else if report.failure.is_some() {
+        FAILED
+    } else {
+        OK
+    }
+}
+
+/// The document of a load that was not even tried.
+pub fn failure(reason: &str) -> String {
+    show::failure(reason)
+}
+
+#[cfg(test)]
+mod tests;

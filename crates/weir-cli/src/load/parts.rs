@@ -1,0 +1,365 @@
+//! A load of several processes, since one may have only so many descriptors.
+//!
+//! Each is this program again, with the same words and the number of its part. They and the one that
+//! leads them talk in lines of JSON: a part says when its connections are made and what it has done
+//! ([`Told`]), and is told when messages are measured, or to end ([`Order`]). A part whose leader has
+//! gone sees the end of its input, and ends.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    str::FromStr,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use weir_load::{
+    Stop, StopReason,
+    clock::now_ns,
+    tcp::{self, Event, LoadReport, LoadSpec, PROCESSES_MAX, Part, Progress, Share, Times},
+};
+
+/// Descriptors that a process needs besides those of its connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// How long before its start the measurement is told, so that all have heard of it.
+const LEAD_NS: u64 = 50_000_000;
+/// How often a stop, which has no waker, is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Most intervals that wait for a part which is slow to tell its own.
+const WAITING_MAX: usize = 64;
+
+/// What a part says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told {
+    Settled,
+    Interval(Progress),
+    Done(Box<Part>),
+    Failed { message: String, code: u8 },
+}
+
+/// What a part is told.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Times(Times),
+    Stop,
+}
+
+/// A part of a load, as it is named to its process: `0/3`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Which(pub(super) Share);
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').and_then(|(index, of)| {
+            Some(Share { index: index.parse().ok()?, of: of.parse().ok()? })
+        });
+        parts.map(Self).ok_or_else(|| format!("{text:?} is no part; right is 0/3"))
+    }
+}
+
+/// A part failed as a whole.
+#[derive(Debug, thiserror::Error)]
+#[error("a process of the load failed: {message}")]
+pub(super) struct PartFailed {
+    message: String,
+    /// The exit code that says the same.
+    pub(super) code: u8,
+}
+
+/// How many processes it takes to have the descriptors for so many connections.
+pub(super) fn needed(connections: u64, descriptors: Option<u64>) -> u32 {
+    let Some(descriptors) = descriptors else { return 1 };
+    let room = descriptors.saturating_sub(OTHER_DESCRIPTORS).max(1);
+    u32::try_from(connections.div_ceil(room)).unwrap_or(u32::MAX).clamp(1, PROCESSES_MAX)
+}
+
+// ---- a part ------------------------------------------------------------------------------
+
+/// Runs a part, and says how it went; gives the exit code.
+pub(super) fn serve(spec: &LoadSpec, stop: &Arc<Stop>) -> Result<(), tcp::LoadError> {
+    let (sender, times) = mpsc::channel();
+    let stopped = Arc::clone(stop);
+    thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            match serde_json::from_str(&line) {
+                Ok(Order::Times(times)) => {
+                    // If nobody listens it is over.
+                    let _ = sender.send(times);
+                }
+                Ok(Order::Stop) => stopped.request(StopReason::Asked),
+                Err(error) => eprintln!("weir load tcp: an order that is none: {error}"),
+            }
+        }
+        stopped.request(StopReason::Asked);
+    });
+    let part = tcp::load_part(spec, stop, &times, |event| match event {
+        Event::Ready(_) => {}
+        Event::Settled => tell(&Told::Settled),
+        Event::Interval(progress) => tell(&Told::Interval(progress)),
+    })?;
+    tell(&Told::Done(Box::new(part)));
+    Ok(())
+}
+
+/// Says why a part failed.
+pub(super) fn fail(message: String, code: u8) {
+    tell(&Told::Failed { message, code });
+}
+
+fn tell(told: &Told) {
+    let line = serde_json::to_string(told).expect("it has no keys but texts");
+    crate::print(&format!("{line}\n"));
+}
+
+// ---- the one that leads them --------------------------------------------------------------
+
+/// The processes; they are ended when dropped.
+struct Crew {
+    children: Vec<(Child, Option<ChildStdin>)>,
+    told: Receiver<(usize, Told)>,
+}
+
+impl Crew {
+    fn call(count: u32, run: Option<u32>) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot find the executable itself")?;
+        let (sender, told) = mpsc::channel();
+        let mut crew = Self { children: Vec::new(), told };
+        for index in 0..count {
+            let mut command = Command::new(&program);
+            command.args(std::env::args_os().skip(1)).args(["--part", &format!("{index}/{count}")]);
+            if let Some(run) = run {
+                command.args(["--run-id", &run.to_string()]);
+            }
+            weir::process::end_with_this_thread(&mut command);
+            let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+            let mut child = child.context("cannot start a process of the load")?;
+            let output = child.stdout.take().expect("it is piped");
+            let input = child.stdin.take();
+            crew.children.push((child, input));
+            let sender = sender.clone();
+            thread::spawn(move || listen(index as usize, BufReader::new(output), &sender));
+        }
+        Ok(crew)
+    }
+
+    fn order(&mut self, order: Order) {
+        let line = serde_json::to_string(&order).expect("it has no keys but texts") + "\n";
+        for (_, input) in &mut self.children {
+            // One that has ended needs no order.
+            let _ = input.as_mut().map(|input| input.write_all(line.as_bytes()));
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for (child, input) in &mut self.children {
+            drop(input.take());
+            // It ends in order, within the time that its load takes for that.
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Hands on what a part says, to its last word.
+fn listen(index: usize, output: impl BufRead, sender: &Sender<(usize, Told)>) {
+    for line in output.lines().map_while(Result::ok) {
+        let told = serde_json::from_str(&line).unwrap_or_else(|error| Told::Failed {
+            message: format!("it said {line:?}: {error}"),
+            code: crate::exit::FAILED,
+        });
+        let last = matches!(told, Told::Done(_) | Told::Failed { .. });
+        if sender.send((index, told)).is_err() || last {
+            return;
+        }
+    }
+    let message = "it ended without a word".into();
+    let _ = sender.send((index, Told::Failed { message, code: crate::exit::FAILED }));
+}
+
+/// Loads with so many processes. `run` is the run id, if the command does not say it.
+pub(super) fn load(
+    spec: &LoadSpec,
+    processes: u32,
+    run: Option<u32>,
+    stop: &Stop,
+    mut watch: impl FnMut(Progress),
+) -> anyhow::Result<LoadReport> {
+    let mut crew = Crew::call(processes, run)?;
+    let mut gathered = Gathered::new(processes as usize);
+    let (mut whole, mut settled, mut stopped) = (None::<Part>, 0, false);
+    let mut failed = None;
+    while gathered.left() > 0 {
+        match crew.told.recv_timeout(LOOK_EVERY) {
+            Ok((_, Told::Settled)) => {
+                settled += 1;
+                if settled == processes {
+                    crew.order(Order::Times(spec.times_from(now_ns() + LEAD_NS)));
+                }
+            }
+            Ok((index, Told::Interval(progress))) => gathered.add(index, progress, &mut watch),
+            Ok((index, Told::Done(part))) => {
+                gathered.end(index);
+                match &mut whole {
+                    Some(whole) => whole.merge(*part),
+                    None => whole = Some(*part),
+                }
+            }
+            Ok((index, Told::Failed { message, code })) => {
+                gathered.end(index);
+                failed.get_or_insert(PartFailed { message, code });
+                // Without it the others' figures are of another load.
+                stop.request(StopReason::Failed);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if stop.is_requested() && !std::mem::replace(&mut stopped, true) {
+            crew.order(Order::Stop);
+        }
+    }
+    match (failed, whole) {
+        (Some(failed), _) => Err(failed.into()),
+        (None, Some(whole)) => Ok(tcp::assemble(spec, whole)),
+        (None, None) => anyhow::bail!("no process of the load said what it did"),
+    }
+}
+
+/// Intervals of the parts, put together.
+struct Gathered {
+    waiting: Vec<VecDeque<Progress>>,
+    last: Vec<Option<Progress>>,
+    ended: Vec<bool>,
+}
+
+impl Gathered {
+    fn new(parts: usize) -> Self {
+        Self {
+            waiting: vec![VecDeque::new(); parts],
+            last: vec![None; parts],
+            ended: vec![false; parts],
+        }
+    }
+
+    /// Parts that have not ended.
+    fn left(&self) -> usize {
+        self.ended.iter().filter(|ended| !**ended).count()
+    }
+
+    fn end(&mut self, index: usize) {
+        self.ended[index] = true;
+    }
+
+    /// Adds what a part says, and tells of the interval when every one has said its own.
+    fn add(&mut self, index: usize, progress: Progress, watch: &mut impl FnMut(Progress)) {
+        self.waiting[index].push_back(progress);
+        let mut all = self.waiting.iter().zip(&self.ended);
+        let complete = all.all(|(waiting, ended)| *ended || !waiting.is_empty());
+        if !complete && self.waiting[index].len() < WAITING_MAX {
+            return;
+        }
+        let mut whole: Option<Progress> = None;
+        for (waiting, last) in self.waiting.iter_mut().zip(&mut self.last) {
+            let Some(progress) = waiting.pop_front().or_else(|| last.map(silent)) else { continue };
+            *last = Some(progress);
+            whole = Some(whole.map_or(progress, |whole| whole.beside(&progress)));
+        }
+        whole.into_iter().for_each(watch);
+    }
+}
+
+/// What is left to say of a part that says nothing more.
+fn silent(last: Progress) -> Progress {
+    let (from_ns, to_ns) = (last.to_ns, last.to_ns);
+    Progress {
+        from_ns: from_ns.max(to_ns),
+        messages: 0,
+        bytes_sent: 0,
+        bytes_received: 0,
+        open: 0,
+        ..last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_processes_as_the_descriptors_ask_for() {
+        assert_eq!(needed(1_000_000, None), 1);
+        assert_eq!(needed(19_936, Some(20_000)), 1);
+        assert_eq!(needed(19_937, Some(20_000)), 2);
+        assert_eq!(needed(500_000, Some(20_000)), 26);
+        assert_eq!(needed(4_000_000, Some(0)), PROCESSES_MAX);
+    }
+
+    fn progress(second: u64, open: u64, messages: u64) -> Progress {
+        Progress {
+            from_ns: second * 1_000_000_000,
+            to_ns: (second + 1) * 1_000_000_000,
+            open,
+            attempted: 10,
+            connected: 10,
+            messages,
+            bytes_sent: messages * 64,
+            bytes_received: messages * 64,
+        }
+    }
+
+    #[test]
+    fn an_interval_is_told_when_every_part_has_told_its_own() {
+        let (mut gathered, mut seen) = (Gathered::new(2), Vec::new());
+        gathered.add(0, progress(0, 9, 5), &mut |progress| seen.push(progress));
+        gathered.add(0, progress(1, 9, 6), &mut |progress| seen.push(progress));
+        assert!(seen.is_empty());
+        gathered.add(1, progress(0, 8, 7), &mut |progress| seen.push(progress));
+        assert_eq!((seen.len(), seen[0].open, seen[0].messages), (1, 17, 12));
+        gathered.end(1);
+        assert_eq!(gathered.left(), 1);
+        gathered.add(0, progress(2, 9, 1), &mut |progress| seen.push(progress));
+        let last = seen[1];
+        assert_eq!((last.open, last.connected, last.messages), (9, 20, 6), "the other has ended");
+        assert_eq!((last.from_ns, last.to_ns), (1_000_000_000, 2_000_000_000));
+    }
+
+    #[test]
+    fn a_part_that_is_silent_holds_nobody_up_for_ever() {
+        let (mut gathered, mut told) = (Gathered::new(2), 0);
+        for second in 0..2 * WAITING_MAX as u64 {
+            gathered.add(0, progress(second, 1, 1), &mut |_| told += 1);
+        }
+        assert_eq!(told, WAITING_MAX + 1);
+    }
+
+    #[test]
+    fn what_is_said_is_read_again() {
+        let orders = [Order::Stop, Order::Times(Times { measure_from_ns: 5, end_ns: u64::MAX })];
+        for order in orders {
+            let line = serde_json::to_string(&order).unwrap();
+            let again: Order = serde_json::from_str(&line).unwrap();
+            assert_eq!(serde_json::to_string(&again).unwrap(), line);
+        }
+        let (sender, told) = mpsc::channel();
+        listen(3, &b"\"settled\"\nnonsense\n"[..], &sender);
+        listen(4, &b""[..], &sender);
+        drop(sender);
+        let all: Vec<_> = told.iter().collect();
+        assert!(matches!(all[0], (3, Told::Settled)), "{all:?}");
+        assert!(
+            matches!(&all[1], (3, Told::Failed { message, .. }) if message.contains("nonsense"))
+        );
+        assert!(matches!(&all[2], (4, Told::Failed { .. })) && all.len() == 3, "{all:?}");
+    }
+}

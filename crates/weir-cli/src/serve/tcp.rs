@@ -1,0 +1,263 @@
+//! `weir serve tcp`: runs one design until it is told to end, and reports.
+//!
+//! With `--json` it prints two documents, one a line: where it listens, and its report.
+
+mod handler;
+mod report;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use weir::counters::os::Sampler;
+use weir::stream::StreamOptions;
+use weir::tcp::{AnyDesign, DEFAULT_BUFFER_BYTES, Limits, Running, Server, WhenFull};
+use weir_lab::{plan::Work, wire};
+use weir_load::quantity::{parse_count, parse_size, parse_time};
+
+use super::watch::Event;
+use super::{LOOK_EVERY, pin, stop_on_request, text};
+use crate::cores::Cores;
+use crate::exit::{self, Failure};
+use report::{Report, Totals};
+
+/// Options of `weir serve tcp`.
+#[derive(Debug, Args)]
+pub struct ServeTcp {
+    /// Design with its options, as `weir designs` lists them.
+    #[arg(long, default_value = "epoll")]
+    design: String,
+
+    /// Address and port to listen on; may be given several times. Port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:5150")]
+    bind: Vec<SocketAddr>,
+
+    /// Cores to run on: 0 or 2,3 or 4-7.
+    #[arg(long)]
+    cpu: Option<Cores>,
+
+    /// Bytes received at a time, at most (k = 1024).
+    #[arg(short, long, default_value_t = DEFAULT_BUFFER_BYTES, value_parser = parse_size)]
+    buffer: usize,
+
+    /// Work per receive: this many and one steps of a pseudo-random generator; shared:500 makes
+    /// them on state that all connections share under a lock.
+    #[arg(long, default_value_t)]
+    work: Work,
+
+    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    #[arg(long, value_parser = parse_size)]
+    rcvbuf: Option<usize>,
+
+    /// Send buffer to ask for, in bytes (k = 1024) [default: the system's].
+    #[arg(long, value_parser = parse_size)]
+    sndbuf: Option<usize>,
+
+    /// Connections that may wait to be accepted; the system has a limit of its own.
+    #[arg(long, default_value_t = StreamOptions::default().backlog)]
+    backlog: u32,
+
+    /// Gather small segments before they are sent (leaves TCP_NODELAY off).
+    #[arg(long)]
+    delay: bool,
+
+    /// Send back what comes, on its connection.
+    #[arg(long)]
+    echo: bool,
+
+    /// Most connections at a time (k = 1000); one more is refused, and told why.
+    #[arg(long, default_value_t = Limits::default().connections.into(), value_parser = parse_count)]
+    connections_max: u64,
+
+    /// Bytes of output that may wait on one connection (k = 1024): while so many wait nothing is
+    /// received from it.
+    #[arg(long, default_value_t = Limits::default().output_bytes, value_parser = parse_size)]
+    output_bytes: usize,
+
+    /// Close a connection whose output is full, instead of waiting for its peer.
+    #[arg(long)]
+    close_when_full: bool,
+
+    /// Close what has connected and sends nothing for so long; 0 for never.
+    #[arg(long, default_value = "300", value_parser = parse_time)]
+    silent: Duration,
+
+    /// Close what has sent something and sends nothing for so long; 0 for never.
+    #[arg(long, default_value = "0", value_parser = parse_time)]
+    idle: Duration,
+
+    /// Close what takes none of its output for so long; 0 for never.
+    #[arg(long, default_value = "60", value_parser = parse_time)]
+    stalled: Duration,
+
+    /// At the end wait so long for output that is under way, and for peers to close.
+    #[arg(long, default_value = "5", value_parser = parse_time)]
+    stop_time: Duration,
+
+    /// A line every so often, at least 10 ms; 0 for none.
+    #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
+    interval: Duration,
+
+    /// End when the standard input ends.
+    #[arg(long)]
+    end_with_input: bool,
+
+    /// Documents on standard output, everything else on standard error.
+    #[arg(short = 'J', long)]
+    pub json: bool,
+}
+
+/// Serves until it is told to end; gives the exit code.
+pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
+    if let Some(cores) = &args.cpu {
+        pin(cores)?;
+    }
+    // Before any thread is started: its threads have none either.
+    weir::privilege::give_up()
+        .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
+    // Each connection takes one.
+    let descriptors = weir_load::tcp::descriptors();
+    let mut sampler = Sampler::new();
+    let (running, design) = start(args)?;
+    let before = Totals::read(&running, &mut sampler);
+    let (sender, events) = channel();
+    stop_on_request(args.end_with_input, &sender)?;
+    announce(args, &running, descriptors);
+    let mut watched =
+        Watched { args, running: &running, sampler, began: Instant::now(), most_open: 0 };
+    watched.until_end(&before, &events);
+    let Watched { mut sampler, most_open, .. } = watched;
+    let settings = settings(args, &running, descriptors);
+    let fin = running.stop();
+    let mut report = Report::of(design, settings, &fin, most_open, &before, &mut sampler);
+    let failure = fin.failure.map(Failure::from);
+    if let Some(failure) = &failure {
+        report.failure = Some(failure.message.clone());
+    }
+    // A server that failed is told of by whoever called this, in a document, too.
+    if failure.is_none() && args.json {
+        super::print_document(&report);
+    } else if !args.json {
+        crate::print(&report.text());
+    }
+    match failure {
+        Some(mut failure) => {
+            failure.message = format!("{} stopped by itself: {}", report.design, failure.message);
+            Err(failure)
+        }
+        None if report.open > 0 => {
+            Err(Failure::failed(format!("{} connections were not closed", report.open)))
+        }
+        None => Ok(exit::OK),
+    }
+}
+
+/// Starts the server. Gives also the name of its design.
+fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
+    let design = AnyDesign::parse(&args.design)?;
+    let name = design.about().name.to_owned();
+    design.availability().map_err(weir::Error::from)?;
+    let (first, others) =
+        args.bind.split_first().ok_or_else(|| Failure::usage("no address to listen on"))?;
+    let connections = u32::try_from(args.connections_max).unwrap_or(u32::MAX);
+    let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
+    let mut server = Server::bind(*first)
+        .buffer_bytes(args.buffer)
+        .stream_options(StreamOptions {
+            no_delay: !args.delay,
+            receive_buffer_bytes: args.rcvbuf,
+            send_buffer_bytes: args.sndbuf,
+            backlog: args.backlog,
+            ..StreamOptions::default()
+        })
+        .limits(Limits {
+            connections,
+            output_bytes: args.output_bytes,
+            when_full: if args.close_when_full { WhenFull::Close } else { WhenFull::Wait },
+            silent: some(args.silent),
+            idle: some(args.idle),
+            stalled: some(args.stalled),
+            stop: args.stop_time,
+            ..Limits::default()
+        });
+    for address in others {
+        server = server.and_bind(*address);
+    }
+    let running = server.start(design, handler::handlers(args.work, args.echo))?;
+    Ok((running, name))
+}
+
+fn settings(
+    args: &ServeTcp,
+    running: &Running,
+    descriptors: Option<u64>,
+) -> BTreeMap<String, String> {
+    let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
+    settings.insert("echo".into(), args.echo.to_string());
+    if let Some(descriptors) = descriptors {
+        settings.insert("descriptors-max".into(), descriptors.to_string());
+    }
+    settings
+}
+
+fn announce(args: &ServeTcp, running: &Running, descriptors: Option<u64>) {
+    let settings = settings(args, running, descriptors);
+    let addresses = running.local_addresses().to_vec();
+    if args.json {
+        let ready = wire::Ready { addresses, control: None, settings };
+        return super::print_document(&wire::ReadyLine { ready });
+    }
+    crate::print(&text::settings(&settings));
+    for address in addresses {
+        crate::print(&format!("listens on: {address}\n"));
+    }
+    if !args.interval.is_zero() {
+        crate::print(&format!("{}\n", report::INTERVAL_HEADING));
+    }
+}
+
+/// A server that is watched.
+struct Watched<'a> {
+    args: &'a ServeTcp,
+    running: &'a Running,
+    sampler: Sampler,
+    began: Instant,
+    /// The most connections that were seen open.
+    most_open: u32,
+}
+
+impl Watched<'_> {
+    /// Prints lines until something ends the server.
+    fn until_end(&mut self, before: &Totals, events: &Receiver<Event>) {
+        let every = Some(self.args.interval).filter(|every| !every.is_zero());
+        let mut next_line = every.map(|every| Instant::now() + every);
+        let mut then = before.clone();
+        loop {
+            let look = Instant::now() + LOOK_EVERY;
+            let until = next_line.map_or(look, |line| line.min(look));
+            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.most_open = self.most_open.max(self.running.open());
+            if !self.running.is_running() {
+                return;
+            }
+            if let (Some(every), Some(at)) = (every, next_line)
+                && Instant::now() >= at
+            {
+                let now = Totals::read(self.running, &mut self.sampler);
+                let line = report::interval(self.began.elapsed(), &then, &now);
+                if self.args.json {
+                    eprintln!("{line}");
+                } else {
+                    crate::print(&format!("{line}\n"));
+                }
+                then = now;
+                next_line = Some(at + every);
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What a TCP server did, for a person and as a document.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
+use weir::counters::stream::Snapshot;
+use weir::tcp::{Final, Running, ThreadFinal};
+use weir_lab::report::number::{UNKNOWN, bytes, or_unknown, per_1000, si};
+
+use crate::serve::account::both;
+
+/// Version of the document.
+const SCHEMA_VERSION: u32 = 1;
+
+/// The heading of the interval lines.
+pub const INTERVAL_HEADING: &str =
+    "      s       open  accepted/s  receives/s  Mbit/s in       out    CPU";
+
+/// What was counted up to a moment.
+#[derive(Debug, Clone)]
+pub struct Totals {
+    at: Instant,
+    counters: Snapshot,
+    open: u32,
+    process: ProcessUsage,
+    system: SystemUsage,
+}
+
+impl Totals {
+    /// Reads all of it.
+    pub fn read(running: &Running, sampler: &mut Sampler) -> Self {
+        Self {
+            at: Instant::now(),
+            counters: running.counters(),
+            open: running.open(),
+            process: sampler.process(),
+            system: sampler.system(),
+        }
+    }
+}
+
+/// The line of one interval.
+pub fn interval(elapsed: Duration, then: &Totals, now: &Totals) -> String {
+    let seconds = now.at.saturating_duration_since(then.at).as_secs_f64().max(1e-9);
+    let counted = now.counters.since(&then.counters);
+    let rate = |count: u64| count as f64 / seconds;
+    let cpu = now.process.since(&then.process).cpu_ns.map(|ns| rate(ns) / 1e9 * 100.0);
+    format!(
+        "{:>7.1} {:>10}  {:>10}  {:>10}  {:>9.1} {:>9.1}  {:>5}",
+        elapsed.as_secs_f64(),
+        now.open,
+        si(rate(counted.accepted)),
+        si(rate(counted.messages)),
+        rate(counted.bytes_received) * 8.0 / 1e6,
+        rate(counted.bytes_sent) * 8.0 / 1e6,
+        or_unknown(cpu, |percent| format!("{percent:.0} %"))
+    )
+}
+
+/// One thread.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ThreadReport {
+    /// Connections that it accepted.
+    pub accepted: u64,
+    /// Receives that brought something.
+    pub receives: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// CPU time in ns, if known.
+    pub cpu_ns: Option<u64>,
+    /// Context switches, if known.
+    pub context_switches: Option<u64>,
+    /// The core it last ran on, if known.
+    pub core: Option<u64>,
+}
+
+/// What a server did.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// Version of the document.
+    pub schema_version: u32,
+    /// Name of its design.
+    pub design: String,
+    /// The settings in effect, by name.
+    pub settings: BTreeMap<String, String>,
+    /// From the start to the stop, in ns.
+    pub elapsed_ns: u64,
+    /// What it counted of connections and bytes, by name, over all threads.
+    pub counters: BTreeMap<&'static str, u64>,
+    /// What its calls counted, by name: kernel entries, waits and the like.
+    pub calls: BTreeMap<&'static str, u64>,
+    /// Connections that one wake-up brought something for: the median, and the most.
+    pub ready_p50: Option<u64>,
+    /// See `ready_p50`.
+    pub ready_max: Option<u64>,
+    /// Connections that ended.
+    pub closed: u64,
+    /// Connections that nobody closed: none.
+    pub open: u32,
+    /// The most connections that were seen open at a time.
+    pub most_open: u32,
+    /// The most threads at a time.
+    pub most_threads: usize,
+    /// Threads that ended while the server ran.
+    pub threads_gone: u64,
+    /// Those that ran at the end.
+    pub threads: Vec<ThreadReport>,
+    /// What was done with timers, by name.
+    pub timers: BTreeMap<&'static str, u64>,
+    /// CPU time of the process since the server started, in ns.
+    pub cpu_ns: Option<u64>,
+    /// Context switches of the process since then.
+    pub context_switches: Option<u64>,
+    /// Interrupts of the machine since then.
+    pub interrupts: Option<u64>,
+    /// The most memory that the process had, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Why it stopped by itself, if it did.
+    pub failure: Option<String>,
+}
+
+impl Report {
+    /// Of a server that was stopped.
+    pub fn of(
+        design: String,
+        settings: BTreeMap<String, String>,
+        fin: &Final,
+        most_open: u32,
+        before: &Totals,
+        sampler: &mut Sampler,
+    ) -> Self {
+        let (total, calls) = (fin.total(), fin.calls());
+        let process = sampler.process();
+        let used = process.since(&before.process);
+        let timers = fin.timers;
+        let batches = &total.batches;
+        Self {
+            schema_version: SCHEMA_VERSION,
+            design,
+            settings,
+            elapsed_ns: u64::try_from(fin.elapsed.as_nanos()).unwrap_or(u64::MAX),
+            counters: total.named().into_iter().collect(),
+            calls: calls.named().into_iter().filter(|(_, count)| *count > 0).collect(),
+            ready_p50: batches.percentile(0.5),
+            ready_max: (batches.count() > 0).then_some(batches.max),
+            closed: total.closed(),
+            open: fin.open,
+            most_open,
+            most_threads: fin.most_threads,
+            threads_gone: fin.gone.threads,
+            threads: fin.threads.iter().map(thread).collect(),
+            timers: BTreeMap::from([
+                ("created", timers.created),
+                ("set", timers.set),
+                ("updated", timers.updated),
+                ("fired", timers.fired),
+                ("cancelled", timers.cancelled),
+            ]),
+            cpu_ns: used.cpu_ns,
+            context_switches: both(used.voluntary_switches, used.involuntary_switches),
+            interrupts: sampler.system().since(&before.system).total.interrupts,
+            resident_bytes: process.peak_resident_bytes,
+            failure: None,
+        }
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or_default()
+    }
+
+    /// The report for a person.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let known = |n: Option<u64>| n.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+        let _ = writeln!(
+            text,
+            "threads: {} at the end, {} at most; {} ended before",
+            self.threads.len(),
+            self.most_threads,
+            self.threads_gone
+        );
+        for (index, thread) in self.threads.iter().enumerate().take(THREADS_SHOWN) {
+            let _ = writeln!(
+                text,
+                "thread {index}: {} connections, {} receives, {} bytes in, {} out, {} ms of CPU \
+                 time, {} context switches, last on core {}",
+                thread.accepted,
+                thread.receives,
+                thread.bytes_received,
+                thread.bytes_sent,
+                or_unknown(thread.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}")),
+                known(thread.context_switches),
+                known(thread.core)
+            );
+        }
+        if self.threads.len() > THREADS_SHOWN {
+            let _ = writeln!(text, "and {} threads more", self.threads.len() - THREADS_SHOWN);
+        }
+        let _ = writeln!(
+            text,
+            "connections: {} accepted, {} refused, {} ended; {} open at a time at most",
+            self.counter("accepted"),
+            self.counter("refused"),
+            self.closed,
+            self.most_open
+        );
+        let receives = self.counter("messages");
+        let seconds = self.elapsed_ns as f64 / 1e9;
+        let _ = writeln!(
+            text,
+            "{:.0} ms, {receives} receives, {} bytes in, {} out",
+            seconds * 1000.0,
+            self.counter("bytes_received"),
+            self.counter("bytes_sent")
+        );
+        let per = |count: Option<u64>| {
+            count.filter(|_| receives > 0).map(|count| count as f64 / receives as f64)
+        };
+        let cpu = self.cpu_ns.map(|ns| ns as f64);
+        let _ = writeln!(
+            text,
+            "CPU: {} ns per receive, {} of a core",
+            or_unknown(per(self.cpu_ns), |ns| format!("{ns:.0}")),
+            or_unknown(cpu.filter(|_| seconds > 0.0), |ns| format!("{:.0} %", ns / 1e7 / seconds))
+        );
+        let entries = self.calls.get("kernel_entries").copied();
+        let per_thousand =
+            |count: Option<u64>| or_unknown(per(count).map(|n| n * 1000.0), per_1000);
+        let _ = writeln!(
+            text,
+            "per 1000 receives: {} context switches, {} interrupts, {} kernel entries",
+            per_thousand(self.context_switches),
+            per_thousand(self.interrupts),
+            per_thousand(entries)
+        );
+        let _ = writeln!(
+            text,
+            "memory: {} of the process",
+            or_unknown(self.resident_bytes.map(|n| n as f64), bytes)
+        );
+        let list = |counts: &BTreeMap<&'static str, u64>| {
+            let counted = counts.iter().filter(|(_, count)| **count > 0);
+            let words = counted.map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
+            words.collect::<Vec<_>>().join(", ")
+        };
+        let _ = writeln!(text, "counters: {}", list(&self.counters));
+        let _ = writeln!(text, "timers: {}", list(&self.timers));
+        text
+    }
+}
+
+/// Threads that a person is shown, of a design that may have thousands.
+const THREADS_SHOWN: usize = 16;
+
+fn thread(thread: &ThreadFinal) -> ThreadReport {
+    let ThreadFinal { counters, usage, .. } = thread;
+    ThreadReport {
+        accepted: counters.accepted,
+        receives: counters.messages,
+        bytes_received: counters.bytes_received,
+        bytes_sent: counters.bytes_sent,
+        cpu_ns: usage.cpu_ns,
+        context_switches: both(usage.voluntary_switches, usage.involuntary_switches),
+        core: usage.core,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_the_figures_of_the_report() {
+        let report = Report {
+            elapsed_ns: 2_000_000_000,
+            counters: [("accepted", 7), ("messages", 1000), ("bytes_received", 64_000)].into(),
+            calls: [("kernel_entries", 3000)].into(),
+            closed: 7,
+            most_open: 5,
+            most_threads: 20,
+            threads: vec![ThreadReport { accepted: 1, ..ThreadReport::default() }; 18],
+            cpu_ns: Some(5_000_000),
+            ..Report::default()
+        };
+        let text = report.text();
+        for line in [
+            "threads: 18 at the end, 20 at most; 0 ended before",
+            "and 2 threads more",
+            "connections: 7 accepted, 0 refused, 7 ended; 5 open at a time at most",
+            "2000 ms, 1000 receives, 64000 bytes in, 0 out",
+            "CPU: 5000 ns per receive, 0 % of a core",
+            "per 1000 receives: - context switches, - interrupts, 3000 kernel entries",
+            "counters: accepted 7, bytes received 64000, messages 1000",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! `weir serve tcp` and `weir load tcp` with one another, with others, and what goes wrong.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Output, Stdio};
+use std::thread;
+
+use common::{document, ends, errors, interrupt, output, weir};
+use serde_json::Value;
+use weir_confine::{Confinement, Resource};
+
+/// A server that listens; it is ended when dropped.
+struct Served {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    port: String,
+}
+
+impl Served {
+    fn start(more: &[&str]) -> Self {
+        let mut child = weir(&["serve", "tcp", "--bind", "127.0.0.1:0", "--json"])
+            .args(["--interval", "0", "--end-with-input"])
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("weir can be started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        lines.read_line(&mut line).expect("a ready line");
+        let ready: Value =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e} in {line:?}"));
+        let address = ready["ready"]["addresses"][0].as_str().expect("an address");
+        let port = address.rsplit(':').next().expect("a port").to_owned();
+        Self { child, lines, port }
+    }
+
+    fn load(&self, more: &[&str]) -> Output {
+        load(&self.port, more)
+    }
+
+    /// Ends it, and gives its exit code and report.
+    fn end(mut self) -> (Option<i32>, Value) {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).expect("its output can be read");
+        let code = self.child.wait().expect("it can be waited for").code();
+        let report = rest.lines().last().map(serde_json::from_str);
+        (code, report.and_then(Result::ok).unwrap_or(Value::Null))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn load(port: &str, more: &[&str]) -> Output {
+    let words = ["load", "tcp", "127.0.0.1", "--json", "-i", "0", "-p", port];
+    output(&[&words, more].concat())
+}
+
+/// Every TCP design that can run here, with its defaults, and some as they are not by default.
+fn what_runs_here() -> Vec<String> {
+    let list = document(&output(&["designs", "--json"]));
+    let designs = list["tcp_designs"].as_array().expect("a list").iter();
+    let running = designs.filter(|design| design["status"] == "ok");
+    let mut all: Vec<String> =
+        running.map(|design| design["name"].as_str().expect("a name").to_owned()).collect();
+    assert!(!all.is_empty(), "{list}");
+    all.push("epoll --threads 2 --trigger edge --share exclusive".into());
+    all
+}
+
+#[test]
+fn what_is_loaded_is_served_and_accounted_for() {
+    for design in what_runs_here() {
+        let server = Served::start(&["--design", &design, "--echo"]);
+        let load =
+            server.load(&["-c", "20", "-x", "30", "-b", "1-9k", "-o", "3", "--threads", "2"]);
+        assert_eq!(load.status.code(), Some(0), "{design}: {}", errors(&load));
+        let load = document(&load);
+        assert_eq!((&load["status"], &load["reason"]), (&"ok".into(), &Value::Null), "{load}");
+        let report = &load["report"];
+        assert_eq!((&report["finished"], &report["messages_over"]), (&20.into(), &600.into()));
+        let (code, served) = server.end();
+        assert_eq!(code, Some(0), "{design}: {served}");
+        let counters = &served["counters"];
+        assert_eq!(
+            (&counters["accepted"], &served["closed"]),
+            (&20.into(), &20.into()),
+            "{served}"
+        );
+        assert_eq!(counters["bytes_received"], report["bytes_sent"], "{design}");
+        assert_eq!(counters["bytes_sent"], report["bytes_received"], "{design}");
+        assert_eq!(served["design"], design.split(' ').next().expect("a name"));
+        assert!(served["cpu_ns"].as_u64() > Some(0), "{served}");
+    }
+}
+
+#[test]
+fn a_sink_takes_and_answers_nothing() {
+    let server = Served::start(&["--design", "epoll --threads 1"]);
+    let one_way = server.load(&["--one-way", "-c", "2", "-x", "50", "-b", "10k", "-o", "4"]);
+    assert_eq!(one_way.status.code(), Some(0), "{}", errors(&one_way));
+    let echo = server.load(&["-x", "1", "--answer-timeout", "100ms"]);
+    assert_eq!(echo.status.code(), Some(1), "{}", errors(&echo));
+    assert!(errors(&echo).contains("--one-way"), "{}", errors(&echo));
+    let (code, served) = server.end();
+    assert_eq!((code, &served["counters"]["bytes_sent"]), (Some(0), &0.into()));
+    assert_eq!(served["counters"]["bytes_received"], 2 * 50 * 10_240 + 64);
+}
+
+#[test]
+fn a_server_that_is_full_says_so() {
+    let server =
+        Served::start(&["--echo", "--connections-max", "3", "--design", "epoll --threads 1"]);
+    let load = server.load(&["-c", "10", "-t", "300ms"]);
+    assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
+    let report = &document(&load)["report"];
+    let (open, refused) = (report["finished"].as_u64(), report["refused_by_server"].as_u64());
+    assert_eq!((open, refused), (Some(3), Some(7)), "{report}");
+    let said = report["refusals"].as_object().expect("what it said").keys().next().expect("one");
+    assert!(said.contains("3 connections"), "{said}");
+    let (code, served) = server.end();
+    assert_eq!((code, &served["counters"]["refused"]), (Some(0), &7.into()), "{served}");
+}
+
+#[test]
+fn a_byte_that_is_wrong_is_told_with_exit_code_3() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut bytes = [0; 64];
+        stream.read_exact(&mut bytes).expect("a message");
+        bytes[17] ^= 1;
+        stream.write_all(&bytes).expect("it is taken");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let load = load(&port, &["-x", "1"]);
+    server.join().expect("it does not panic");
+    assert_eq!(load.status.code(), Some(3), "{}", errors(&load));
+    let document = document(&load);
+    assert_eq!((&document["status"], &document["report"]["wrong"]), (&"invalid".into(), &1.into()));
+    assert_eq!(document["report"]["wrong_bytes"]["offset"], 17);
+    assert!(errors(&load).contains("byte 17 came back as"), "{}", errors(&load));
+}
+
+#[test]
+fn what_cannot_be_loaded_has_a_document_too() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    for (words, code, said) in [
+        (&["127.0.0.1", "-p", &port, "-c", "3"][..], 1, "does anyone listen"),
+        (&["192.0.2.1"], 2, "loopback"),
+        (&["127.0.0.1", "-c", "0"], 2, "--connections"),
+        (&["127.0.0.1", "--no-such-flag"], 2, "--no-such-flag"),
+    ] {
+        let load = output(&[&["load", "tcp", "--json"], words].concat());
+        assert_eq!(load.status.code(), Some(code), "{words:?}: {}", errors(&load));
+        let document = document(&load);
+        assert_eq!(document["status"], "failed", "{words:?}");
+        let reason = document["reason"].as_str().expect("a reason");
+        assert!(reason.contains(said), "{words:?}: {reason}");
+    }
+}
+
+/// Where a process may have too few descriptors, several share the connections.
+#[test]
+fn several_processes_are_one_load() {
+    let server = Served::start(&["--echo", "--design", "epoll --threads 1"]);
+    let few = Confinement::new().limit(Resource::Descriptors, 94);
+    let mut command = weir(&["load", "tcp", "127.0.0.1", "--json", "-i", "0", "-p", &server.port]);
+    // 30 connections find room beside the 64 that a process may need.
+    command.args(["-c", "50", "--blocks", "2", "--block-interval", "10ms", "-x", "20", "-o", "2"]);
+    let counted = few.confine(command.stdin(Stdio::null())).output().expect("weir can be started");
+    assert_eq!(counted.status.code(), Some(0), "{}", errors(&counted));
+    let report = &document(&counted)["report"];
+    assert_eq!((&report["processes"], &report["finished"]), (&4.into(), &100.into()), "{report}");
+    assert_eq!(report["messages_over"], 2000);
+    assert_eq!(report["latency_ns"]["n"], 2000);
+    assert_eq!(report["source_addresses"], 4, "each has addresses of its own");
+
+    let timed = server.load(&["--processes", "2", "-c", "5", "-t", "300ms", "-O", "100ms"]);
+    assert_eq!(timed.status.code(), Some(0), "{}", errors(&timed));
+    let report = &document(&timed)["report"];
+    assert_eq!((&report["ended_by"], &report["finished"]), (&"time".into(), &5.into()), "{report}");
+    let window_ns = report["window"]["elapsed_ns"].as_f64().expect("it was measured");
+    assert!((150e6..400e6).contains(&window_ns), "{window_ns}");
+    assert!(report["latency_ns"]["n"].as_u64() > Some(0));
+    let (code, served) = server.end();
+    assert_eq!((code, &served["counters"]["accepted"]), (Some(0), &105.into()), "{served}");
+}
+
+#[test]
+fn what_fails_in_a_process_of_several_fails_the_load() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    let refused = load(&port, &["--processes", "3", "-c", "6"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", errors(&refused));
+    let document_of_it = document(&refused);
+    assert_eq!(document_of_it["report"]["refused"], 6, "{document_of_it}");
+    for (words, code, said) in [
+        (&["--processes", "0"][..], 2, "--processes"),
+        (&["--processes", "2", "--cpu", "9999"], 2, "core 9999"),
+    ] {
+        let load = load(&port, words);
+        assert_eq!(load.status.code(), Some(code), "{words:?}: {}", errors(&load));
+        let reason = document(&load)["reason"].as_str().expect("a reason").to_owned();
+        assert!(reason.contains(said), "{words:?}: {reason}");
+    }
+}
+
+#[test]
+fn a_dry_run_connects_to_nothing() {
+    let load = load("1", &["--dry-run", "-c", "7", "--blocks", "3"]);
+    assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
+    let document = document(&load);
+    let settings = document["settings"].as_array().expect("a list");
+    assert!(settings.iter().any(|s| s["value"] == "21 in 3 blocks"), "{document}");
+}
+
+/// Ctrl-C ends both in order: nothing is lost, and both report.
+#[test]
+fn an_interrupt_ends_load_and_server_in_order() {
+    let mut server = Served::start(&["--echo"]);
+    let mut load = weir(&["load", "tcp", "127.0.0.1", "-c", "10", "-t", "60", "--json"])
+        .args(["-i", "20ms", "-p", &server.port])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir can be started");
+    let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("messages/s"))), "it begins");
+    let rest = thread::spawn(move || lines.for_each(drop));
+    interrupt(load.id());
+    let load = ends(load);
+    rest.join().expect("it does not panic");
+    assert_eq!(load.status.code(), Some(0));
+    let report = &document(&load)["report"];
+    assert_eq!(report["ended_by"], "asked", "{report}");
+    assert_eq!((&report["finished"], &report["messages_unanswered"]), (&10.into(), &0.into()));
+
+    // The processes of a load are ended by the one that leads them, which alone hears of it.
+    let mut load = weir(&["load", "tcp", "127.0.0.1", "-c", "10", "-t", "60", "--json"])
+        .args(["-i", "20ms", "-p", &server.port, "--processes", "2"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir can be started");
+    let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("messages/s"))), "it begins");
+    let rest = thread::spawn(move || lines.for_each(drop));
+    interrupt(load.id());
+    let load = ends(load);
+    rest.join().expect("it does not panic");
+    let report = &document(&load)["report"];
+    assert_eq!(
+        (&report["ended_by"], &report["finished"]),
+        (&"asked".into(), &10.into()),
+        "{report}"
+    );
+
+    // One that is open when the server ends is ended in order by the server.
+    let mut client = TcpStream::connect(format!("127.0.0.1:{}", server.port)).expect("it listens");
+    client.write_all(b"hello").expect("it is taken");
+    let mut back = [0; 5];
+    client.read_exact(&mut back).expect("an echo");
+    interrupt(server.child.id());
+    assert_eq!(client.read(&mut back).expect("an end in order"), 0);
+    drop(client);
+    let mut report = String::new();
+    server.lines.read_to_string(&mut report).expect("its report");
+    let report: Value = serde_json::from_str(report.trim()).expect("a document");
+    assert_eq!((&report["closed"], &report["open"]), (&21.into(), &0.into()), "{report}");
+    assert_eq!(server.child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = taken.local_addr().expect("an address").to_string();
+    for (words, code, said) in [
+        (&["--bind", &address][..], 1, "choose another port"),
+        (&["--design", "no-such-design"], 2, "there is no design"),
+        (&["--design", "epoll --threads 9999"], 2, "threads"),
+        (&["--connections-max", "0"], 2, "connections"),
+        (&["--buffer", "0"], 2, "buffer"),
+    ] {
+        let words = [&["serve", "tcp", "--json", "--bind", "127.0.0.1:0"], words].concat();
+        let server = output(&words);
+        assert_eq!(server.status.code(), Some(code), "{words:?}: {}", errors(&server));
+        let document = document(&server);
+        let reason = document["reason"].as_str().expect("a reason");
+        assert!(reason.contains(said), "{words:?}: {reason}");
+    }
+}

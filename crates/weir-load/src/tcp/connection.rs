@@ -1,0 +1,356 @@
+//! A connection without its I/O: which messages it has begun, what of them was taken and what came
+//! back, and whether that is what was sent. It holds no byte of them: each follows from its offset.
+
+use super::pattern::Pattern;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The bytes of a message, at least and at most. Where they differ each message has a length of its
+/// own, which follows from the connection and the message's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// The shortest; at least 1.
+    pub least: u32,
+    /// The longest.
+    pub most: u32,
+}
+
+impl Sizes {
+    /// Messages of one length.
+    pub fn of(bytes: u32) -> Self {
+        Self { least: bytes, most: bytes }
+    }
+
+    #[inline]
+    fn of_message(self, pattern: Pattern, number: u64) -> u64 {
+        let Self { least, most } = self;
+        if least == most {
+            return u64::from(least);
+        }
+        // The pattern's far end, which no stream reaches, gives the lengths.
+        let at = (1u64 << 63) | number.wrapping_mul(4);
+        let random = u32::from_le_bytes(std::array::from_fn(|i| pattern.byte(at + i as u64)));
+        let lengths = u64::from(most - least) + 1;
+        u64::from(least) + ((u64::from(random) * lengths) >> 32)
+    }
+}
+
+/// What makes bytes that came wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrong {
+    /// The connection's number.
+    pub connection: u32,
+    /// Where in its stream.
+    pub offset: u64,
+    /// The byte that belongs there; none where nothing does, since no more was sent.
+    pub expected: Option<u8>,
+    /// The byte that came.
+    pub found: u8,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { connection, offset, found, .. } = self;
+        match self.expected {
+            Some(byte) => write!(
+                f,
+                "connection {connection}: byte {offset} came back as {found:#04x}, and was sent as {byte:#04x}"
+            ),
+            None => write!(
+                f,
+                "connection {connection}: byte {offset} ({found:#04x}) came, and was never sent"
+            ),
+        }
+    }
+}
+
+/// What a connection has sent and got back.
+#[derive(Debug)]
+pub(super) struct Stream {
+    number: u32,
+    pattern: Pattern,
+    /// Bytes that the system took.
+    sent: u64,
+    /// Bytes of all messages begun.
+    begun_bytes: u64,
+    /// Bytes that came back, all of them right.
+    received: u64,
+    /// Where the oldest message under way ends.
+    oldest_end: u64,
+    begun: u64,
+    over: u64,
+}
+
+impl Stream {
+    pub(super) fn new(run: u32, number: u32) -> Self {
+        Self {
+            number,
+            pattern: Pattern::new(run, number),
+            sent: 0,
+            begun_bytes: 0,
+            received: 0,
+            oldest_end: 0,
+            begun: 0,
+            over: 0,
+        }
+    }
+
+    /// Messages begun.
+    #[inline]
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Messages that are over.
+    #[inline]
+    pub(super) fn over(&self) -> u64 {
+        self.over
+    }
+
+    /// Messages begun that are not over.
+    #[inline]
+    pub(super) fn under_way(&self) -> u64 {
+        self.begun - self.over
+    }
+
+    /// Bytes of messages begun that the system has not taken.
+    #[inline]
+    pub(super) fn unsent(&self) -> u64 {
+        self.begun_bytes - self.sent
+    }
+
+    /// Whether nothing came back so far.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.received == 0
+    }
+
+    /// Begins the next message.
+    #[inline]
+    pub(super) fn begin(&mut self, sizes: Sizes) {
+        self.begun_bytes += sizes.of_message(self.pattern, self.begun);
+        if self.under_way() == 0 {
+            self.oldest_end = self.begun_bytes;
+        }
+        self.begun += 1;
+    }
+
+    /// Writes the next bytes to be sent into `scratch`, as many as there are and fit.
+    #[inline]
+    pub(super) fn next<'s>(&self, scratch: &'s mut [u8]) -> &'s [u8] {
+        let count = self.unsent().min(scratch.len() as u64) as usize;
+        let bytes = &mut scratch[..count];
+        self.pattern.fill(self.sent, bytes);
+        bytes
+    }
+
+    /// The system took so many bytes.
+    #[inline]
+    pub(super) fn taken(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        debug_assert!(self.sent <= self.begun_bytes);
+    }
+
+    /// Takes what came, and calls `over` with the number of each message of which it was the last.
+    #[inline]
+    pub(super) fn received(
+        &mut self,
+        bytes: &[u8],
+        sizes: Sizes,
+        over: impl FnMut(u64),
+    ) -> Result<(), Wrong> {
+        let expected = (self.sent - self.received).min(bytes.len() as u64) as usize;
+        let (bytes, unsent) = bytes.split_at(expected);
+        if let Some(at) = self.pattern.difference(self.received, bytes) {
+            let offset = self.received + at as u64;
+            let expected = Some(self.pattern.byte(offset));
+            return Err(Wrong { connection: self.number, offset, expected, found: bytes[at] });
+        }
+        if let Some(found) = unsent.first() {
+            let (connection, offset) = (self.number, self.sent);
+            return Err(Wrong { connection, offset, expected: None, found: *found });
+        }
+        self.received += bytes.len() as u64;
+        self.end_up_to(self.received, sizes, over);
+        Ok(())
+    }
+
+    /// What is wrong with a byte that came where nothing was to come.
+    pub(super) fn unexpected(&self, found: u8) -> Wrong {
+        Wrong { connection: self.number, offset: self.received, expected: None, found }
+    }
+
+    /// Where nothing is to come back a message is over when the system has taken all of it.
+    #[inline]
+    pub(super) fn end_taken(&mut self, sizes: Sizes, over: impl FnMut(u64)) {
+        self.end_up_to(self.sent, sizes, over);
+    }
+
+    #[inline]
+    fn end_up_to(&mut self, offset: u64, sizes: Sizes, mut over: impl FnMut(u64)) {
+        while self.under_way() > 0 && offset >= self.oldest_end {
+            over(self.over);
+            self.over += 1;
+            if self.under_way() > 0 {
+                self.oldest_end += sizes.of_message(self.pattern, self.over);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Sends `messages` messages, with so many under way at most, over a line that cuts as `cuts`
+    /// says, and gives what `damage` does to the stream on its way back.
+    fn through(
+        sizes: Sizes,
+        messages: u64,
+        cuts: &[usize],
+        damage: impl FnOnce(&mut Vec<u8>),
+    ) -> (Stream, Vec<u64>, Result<(), Wrong>) {
+        let mut stream = Stream::new(5, 6);
+        let mut line = Vec::new();
+        let mut scratch = vec![0; 1000];
+        let mut cut = cuts.iter().cycle();
+        (0..messages).for_each(|_| stream.begin(sizes));
+        while stream.unsent() > 0 {
+            let len = (*cut.next().unwrap()).min(scratch.len());
+            let bytes = stream.next(&mut scratch[..len]);
+            line.extend_from_slice(bytes);
+            let taken = bytes.len();
+            stream.taken(taken);
+        }
+        damage(&mut line);
+        let mut over = Vec::new();
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            let (piece, left) = rest.split_at((*cut.next().unwrap()).min(rest.len()));
+            rest = left;
+            if let Err(wrong) = stream.received(piece, sizes, |number| over.push(number)) {
+                return (stream, over, Err(wrong));
+            }
+        }
+        (stream, over, Ok(()))
+    }
+
+    fn sizes() -> impl Strategy<Value = Sizes> {
+        (1u32..300, 0u32..300).prop_map(|(least, more)| Sizes { least, most: least + more })
+    }
+
+    fn cuts() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec(1usize..700, 1..20)
+    }
+
+    proptest! {
+        #[test]
+        fn messages_end_in_order_however_they_are_cut(
+            sizes in sizes(), messages in 1u64..40, cuts in cuts(),
+        ) {
+            let (stream, over, result) = through(sizes, messages, &cuts, |_| {});
+            prop_assert_eq!(result, Ok(()));
+            prop_assert_eq!(over, (0..messages).collect::<Vec<_>>());
+            prop_assert_eq!((stream.under_way(), stream.unsent()), (0, 0));
+            let (bytes, least, most) =
+                (stream.received, u64::from(sizes.least), u64::from(sizes.most));
+            prop_assert!((least * messages..=most * messages).contains(&bytes));
+        }
+
+        #[test]
+        fn a_changed_byte_is_found_where_it_is(
+            sizes in sizes(), messages in 1u64..40, cuts in cuts(),
+            at: prop::sample::Index, change in 1u8..,
+        ) {
+            let mut place = 0;
+            let (_, _, result) = through(sizes, messages, &cuts, |line| {
+                place = at.index(line.len());
+                line[place] ^= change;
+            });
+            let wrong = result.unwrap_err();
+            prop_assert_eq!(wrong.offset, place as u64);
+            prop_assert_eq!(wrong.expected.unwrap() ^ wrong.found, change);
+        }
+
+        /// Found in what follows, or a message stays under way.
+        #[test]
+        fn a_loss_leaves_a_trace(
+            sizes in sizes(), messages in 1u64..40, cuts in cuts(),
+            at: prop::sample::Index, lost in 1usize..500,
+        ) {
+            let (stream, _, result) = through(sizes, messages, &cuts, |line| {
+                let at = at.index(line.len());
+                line.drain(at..(at + lost).min(line.len()));
+            });
+            prop_assert!(result.is_err() || stream.under_way() > 0);
+        }
+
+        /// Found in what follows, or as more than was sent.
+        #[test]
+        fn what_comes_twice_is_found(
+            sizes in sizes(), messages in 1u64..40, cuts in cuts(),
+            at: prop::sample::Index, twice in 1usize..500,
+        ) {
+            let (_, _, result) = through(sizes, messages, &cuts, |line| {
+                let at = at.index(line.len());
+                let again = line[at..(at + twice).min(line.len())].to_vec();
+                line.splice(at..at, again);
+            });
+            prop_assert!(result.is_err());
+        }
+
+        #[test]
+        fn pieces_in_another_order_are_found(
+            sizes in sizes(), messages in 2u64..40, cuts in cuts(), at: prop::sample::Index,
+        ) {
+            let mut same = false;
+            let (_, _, result) = through(sizes, messages, &cuts, |line| {
+                let before = line.clone();
+                let middle = at.index(line.len());
+                line.rotate_left(middle);
+                same = *line == before;
+            });
+            prop_assert!(same || result.is_err());
+        }
+    }
+
+    #[test]
+    fn more_than_was_sent_is_wrong() {
+        let (_, over, result) = through(Sizes::of(3), 2, &[100], |line| line.push(7));
+        assert!(over.is_empty(), "of bytes with a wrong one among them none is believed");
+        let wrong = result.unwrap_err();
+        assert_eq!((wrong.offset, wrong.expected, wrong.found), (6, None, 7));
+        assert!(wrong.to_string().contains("never sent"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_not_to_come_back_is_over_when_it_was_taken() {
+        let (sizes, mut scratch) = (Sizes::of(10), [0; 15]);
+        let mut stream = Stream::new(1, 1);
+        stream.begin(sizes);
+        stream.begin(sizes);
+        let mut over = 0;
+        for expected in [1, 2] {
+            let taken = stream.next(&mut scratch).len();
+            stream.taken(taken);
+            stream.end_taken(sizes, |_| over += 1);
+            assert_eq!(over, expected);
+        }
+        assert_eq!((stream.under_way(), stream.unsent()), (0, 0));
+    }
+
+    #[test]
+    fn lengths_are_spread_over_all_allowed() {
+        let sizes = Sizes { least: 1, most: 4 };
+        let pattern = Pattern::new(1, 1);
+        let mut counts = [0; 5];
+        (0..4000).for_each(|number| counts[sizes.of_message(pattern, number) as usize] += 1);
+        assert!(
+            counts[0] == 0 && counts[1..].iter().all(|n| (800..1200).contains(n)),
+            "{counts:?}"
+        );
+        assert_eq!(Sizes::of(9).of_message(pattern, 5), 9);
+        let full = Sizes { least: 1, most: u32::MAX };
+        assert!((0..100).all(|number| full.of_message(pattern, number) >= 1));
+    }
+}

@@ -1,0 +1,83 @@
+//! A load of TCP connections on a server, usually one that echoes.
+//!
+//! Connections come in blocks, as in the client that this re-creates ([`LoadSpec`]): each block of so
+//! many is added some time after the one before. On each connection messages are sent, with a number of
+//! them under way at most: one after another as answers come (a closed loop; with one under way it
+//! is ping-pong), or at times that are fixed beforehand (an open loop, [`Pace`]). The latency of a
+//! message runs from when it was to be sent to when its last byte has come back. In an open loop
+//! that is when it was due: a server that stops answering gets no mercy by not being asked.
+//!
+//! Every byte that comes back is compared with the one that was sent there ([`pattern`]). A connection
+//! costs about 100 bytes and no buffer, since what is to be sent follows from its offset.
+//!
+//! Several messages that may be sent at the same moment go out in one call, as a pipelining client's do.
+//!
+//! Every load has an end in time, and goes to loopback: there is no consent to be asked for yet.
+
+mod connection;
+mod counts;
+mod part;
+pub mod pattern;
+pub mod refusal;
+mod report;
+mod run;
+mod schedule;
+mod sources;
+mod spec;
+mod system;
+mod worker;
+
+pub use connection::{Sizes, Wrong};
+pub use counts::{Causes, Counts};
+pub use part::{Part, Times};
+pub use report::{EndedBy, LoadReport, Progress, Window, assemble};
+pub use run::{Event, load, load_part, settings};
+pub use spec::{
+    CONNECTIONS_MAX, LoadSpec, MESSAGE_BYTES_MAX, PROCESSES_MAX, Pace, Share, THREADS_MAX,
+    UNDER_WAY_MAX,
+};
+
+use std::{io, net::IpAddr};
+use weir::Unavailable;
+
+/// Why a load could not begin, or came to no report.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The specification makes no sense.
+    #[error("{0}")]
+    Spec(String),
+    /// Nobody agreed to it.
+    #[error(
+        "{target} is not a loopback address, and connections are loaded on loopback only: a server elsewhere cannot be asked for its consent yet"
+    )]
+    NotLoopback {
+        /// Where it should have gone.
+        target: IpAddr,
+    },
+    /// There is no engine here.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// A thread has nothing to wait with.
+    #[error("cannot wait for connections: {0}; look at the limit on open files (ulimit -n)")]
+    Wait(io::Error),
+    /// A thread cannot run on its core.
+    #[error("cannot run a thread on core {core}: {source}; choose one that this process may use")]
+    Pin {
+        /// The core asked for.
+        core: usize,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// No thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// A thread panicked: an error in weir.
+    #[error("a thread of the load panicked, which is an error in weir: {0}")]
+    Panicked(String),
+}
+
+/// How many descriptors this process may have, after asking for as many as it may ask for: each
+/// connection takes one. None where there is no such limit, or it cannot be known.
+pub fn descriptors() -> Option<u64> {
+    system::descriptors()
+}

@@ -1,0 +1,334 @@
+//! What a load did.
+
+use super::{Causes, Counts, LoadSpec, Pace, Part, Wrong};
+use crate::latency::{Histogram, Summary};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Why a load ended: of several processes, the last of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// Every connection was over.
+    Connections,
+    /// Its time was over.
+    Time,
+    /// Someone asked, with Ctrl-C for instance.
+    Asked,
+    /// A thread failed.
+    Failure,
+}
+
+/// What was counted from when all blocks stood to the end of sending, without the warm-up; of a load
+/// with a number of messages for each connection, from the beginning to the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// How long it was, in ns.
+    pub elapsed_ns: u64,
+    /// Messages that were over in it.
+    pub messages: u64,
+    /// Bytes sent in it.
+    pub bytes_sent: u64,
+    /// Bytes received in it.
+    pub bytes_received: u64,
+    /// Messages per second.
+    pub messages_per_s: f64,
+    /// Bits of payload sent per second (no header is included).
+    pub bits_per_second_sent: f64,
+    /// Bits of payload received per second.
+    pub bits_per_second_received: f64,
+    /// CPU time of the threads in it, in ns; none where it is not known.
+    pub cpu_ns: Option<u64>,
+    /// The same for each message.
+    pub cpu_ns_per_message: Option<f64>,
+}
+
+/// What a load did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Run id.
+    pub run: u32,
+    /// Where to.
+    pub target: SocketAddr,
+    /// Connections of each block.
+    pub connections_per_block: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Processes: as many as it takes to have the descriptors.
+    pub processes: u32,
+    /// Threads of each.
+    pub threads: usize,
+    /// Cores they were bound to, in turn; empty if to none.
+    pub cores: Vec<usize>,
+    /// Bytes of a message, at least.
+    pub message_bytes_min: u32,
+    /// Bytes of a message, at most.
+    pub message_bytes_max: u32,
+    /// Messages under way on each connection, at most.
+    pub outstanding: u32,
+    /// Messages of each connection, if that was limited.
+    pub sends: Option<u64>,
+    /// `closed` or `open`.
+    pub loop_kind: &'static str,
+    /// Messages per second asked for, of an open loop.
+    pub offered_per_s: Option<f64>,
+    /// Whether nothing was to come back.
+    pub one_way: bool,
+    /// What happened to connections and messages.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Connections that were asked for and not begun.
+    pub not_attempted: u64,
+    /// The most connections that stood at a time, as far as was seen; of several processes, the sum.
+    pub open_max: u64,
+    /// From the first connect to the last connection made, in ns.
+    pub connecting_ns: Option<u64>,
+    /// Connections made in that time, per second.
+    pub connects_per_s: Option<f64>,
+    /// Time that connecting took.
+    pub connect_ns: Option<Summary>,
+    /// Source addresses taken.
+    pub source_addresses: u32,
+    /// Messages that did not come back.
+    pub messages_unanswered: u64,
+    /// Messages of an open loop that were due and could not be sent, since their connections had as
+    /// many under way as may be, or were over.
+    pub messages_due_unsent: u64,
+    /// What was measured; none if the load ended before that began, or was never connected.
+    pub window: Option<Window>,
+    /// From the intended time of a message to its end, of the window's messages.
+    pub latency_ns: Option<Summary>,
+    /// The same in full: buckets that hold something, by their middles.
+    pub latency_histogram: Histogram,
+    /// Of an open loop, from the intended time of a message to its sending, where nothing but this
+    /// program held it up: as large as its latencies, these are the generator's, not the server's.
+    pub send_delay_ns: Option<Summary>,
+    /// What went wrong, and how often.
+    pub errors: Causes,
+    /// What a server of weir said when it refused connections.
+    pub refusals: Causes,
+    /// The first byte found wrong.
+    pub wrong_bytes: Option<Wrong>,
+    /// Whether what came back was wrong, or lost with an end in order.
+    pub data_errors: bool,
+    /// From the beginning to the end of the last connection, in ns.
+    pub elapsed_ns: u64,
+    /// CPU time of all threads in ns; none where it is not known.
+    pub cpu_ns: Option<u64>,
+    /// CPU time of this whole process so far.
+    pub process_cpu_ns: Option<u64>,
+    /// The most memory that this process had, in bytes.
+    pub peak_resident_bytes: Option<u64>,
+    /// Why it ended.
+    pub ended_by: EndedBy,
+    /// What went wrong with the load as a whole, if anything did.
+    pub failure: Option<String>,
+}
+
+/// How a load went in one interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Beginning of the interval in ns since the load began.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+    /// Connections that stand at its end.
+    pub open: u64,
+    /// Connections begun up to its end.
+    pub attempted: u64,
+    /// Connections made up to its end.
+    pub connected: u64,
+    /// Messages that were over in it.
+    pub messages: u64,
+    /// Bytes sent in it.
+    pub bytes_sent: u64,
+    /// Bytes received in it.
+    pub bytes_received: u64,
+}
+
+/// What was read of all threads at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    pub(super) at_ns: u64,
+    pub(super) counts: Counts,
+    pub(super) cpu_ns: Option<u64>,
+}
+
+impl Window {
+    pub(super) fn between(from: &Reading, to: &Reading) -> Self {
+        let counts = to.counts.since(&from.counts);
+        let cpu_ns = to.cpu_ns.zip(from.cpu_ns).map(|(to, from)| to.saturating_sub(from));
+        let (sent, received) = (counts.bytes_sent, counts.bytes_received);
+        let elapsed_ns = to.at_ns.saturating_sub(from.at_ns);
+        Self::new(elapsed_ns, counts.messages_over, sent, received, cpu_ns)
+    }
+
+    fn new(
+        elapsed_ns: u64,
+        messages: u64,
+        bytes_sent: u64,
+        bytes_received: u64,
+        cpu_ns: Option<u64>,
+    ) -> Self {
+        let elapsed_ns = elapsed_ns.max(1);
+        let per_s = |count: u64| count as f64 * 1e9 / elapsed_ns as f64;
+        Self {
+            elapsed_ns,
+            messages,
+            bytes_sent,
+            bytes_received,
+            messages_per_s: per_s(messages),
+            bits_per_second_sent: per_s(bytes_sent) * 8.0,
+            bits_per_second_received: per_s(bytes_received) * 8.0,
+            cpu_ns,
+            cpu_ns_per_message: cpu_ns
+                .filter(|_| messages > 0)
+                .map(|ns| ns as f64 / messages as f64),
+        }
+    }
+
+    /// Both together, which lay beside one another in time.
+    pub(super) fn beside(&self, other: &Self) -> Self {
+        Self::new(
+            self.elapsed_ns.max(other.elapsed_ns),
+            self.messages + other.messages,
+            self.bytes_sent + other.bytes_sent,
+            self.bytes_received + other.bytes_received,
+            self.cpu_ns.zip(other.cpu_ns).map(|(one, another)| one + another),
+        )
+    }
+}
+
+impl Progress {
+    /// What several processes did in about the same interval.
+    pub fn beside(&self, other: &Self) -> Self {
+        Self {
+            from_ns: self.from_ns.min(other.from_ns),
+            to_ns: self.to_ns.max(other.to_ns),
+            open: self.open + other.open,
+            attempted: self.attempted + other.attempted,
+            connected: self.connected + other.connected,
+            messages: self.messages + other.messages,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+        }
+    }
+}
+
+/// The report of a load, from what all its processes did.
+pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
+    let counts = part.counts;
+    let connecting = part.first_connect_ns.zip(part.last_connected_ns);
+    let connecting_ns = connecting.map(|(first, last)| last.saturating_sub(first).max(1));
+    let offered_per_s = match spec.pace {
+        Pace::Closed => None,
+        Pace::Open { messages_per_s } => Some(messages_per_s),
+    };
+    let mut report = LoadReport {
+        run: spec.run,
+        target: spec.target,
+        connections_per_block: spec.connections,
+        blocks: spec.blocks,
+        processes: part.processes,
+        threads: spec.threads,
+        cores: spec.cores.clone(),
+        message_bytes_min: spec.sizes.least,
+        message_bytes_max: spec.sizes.most,
+        outstanding: spec.outstanding,
+        sends: spec.sends,
+        loop_kind: if offered_per_s.is_some() { "open" } else { "closed" },
+        offered_per_s,
+        one_way: spec.one_way,
+        counts,
+        not_attempted: spec.connections_in_all().saturating_sub(counts.attempted),
+        open_max: part.open_max,
+        connecting_ns,
+        connects_per_s: connecting_ns.map(|ns| counts.connected as f64 * 1e9 / ns as f64),
+        connect_ns: part.connects.summary(),
+        source_addresses: part.source_addresses,
+        messages_unanswered: part.unanswered,
+        messages_due_unsent: part.due_unsent,
+        // Where nothing was connected there was nothing to measure.
+        window: part.window.filter(|_| counts.connected > 0),
+        latency_ns: part.latencies.summary(),
+        latency_histogram: part.latencies,
+        send_delay_ns: part.delays.summary(),
+        errors: part.errors,
+        refusals: part.refusals,
+        wrong_bytes: part.wrong_bytes,
+        data_errors: counts.wrong + counts.truncated > 0,
+        elapsed_ns: part.ended_ns.saturating_sub(part.began_ns),
+        cpu_ns: part.cpu_ns,
+        process_cpu_ns: part.process_cpu_ns,
+        peak_resident_bytes: part.peak_resident_bytes,
+        ended_by: part.ended_by,
+        failure: None,
+    };
+    report.failure = report.why_failed();
+    report
+}
+
+impl LoadReport {
+    /// Why nothing may be concluded from it, if so: bytes were wrong or lost, or its own counts are.
+    pub fn invalid(&self) -> Option<String> {
+        let counts = &self.counts;
+        if let Some(wrong) = &self.wrong_bytes {
+            let others = counts.wrong - 1;
+            return Some(match others {
+                0 => wrong.to_string(),
+                _ => format!("{wrong}; and so on {others} other connections"),
+            });
+        }
+        if counts.truncated > 0 {
+            return Some(format!(
+                "{} connections were ended by the server, in order, while answers were due: what it \
+                 owed is lost",
+                counts.truncated
+            ));
+        }
+        let unbalanced = counts.unbalanced().or_else(|| {
+            (counts.messages_sent != counts.messages_over + self.messages_unanswered).then(|| {
+                format!(
+                    "{} messages were sent, but {} are over and {} are not",
+                    counts.messages_sent, counts.messages_over, self.messages_unanswered
+                )
+            })
+        });
+        unbalanced.map(|what| format!("{what}: the counts of the load are wrong"))
+    }
+
+    /// What makes it a failure as a whole, if anything does.
+    fn why_failed(&self) -> Option<String> {
+        let counts = &self.counts;
+        let others = self.errors.by_count();
+        let worst = others.first().map(|(cause, _)| format!(": {cause}")).unwrap_or_default();
+        if self.ended_by == EndedBy::Failure {
+            return Some(format!("a thread failed{worst}"));
+        }
+        if counts.attempted == 0 {
+            return (self.ended_by != EndedBy::Asked)
+                .then(|| format!("no connection was begun{worst}"));
+        }
+        if counts.connected == 0 {
+            let (refused, timed_out) = (counts.refused, counts.timed_out);
+            return Some(match (refused, timed_out) {
+                _ if self.ended_by == EndedBy::Asked => return None,
+                (0, 0) => format!("none of {} connections was made{worst}", counts.attempted),
+                (_, 0) => format!("{refused} connections were refused; does anyone listen there?"),
+                _ => format!(
+                    "none of {} connections was made in time: {timed_out} timed out",
+                    counts.attempted
+                ),
+            });
+        }
+        if counts.refused_by_server == counts.connected {
+            let why = self.refusals.by_count();
+            let why = why.first().map(|(text, _)| *text).unwrap_or_default();
+            return Some(format!("the server refused every connection: {why}"));
+        }
+        let nothing = counts.messages_sent > 0 && counts.messages_over == 0 && !self.data_errors;
+        (nothing && self.ended_by != EndedBy::Asked).then(|| {
+            "no message came back; does the server echo? With a sink, use --one-way".to_owned()
+        })
+    }
+}

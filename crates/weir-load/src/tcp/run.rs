@@ -1,0 +1,368 @@
+//! The course of a load, seen from the thread that leads it.
+
+use super::{
+    LoadError, LoadReport, LoadSpec, Pace, Part, Progress, Times, Window, assemble,
+    counts::Live,
+    part::Seen,
+    report::Reading,
+    sources::Sources,
+    system::{self, Bell, Set},
+    worker::{self, Note, Outcome, Shared},
+};
+use crate::{
+    clock::now_ns,
+    stop::{Stop, StopReason},
+    sys,
+};
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+use weir::counters::os::ThreadId;
+
+/// What whoever started a load may want to show.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Everything is set up, nothing was sent: the effective settings by name.
+    Ready(&'a [(&'static str, String)]),
+    /// Every connection of this process is made, or has failed.
+    Settled,
+    /// An interval is over.
+    Interval(Progress),
+}
+
+/// Sockets told by one wait, at most.
+const EVENTS: usize = 512;
+/// How often a stop, which has no waker, is looked for.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+/// A moment that never comes.
+const NEVER: u64 = u64::MAX;
+
+/// Loads a server as specified; returns when every connection is over.
+///
+/// `stop` ends it early, in order, and its report is whole then. `watch` is told how it goes, on the
+/// calling thread. As many descriptors as the process may have are asked for.
+///
+/// # Errors
+/// If it cannot begin, or a thread panicked. What happens otherwise stands in the report.
+pub fn load(
+    spec: &LoadSpec,
+    stop: &Stop,
+    watch: impl FnMut(Event<'_>),
+) -> Result<LoadReport, LoadError> {
+    Ok(assemble(spec, run(spec, stop, None, watch)?))
+}
+
+/// The share of one process of several. Whoever leads them sends the times once all have said
+/// [`Event::Settled`]; with a number of messages for each connection, nobody waits for that.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_part(
+    spec: &LoadSpec,
+    stop: &Stop,
+    times: &Receiver<Times>,
+    watch: impl FnMut(Event<'_>),
+) -> Result<Part, LoadError> {
+    run(spec, stop, Some(times), watch)
+}
+
+fn run(
+    spec: &LoadSpec,
+    stop: &Stop,
+    times: Option<&Receiver<Times>>,
+    mut watch: impl FnMut(Event<'_>),
+) -> Result<Part, LoadError> {
+    let settings = settings(spec)?;
+    let lives: Vec<Live> = (0..spec.threads).map(|_| Live::default()).collect();
+    let shared = Shared {
+        measure_from_ns: AtomicU64::new(NEVER),
+        end_ns: AtomicU64::new(NEVER),
+        sources: Mutex::new(Sources::to(spec.target.ip().to_canonical(), spec.share.index)),
+    };
+    let mut sets = Vec::new();
+    for _ in 0..spec.threads {
+        sets.push(Set::new(EVENTS).map_err(LoadError::Wait)?);
+    }
+    let bells = sets.iter().map(Set::bell).collect();
+    thread::scope(|scope| {
+        let (sender, notes) = mpsc::channel();
+        let (ready_sender, ready) = mpsc::channel();
+        // Dropping them ends the threads that wait for their start.
+        let mut starts = Vec::new();
+        for ((number, live), set) in lives.iter().enumerate().zip(sets) {
+            let (start, started) = mpsc::sync_channel::<u64>(1);
+            let (notes, ready, shared) = (sender.clone(), ready_sender.clone(), &shared);
+            let body = move || {
+                let result = prepare(spec, number, live);
+                let failed = result.is_err();
+                if ready.send(result).is_err() || failed {
+                    return;
+                }
+                if let Ok(began_ns) = started.recv() {
+                    worker::serve(spec, shared, live, number, set, began_ns, notes);
+                }
+            };
+            let builder = thread::Builder::new().name("weir load".into());
+            builder.spawn_scoped(scope, body).map_err(LoadError::Thread)?;
+            starts.push(start);
+        }
+        drop((sender, ready_sender));
+        ready.iter().take(spec.threads).collect::<Result<(), _>>()?;
+        watch(Event::Ready(&settings));
+        let began_ns = now_ns();
+        let mut leader = Leader::new(spec, stop, &shared, &lives, bells, began_ns);
+        starts.iter().for_each(|start| {
+            // It waits for it.
+            let _ = start.send(began_ns);
+        });
+        leader.lead(&notes, times, &mut watch)
+    })
+}
+
+/// What each thread does first.
+fn prepare(spec: &LoadSpec, number: usize, live: &Live) -> Result<(), LoadError> {
+    sys::ask_for_precise_sleeps();
+    let _ = live.thread.set(ThreadId::current());
+    let number = spec.number_of_thread(number) as usize;
+    match spec.cores.get(number % spec.cores.len().max(1)) {
+        Some(&core) => weir::affinity::pin_current_thread(core)
+            .map_err(|source| LoadError::Pin { core, source }),
+        None => Ok(()),
+    }
+}
+
+/// The settings that a load would have, without connecting.
+///
+/// # Errors
+/// As [`load`], as far as that can be known beforehand.
+pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadError> {
+    spec.check()?;
+    system::availability()?;
+    let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.into());
+    let sizes = spec.sizes;
+    let mut settings = vec![
+        ("target", spec.target.to_string()),
+        ("connections", format!("{} in {} blocks", spec.connections_in_all(), spec.blocks)),
+        ("block interval", format!("{:?}", spec.block_interval)),
+        (
+            "message bytes",
+            match sizes.least == sizes.most {
+                true => sizes.most.to_string(),
+                false => format!("{} to {}", sizes.least, sizes.most),
+            },
+        ),
+        (
+            "loop",
+            match spec.pace {
+                Pace::Closed => "closed".into(),
+                Pace::Open { messages_per_s } => format!("open, {messages_per_s} messages/s"),
+            },
+        ),
+        ("outstanding", format!("{} messages on each connection", spec.outstanding)),
+        ("sends", or(spec.sends.map(|sends| format!("{sends} on each connection")), "no limit")),
+        ("answers", if spec.one_way { "none (one way)" } else { "every byte verified" }.into()),
+        ("duration", format!("{:?}, {:?} of it unmeasured", spec.duration, spec.warm_up)),
+        ("processes", spec.share.of.to_string()),
+        ("threads", format!("{} in each", spec.threads)),
+        ("cores", or((!spec.cores.is_empty()).then(|| format!("{:?}", spec.cores)), "any")),
+        ("connecting", format!("{} at a time, {:?} each", spec.connecting, spec.connect_timeout)),
+        ("answer timeout", format!("{:?}", spec.answer_timeout)),
+    ];
+    if let Some(descriptors) = system::descriptors() {
+        settings.push(("descriptors", format!("{descriptors} at most in this process")));
+    }
+    Ok(settings)
+}
+
+/// Leads the threads of a load.
+struct Leader<'a> {
+    spec: &'a LoadSpec,
+    stop: &'a Stop,
+    shared: &'a Shared,
+    lives: &'a [Live],
+    bells: Vec<Bell>,
+    began_ns: u64,
+    measure_from_ns: u64,
+    end_ns: u64,
+    from: Option<Reading>,
+    to: Option<Reading>,
+    told: Reading,
+    next_line_ns: u64,
+    open_max: u64,
+}
+
+impl<'a> Leader<'a> {
+    fn new(
+        spec: &'a LoadSpec,
+        stop: &'a Stop,
+        shared: &'a Shared,
+        lives: &'a [Live],
+        bells: Vec<Bell>,
+        began_ns: u64,
+    ) -> Self {
+        let nothing = Reading { at_ns: began_ns, counts: Default::default(), cpu_ns: Some(0) };
+        let every = spec.interval.map(ns);
+        let mut leader = Self {
+            spec,
+            stop,
+            shared,
+            lives,
+            bells,
+            began_ns,
+            measure_from_ns: NEVER,
+            end_ns: NEVER,
+            from: None,
+            to: None,
+            told: nothing,
+            next_line_ns: every.map_or(NEVER, |every| began_ns.saturating_add(every)),
+            open_max: 0,
+        };
+        if spec.sends.is_some() {
+            leader.measure(spec.times_from(began_ns));
+            leader.from = Some(nothing);
+        }
+        leader
+    }
+
+    /// Messages are measured so.
+    fn measure(&mut self, Times { measure_from_ns, end_ns }: Times) {
+        (self.measure_from_ns, self.end_ns) = (measure_from_ns, end_ns);
+        self.shared.measure_from_ns.store(self.measure_from_ns, Relaxed);
+        self.shared.end_ns.store(self.end_ns, Relaxed);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.bells.iter().for_each(Bell::ring);
+    }
+
+    fn lead(
+        &mut self,
+        notes: &Receiver<Note>,
+        times: Option<&Receiver<Times>>,
+        watch: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Part, LoadError> {
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        let (mut settled, mut panicked) = (0, None);
+        while outcomes.len() + usize::from(panicked.is_some()) < self.spec.threads {
+            match notes.recv_timeout(self.pause()) {
+                Ok(Note::Settled) => {
+                    settled += 1;
+                    if settled == self.spec.threads {
+                        watch(Event::Settled);
+                        if times.is_none() && self.end_ns == NEVER {
+                            self.measure(self.spec.times_from(now_ns()));
+                        }
+                    }
+                }
+                Ok(Note::Over(outcome)) => outcomes.push(*outcome),
+                Ok(Note::Panicked(text)) => {
+                    self.stop.request(StopReason::Failed);
+                    panicked = Some(text);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if let Some(Ok(times)) = times.map(Receiver::try_recv)
+                && self.end_ns == NEVER
+            {
+                self.measure(times);
+            }
+            self.look(watch);
+        }
+        if let Some(text) = panicked {
+            return Err(LoadError::Panicked(text));
+        }
+        if let (Some(_), None) = (&self.from, &self.to) {
+            // Every connection was over before the time was.
+            let ended_ns = outcomes.iter().map(|outcome| outcome.ended_ns).max();
+            let mut last = self.read(ended_ns.unwrap_or_else(now_ns));
+            // Threads that have ended are no longer asked.
+            last.cpu_ns = outcomes.iter().map(|outcome| outcome.cpu_ns).sum();
+            self.to = Some(last);
+        }
+        let seen = Seen {
+            began_ns: self.began_ns,
+            open_max: self.open_max,
+            source_addresses: self
+                .shared
+                .sources
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .used(),
+            window: self.from.zip(self.to).map(|(from, to)| Window::between(&from, &to)),
+            time_was_over: outcomes.iter().any(|outcome| outcome.ended_ns >= self.end_ns),
+        };
+        Ok(Part::of(self.lives, outcomes, seen, self.stop))
+    }
+
+    /// How long until something is to be looked at.
+    fn pause(&self) -> Duration {
+        let now = now_ns();
+        let mut until = now + LOOK_EVERY_NS;
+        if self.from.is_none() {
+            until = until.min(self.measure_from_ns);
+        }
+        if self.to.is_none() {
+            until = until.min(self.end_ns);
+        }
+        Duration::from_nanos(until.min(self.next_line_ns).saturating_sub(now))
+    }
+
+    /// Looks at what time and others ask for.
+    fn look(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
+        let now = now_ns();
+        if self.stop.is_requested() && self.end_ns > now {
+            self.end_ns = now;
+            self.shared.end_ns.store(now, Relaxed);
+            self.ring();
+        }
+        if self.from.is_none() && now >= self.measure_from_ns && now < self.end_ns {
+            self.from = Some(self.read(now));
+        }
+        if self.to.is_none() && self.from.is_some() && now >= self.end_ns {
+            self.to = Some(self.read(now));
+        }
+        self.open_max = self.open_max.max(self.open());
+        if now >= self.next_line_ns {
+            let every = self.spec.interval.map_or(NEVER, ns);
+            let reading = self.read(now);
+            let counts = reading.counts.since(&self.told.counts);
+            watch(Event::Interval(Progress {
+                from_ns: self.told.at_ns - self.began_ns,
+                to_ns: now - self.began_ns,
+                open: self.open(),
+                attempted: reading.counts.attempted,
+                connected: reading.counts.connected,
+                messages: counts.messages_over,
+                bytes_sent: counts.bytes_sent,
+                bytes_received: counts.bytes_received,
+            }));
+            self.told = reading;
+            while self.next_line_ns <= now {
+                self.next_line_ns = self.next_line_ns.saturating_add(every);
+            }
+        }
+    }
+
+    fn open(&self) -> u64 {
+        self.lives.iter().map(|live| live.open.get()).sum()
+    }
+
+    fn read(&self, at_ns: u64) -> Reading {
+        let mut counts = super::Counts::default();
+        self.lives.iter().for_each(|live| counts.merge(&live.counts()));
+        let cpu_of = |live: &Live| live.thread.get().and_then(|thread| thread.cpu_ns());
+        Reading { at_ns, counts, cpu_ns: self.lives.iter().map(cpu_of).sum() }
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,332 @@
+//! What a load is to be.
+
+use super::{LoadError, Sizes, Times};
+use crate::flood::{INTERVAL_MIN, random_run};
+use std::{net::SocketAddr, time::Duration};
+
+/// The most threads of one load.
+pub const THREADS_MAX: usize = 64;
+/// The most connections of one load.
+pub const CONNECTIONS_MAX: u64 = 4_000_000;
+/// The longest message in bytes.
+pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+/// The most messages under way over all connections: when each was sent takes 8 bytes.
+pub const UNDER_WAY_MAX: u64 = 64 << 20;
+/// The longest that anything may last.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// When messages are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// A closed loop: the next one as soon as fewer than the allowed number are under way.
+    Closed,
+    /// An open loop: so many a second over all blocks, at times that are fixed beforehand. One that
+    /// is due while as many as allowed are under way waits, and its latency runs from when it was due.
+    Open {
+        /// Messages per second, over all connections of all blocks.
+        messages_per_s: f64,
+    },
+}
+
+/// The most processes of one load.
+pub const PROCESSES_MAX: u32 = 256;
+
+/// Which process of how many: each has its share of the connections of each block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Its number, from 0.
+    pub index: u32,
+    /// Processes.
+    pub of: u32,
+}
+
+impl Share {
+    /// There is no other process.
+    pub const ALL: Self = Self { index: 0, of: 1 };
+}
+
+/// What a load is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadSpec {
+    /// The server, on a loopback address.
+    pub target: SocketAddr,
+    /// Connections of each block.
+    pub connections: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Time from the beginning of one block to that of the next.
+    pub block_interval: Duration,
+    /// Bytes of a message.
+    pub sizes: Sizes,
+    /// Messages of each connection, after which it is closed; none for as many as the time allows.
+    pub sends: Option<u64>,
+    /// Messages under way on each connection, at most.
+    pub outstanding: u32,
+    /// When messages are sent.
+    pub pace: Pace,
+    /// Whether nothing is to come back: the server is a sink.
+    pub one_way: bool,
+    /// Which of its processes this one is.
+    pub share: Share,
+    /// Threads of each process.
+    pub threads: usize,
+    /// Cores to run on: threads take them in turn. Empty: any.
+    pub cores: Vec<usize>,
+    /// How long messages are sent: from when all blocks are connected, and with `sends` from the
+    /// beginning on.
+    pub duration: Duration,
+    /// Of that so long is not measured.
+    pub warm_up: Duration,
+    /// How long connecting may take in all, besides the time between blocks.
+    pub setup_max: Duration,
+    /// Connections that are being made at a time, over all threads.
+    pub connecting: u32,
+    /// How long making one may take.
+    pub connect_timeout: Duration,
+    /// How long an answer may take, before its connection is given up.
+    pub answer_timeout: Duration,
+    /// How long is waited at the end for answers, and for the server to close its side.
+    pub drain: Duration,
+    /// Goes into the bytes that are sent, so that those of another load are told apart.
+    pub run: u32,
+    /// How often to say how it goes, at least [`INTERVAL_MIN`].
+    pub interval: Option<Duration>,
+}
+
+impl LoadSpec {
+    /// Ten seconds of ping-pong with 64-byte messages on one connection.
+    pub fn new(target: SocketAddr) -> Self {
+        Self {
+            target,
+            connections: 1,
+            blocks: 1,
+            block_interval: Duration::from_secs(2),
+            sizes: Sizes::of(64),
+            sends: None,
+            outstanding: 1,
+            pace: Pace::Closed,
+            one_way: false,
+            share: Share::ALL,
+            threads: 1,
+            cores: Vec::new(),
+            duration: Duration::from_secs(10),
+            warm_up: Duration::ZERO,
+            setup_max: Duration::from_secs(120),
+            connecting: 256,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+            run: random_run(),
+            interval: None,
+        }
+    }
+
+    /// Connections over all blocks.
+    pub fn connections_in_all(&self) -> u64 {
+        u64::from(self.connections) * u64::from(self.blocks)
+    }
+
+    /// When messages are measured that may be sent from a moment on.
+    pub fn times_from(&self, moment_ns: u64) -> Times {
+        let after = |time: Duration| {
+            moment_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        };
+        Times { measure_from_ns: after(self.warm_up), end_ns: after(self.duration) }
+    }
+
+    /// Threads over all processes.
+    pub(super) fn threads_in_all(&self) -> u32 {
+        self.threads as u32 * self.share.of
+    }
+
+    /// The number of one of this process's threads among those of all.
+    pub(super) fn number_of_thread(&self, own: usize) -> u32 {
+        self.share.index * self.threads as u32 + own as u32
+    }
+
+    /// Messages per second of one block, if a rate was asked for.
+    pub(super) fn block_rate(&self) -> Option<f64> {
+        match self.pace {
+            Pace::Closed => None,
+            Pace::Open { messages_per_s } => Some(messages_per_s / f64::from(self.blocks)),
+        }
+    }
+
+    /// When the last block begins, from the beginning of the first.
+    pub(super) fn last_block_after(&self) -> Duration {
+        self.block_interval.saturating_mul(self.blocks.saturating_sub(1))
+    }
+
+    /// Whether it makes sense, and whether it may go where it should.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), LoadError> {
+        let wrong = |text: String| Err(LoadError::Spec(text));
+        let target = self.target.ip().to_canonical();
+        if target.is_unspecified() || target.is_multicast() {
+            return wrong(format!("{target} is not the address of one machine; give a server's"));
+        }
+        if !target.is_loopback() {
+            return Err(LoadError::NotLoopback { target });
+        }
+        if self.target.port() == 0 {
+            return wrong("port 0 is no port; give the one the server printed".into());
+        }
+        let outstanding = u64::from(self.outstanding);
+        let under_way = self.connections_in_all().saturating_mul(outstanding);
+        for (what, value, most) in [
+            (
+                "number of connections (--connections times --blocks)",
+                self.connections_in_all(),
+                CONNECTIONS_MAX,
+            ),
+            (
+                "shortest message in bytes (--buffer)",
+                self.sizes.least.into(),
+                MESSAGE_BYTES_MAX.into(),
+            ),
+            (
+                "longest message in bytes (--buffer)",
+                self.sizes.most.into(),
+                MESSAGE_BYTES_MAX.into(),
+            ),
+            ("number of messages (--sends)", self.sends.unwrap_or(1), u64::MAX),
+            (
+                "number of messages under way (--outstanding) on all connections",
+                under_way,
+                UNDER_WAY_MAX,
+            ),
+            ("number of threads (--threads)", self.threads as u64, THREADS_MAX as u64),
+            ("number of processes (--processes)", self.share.of.into(), PROCESSES_MAX.into()),
+            ("number of connections being made (--connecting)", self.connecting.into(), 65_536),
+        ] {
+            if value == 0 || value > most {
+                return wrong(format!("the {what} is {value}; it must be 1 to {most}"));
+            }
+        }
+        if self.share.index >= self.share.of {
+            let Share { index, of } = self.share;
+            return wrong(format!("process {index} of {of}: they are numbered from 0"));
+        }
+        if self.sizes.least > self.sizes.most {
+            return wrong(format!(
+                "messages (--buffer) of {} to {} bytes: the shortest comes first",
+                self.sizes.least, self.sizes.most
+            ));
+        }
+        let instant = Duration::from_millis(1);
+        for (what, time, least) in [
+            ("duration (--time)", self.duration, instant),
+            ("warm-up (--omit)", self.warm_up, Duration::ZERO),
+            (
+                "time between blocks (--block-interval) in all",
+                self.last_block_after(),
+                Duration::ZERO,
+            ),
+            ("time for connecting (--setup-time)", self.setup_max, instant),
+            ("time for one connection (--connect-timeout)", self.connect_timeout, instant),
+            ("time for an answer (--answer-timeout)", self.answer_timeout, instant),
+            ("time to end (--drain)", self.drain, Duration::ZERO),
+        ] {
+            if time < least || time > TIME_MAX {
+                return wrong(format!(
+                    "the {what} is {time:?}; it must be {least:?} to {TIME_MAX:?}"
+                ));
+            }
+        }
+        if self.warm_up >= self.duration {
+            return wrong(format!(
+                "a warm-up (--omit) of {:?} leaves nothing of {:?}; make it shorter",
+                self.warm_up, self.duration
+            ));
+        }
+        if self.sends.is_some() && !self.warm_up.is_zero() {
+            return wrong(
+                "a warm-up (--omit) and a number of messages (--sends) do not go together: it is \
+                 all of them that are measured"
+                    .into(),
+            );
+        }
+        if let Some(interval) = self.interval
+            && interval < INTERVAL_MIN
+        {
+            return wrong(format!(
+                "an interval of {interval:?} (--interval); it must be {INTERVAL_MIN:?} or more"
+            ));
+        }
+        if let Pace::Open { messages_per_s } = self.pace
+            && !(messages_per_s.is_finite() && messages_per_s > 1e-6 && messages_per_s <= 1e9)
+        {
+            return wrong(format!(
+                "a rate of {messages_per_s} messages/s; it must be above 0.000001 and at most 10^9"
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> LoadSpec {
+        LoadSpec::new("127.0.0.1:5150".parse().unwrap())
+    }
+
+    #[test]
+    fn a_plain_one_is_right() {
+        spec().check().unwrap();
+        LoadSpec::new("[::1]:5150".parse().unwrap()).check().unwrap();
+        LoadSpec::new("[::ffff:127.9.9.9]:5150".parse().unwrap()).check().unwrap();
+    }
+
+    #[test]
+    fn only_loopback_is_loaded() {
+        for target in ["192.0.2.1:5150", "[2001:db8::1]:5150"] {
+            let error = LoadSpec::new(target.parse().unwrap()).check().unwrap_err();
+            assert!(matches!(error, LoadError::NotLoopback { .. }), "{error}");
+            assert!(error.to_string().contains("loopback"), "{error}");
+        }
+        for target in ["0.0.0.0:5150", "224.0.0.1:5150", "127.0.0.1:0"] {
+            let error = LoadSpec::new(target.parse().unwrap()).check().unwrap_err();
+            assert!(matches!(error, LoadError::Spec(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn everything_has_a_bound() {
+        type Spoil = fn(&mut LoadSpec);
+        let spoilt: &[(Spoil, &str)] = &[
+            (|s| s.connections = 0, "--connections"),
+            (|s| s.blocks = u32::MAX, "--connections"),
+            (|s| s.sizes = Sizes::of(0), "--buffer"),
+            (|s| s.sizes = Sizes { least: 9, most: 8 }, "shortest"),
+            (|s| s.sizes.most = u32::MAX, "--buffer"),
+            (|s| s.sends = Some(0), "--sends"),
+            (|s| s.outstanding = 0, "--outstanding"),
+            (|s| s.outstanding = u32::MAX, "--outstanding"),
+            (|s| s.threads = 65, "--threads"),
+            (|s| s.connecting = 0, "--connecting"),
+            (|s| s.share.of = 257, "--processes"),
+            (|s| s.share = Share { index: 2, of: 2 }, "from 0"),
+            (|s| s.duration = Duration::ZERO, "--time"),
+            (|s| s.duration = Duration::MAX, "--time"),
+            (|s| s.warm_up = Duration::from_secs(10), "--omit"),
+            (|s| (s.blocks, s.block_interval) = (9, Duration::MAX), "--block-interval"),
+            (|s| s.setup_max = Duration::ZERO, "--setup-time"),
+            (|s| s.connect_timeout = Duration::ZERO, "--connect-timeout"),
+            (|s| s.answer_timeout = Duration::ZERO, "--answer-timeout"),
+            (|s| s.drain = Duration::MAX, "--drain"),
+            (|s| s.interval = Some(Duration::ZERO), "--interval"),
+            (|s| s.pace = Pace::Open { messages_per_s: f64::NAN }, "messages/s"),
+            (|s| s.pace = Pace::Open { messages_per_s: 0.0 }, "messages/s"),
+        ];
+        for (spoil, name) in spoilt {
+            let mut spec = spec();
+            spoil(&mut spec);
+            let error = spec.check().expect_err(name).to_string();
+            assert!(error.contains(name), "{name} is not in {error}");
+        }
+    }
+}

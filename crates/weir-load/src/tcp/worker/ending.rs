@@ -1,0 +1,126 @@
+//! Time that runs out, and how connections end.
+
+use super::{End, State, Worker};
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
+use weir::timer::{TICK, Wheel};
+
+impl Worker<'_> {
+    pub(super) fn set_timer(&mut self, number: u32, time: Duration) {
+        self.slots[number as usize].timed = true;
+        // The clock stands at the last tick looked at, which may be over.
+        let due = self.clock.now().saturating_add(1).saturating_add(Wheel::ticks(time));
+        self.clock.set(number, due);
+    }
+
+    pub(super) fn mind_the_clock(&mut self, now: u64) {
+        if now < self.clock_looked_ns + TICK.as_nanos() as u64 {
+            return;
+        }
+        self.clock_looked_ns = now;
+        let mut expired = std::mem::take(&mut self.expired);
+        self.clock.expired(Instant::now(), &mut expired);
+        while let Some(number) = expired.pop() {
+            self.timed(number);
+        }
+        self.expired = expired;
+    }
+
+    /// A connection's timer fell due.
+    pub(super) fn timed(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        slot.timed = false;
+        let waited = self.clock.now().saturating_sub(slot.waiting_since);
+        match slot.state {
+            State::Over => {}
+            State::Connecting => self.close(number, End::TimedOut),
+            State::Ending => self.close(number, End::LeftOpen),
+            _ if slot.stream.under_way() == 0 => {}
+            _ => match Wheel::ticks(self.spec.answer_timeout).saturating_sub(waited) {
+                0 => self.close(number, End::Unanswered),
+                left => self.set_timer(number, TICK * left),
+            },
+        }
+    }
+
+    pub(super) fn mind_the_end(&mut self, now: u64) {
+        let end_ns = self.shared.end_ns.load(Relaxed);
+        if now < end_ns {
+            return;
+        }
+        if !std::mem::replace(&mut self.ending, true) {
+            // It is no fault that those are not begun which nobody waits for.
+            self.gave_up = true;
+            self.due.clear();
+            for number in 0..self.slots.len() as u32 {
+                match self.slots[number as usize].state {
+                    State::Connecting => self.close(number, End::Unfinished),
+                    _ => self.mind_the_last_message(number),
+                }
+            }
+        }
+        if now >= end_ns.saturating_add(self.spec.drain.as_nanos() as u64) {
+            self.end_all(|state| match state {
+                State::Ending => End::LeftOpen,
+                _ => End::CutOff,
+            });
+        }
+    }
+
+    pub(super) fn end_all(&mut self, end: impl Fn(State) -> End) {
+        for number in 0..self.slots.len() as u32 {
+            match self.slots[number as usize].state {
+                State::Over => {}
+                State::Connecting => self.close(number, End::Unfinished),
+                state => self.close(number, end(state)),
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, number: u32, end: End) {
+        let slot = &mut self.slots[number as usize];
+        let was = std::mem::replace(&mut slot.state, State::Over);
+        debug_assert_ne!(was, State::Over, "a connection ends once");
+        slot.socket = None;
+        self.clock.cancel(number);
+        if !self.heard.is_empty() {
+            self.heard.remove(&number);
+        }
+        self.open -= 1;
+        let live = self.live;
+        let count = match &end {
+            End::Refused => &live.refused,
+            End::TimedOut => &live.timed_out,
+            End::ConnectFailed(_) => &live.connect_failed,
+            End::Unfinished => &live.unfinished,
+            End::Finished => &live.finished,
+            End::RefusedByServer(_) => &live.refused_by_server,
+            End::Reset => &live.reset,
+            End::Broken(_) => &live.broken,
+            End::EndedByServer => &live.ended_by_server,
+            End::Truncated => &live.truncated,
+            End::Wrong(_) => &live.wrong,
+            End::Unanswered => &live.unanswered,
+            End::CutOff => &live.cut_off,
+            End::LeftOpen => &live.left_open,
+        };
+        count.one();
+        match end {
+            End::ConnectFailed(e) => self.outcome.causes.add(format!("connecting: {e}"), 1),
+            End::Broken(e) => self.outcome.causes.add(format!("connected: {e}"), 1),
+            End::RefusedByServer(text) => self.outcome.refusals.add(text, 1),
+            End::Wrong(wrong) => {
+                self.outcome.wrong.get_or_insert(wrong);
+            }
+            _ => {}
+        }
+        if was == State::Connecting {
+            self.settle(number);
+        } else {
+            self.standing -= 1;
+            self.live.open.set(self.standing);
+        }
+    }
+}

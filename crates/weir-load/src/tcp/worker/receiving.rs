@@ -1,0 +1,173 @@
+//! What comes: connections that are made, answers, refusals, and ends.
+
+use super::{End, State, TURN, Worker};
+use crate::{
+    clock::now_ns,
+    tcp::{
+        Wrong,
+        refusal::{self, Heard},
+        system::{self, Ready},
+    },
+};
+use std::{io, sync::atomic::Ordering::Relaxed};
+
+impl Worker<'_> {
+    /// Attends to a socket that changed.
+    pub(super) fn attend(&mut self, Ready { number, receive, ended }: Ready) {
+        let slot = &mut self.slots[number as usize];
+        slot.ended |= ended;
+        match (slot.state, &slot.socket) {
+            (State::Over, _) | (_, None) => return,
+            (State::Connecting, Some(socket)) => match socket.connected() {
+                Ok(()) => self.connected(number),
+                Err(e) if system::is_refused(&e) => return self.close(number, End::Refused),
+                Err(e) if system::is_timed_out(&e) => return self.close(number, End::TimedOut),
+                // It was made, and the server has broken it off already.
+                Err(e) if system::is_reset(&e) => {
+                    self.connected(number);
+                    if self.slots[number as usize].state != State::Over {
+                        self.break_off(number, e);
+                    }
+                    return;
+                }
+                Err(e) => return self.close(number, End::ConnectFailed(e)),
+            },
+            _ => {}
+        }
+        if receive || ended {
+            self.receive(number);
+        }
+        self.send(number, now_ns());
+    }
+
+    pub(super) fn connected(&mut self, number: u32) {
+        let now = now_ns();
+        let outstanding = self.spec.outstanding as usize;
+        let began_ns = self.times[number as usize * outstanding];
+        self.live.connects.record(now - began_ns);
+        self.live.connected.one();
+        self.standing += 1;
+        self.live.open.set(self.standing);
+        self.outcome.last_connected_ns = Some(now);
+        self.clock.cancel(number);
+        let slot = &mut self.slots[number as usize];
+        slot.state = State::Open;
+        slot.timed = false;
+        self.settle(number);
+        self.mind_the_last_message(number);
+    }
+
+    pub(super) fn settle(&mut self, number: u32) {
+        self.connecting -= 1;
+        let block = self.slots[number as usize].block;
+        self.blocks[block as usize].unsettled -= 1;
+        self.begin_schedule(block);
+    }
+
+    /// Receives what there is, and answers.
+    pub(super) fn receive(&mut self, number: u32) {
+        for _ in 0..TURN {
+            let slot = &self.slots[number as usize];
+            let (false, Some(socket)) = (slot.state == State::Over, &slot.socket) else { return };
+            match socket.receive(&mut self.buffer) {
+                Ok(Some(0)) => return self.ended(number),
+                Ok(Some(count)) => {
+                    let now = now_ns();
+                    self.take(number, count, now);
+                    self.mind_the_last_message(number);
+                    self.send(number, now);
+                    // Less than there was room for is all there was, unless the end lies behind it.
+                    if count < self.buffer.len() && !self.slots[number as usize].ended {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(e) => return self.break_off(number, e),
+            }
+        }
+        self.leave(number);
+    }
+
+    /// Takes so many bytes of the buffer, which came on this connection.
+    pub(super) fn take(&mut self, number: u32, count: usize, now: u64) {
+        let Self { slots, times, live, spec, shared, buffer, .. } = self;
+        let slot = &mut slots[number as usize];
+        let bytes = &buffer[..count];
+        live.receives.one();
+        live.bytes_received.add(count as u64);
+        if slot.state == State::Listening {
+            return self.hear(number, count, None);
+        }
+        slot.waiting_since = self.clock.now();
+        let outstanding = u64::from(spec.outstanding);
+        let (measure_from_ns, end_ns) =
+            (shared.measure_from_ns.load(Relaxed), shared.end_ns.load(Relaxed));
+        let over = |message: u64| {
+            live.messages_over.one();
+            let place = u64::from(number) * outstanding + message % outstanding;
+            let intended_ns = times[place as usize];
+            if (measure_from_ns..end_ns).contains(&intended_ns) {
+                live.latencies.record(now.saturating_sub(intended_ns));
+            }
+        };
+        let result = match spec.one_way {
+            false => slot.stream.received(bytes, spec.sizes, over),
+            true => Err(slot.stream.unexpected(bytes[0])),
+        };
+        if let Err(wrong) = result {
+            if slot.stream.is_fresh() {
+                return self.hear(number, count, Some(wrong));
+            }
+            self.close(number, End::Wrong(wrong));
+        }
+    }
+
+    /// What came first is no echo: it may be a refusal.
+    pub(super) fn hear(&mut self, number: u32, count: usize, wrong: Option<Wrong>) {
+        if let Some(wrong) = wrong {
+            self.heard.insert(number, (Vec::new(), wrong));
+        }
+        let Some((bytes, wrong)) = self.heard.get_mut(&number) else { return };
+        let room = refusal::REFUSAL_BYTES_MAX.saturating_sub(bytes.len());
+        bytes.extend_from_slice(&self.buffer[..count.min(room)]);
+        match refusal::read(bytes, false) {
+            Heard::Perhaps => self.slots[number as usize].state = State::Listening,
+            Heard::Refusal(text) => self.close(number, End::RefusedByServer(text)),
+            Heard::Other => {
+                let wrong = *wrong;
+                self.close(number, End::Wrong(wrong));
+            }
+        }
+    }
+
+    /// The server sends no more.
+    pub(super) fn ended(&mut self, number: u32) {
+        if let Some((bytes, wrong)) = self.heard.get(&number) {
+            let end = match refusal::read(bytes, true) {
+                Heard::Refusal(text) => End::RefusedByServer(text),
+                _ => End::Wrong(*wrong),
+            };
+            return self.close(number, end);
+        }
+        let slot = &self.slots[number as usize];
+        // A reset that follows an end is seen as an end, with the reset as the socket's error.
+        let is_reset = || slot.socket.as_ref().is_some_and(|socket| socket.connected().is_err());
+        let end = match slot.state {
+            State::Ending => End::Finished,
+            State::Broken => End::Reset,
+            _ if slot.stream.under_way() == 0 => End::EndedByServer,
+            _ if is_reset() => End::Reset,
+            _ => End::Truncated,
+        };
+        self.close(number, end);
+    }
+
+    pub(super) fn break_off(&mut self, number: u32, error: io::Error) {
+        let end = match self.heard.get(&number).map(|(bytes, _)| refusal::read(bytes, true)) {
+            Some(Heard::Refusal(text)) => End::RefusedByServer(text),
+            _ if system::is_reset(&error) => End::Reset,
+            _ => End::Broken(error),
+        };
+        self.close(number, end);
+    }
+}

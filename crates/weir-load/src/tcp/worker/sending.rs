@@ -1,0 +1,142 @@
+//! Messages: when they begin, and on their way out.
+
+use super::{DUE_AT_ONCE, Slot, State, TURN, Worker};
+use crate::{clock::now_ns, tcp::Pace};
+use std::{cmp::Reverse, io, sync::atomic::Ordering::Relaxed};
+
+impl Worker<'_> {
+    /// Sends every message of an open loop that is due.
+    pub(super) fn send_what_is_due(&mut self) {
+        // A number of them: what has come wants to be received, too.
+        for _ in 0..DUE_AT_ONCE {
+            let now = now_ns();
+            let Some(Reverse((due_ns, number))) = self.due.peek().copied() else { return };
+            if due_ns > now || self.ending {
+                return;
+            }
+            self.due.pop();
+            let block = &mut self.blocks[number as usize];
+            let (place, message) = (
+                (block.next % u64::from(block.connections)) as u32,
+                block.next / u64::from(block.connections),
+            );
+            block.next += 1;
+            let slot = block.first + place;
+            let schedule = block.schedule.as_ref().expect("only such are due");
+            let next_ns = schedule.due_ns(block.next);
+            if self.spec.sends.is_none_or(|sends| message < sends) {
+                self.due.push(Reverse((next_ns, number)));
+            }
+            let Slot { stream, state, .. } = &self.slots[slot as usize];
+            let held_up = stream.under_way() >= u64::from(self.spec.outstanding)
+                || stream.begun() != message
+                || *state != State::Open;
+            if !held_up && due_ns >= self.shared.measure_from_ns.load(Relaxed) {
+                self.live.delays.record(now - due_ns);
+            }
+            self.send(slot, now);
+        }
+    }
+
+    /// Begins every message of a connection that may begin, and sends what there is room for.
+    pub(super) fn send(&mut self, number: u32, now: u64) {
+        for _ in 0..TURN {
+            self.begin_messages(number, now);
+            let slot = &mut self.slots[number as usize];
+            let (State::Open, Some(socket)) = (slot.state, &slot.socket) else { return };
+            if slot.stream.unsent() == 0 {
+                return;
+            }
+            let bytes = slot.stream.next(&mut self.scratch);
+            let asked = bytes.len();
+            let taken = match socket.send(bytes) {
+                Ok(Some(taken)) => taken,
+                Ok(None) => return,
+                Err(e) => return self.fail_to_send(number, e),
+            };
+            slot.stream.taken(taken);
+            self.live.sends.one();
+            self.live.bytes_sent.add(taken as u64);
+            if self.spec.one_way {
+                slot.waiting_since = self.clock.now();
+                slot.stream.end_taken(self.spec.sizes, |_| self.live.messages_over.one());
+                self.mind_the_last_message(number);
+            }
+            if taken < asked {
+                self.live.short_sends.one();
+                return;
+            }
+        }
+        self.leave(number);
+    }
+
+    /// Others have their turn before the rest of it.
+    pub(super) fn leave(&mut self, number: u32) {
+        if !std::mem::replace(&mut self.slots[number as usize].again, true) {
+            self.again.push(number);
+        }
+    }
+
+    pub(super) fn begin_messages(&mut self, number: u32, now: u64) {
+        let slot = &mut self.slots[number as usize];
+        if slot.state != State::Open || self.ending {
+            return;
+        }
+        let outstanding = u64::from(self.spec.outstanding);
+        let block = &self.blocks[slot.block as usize];
+        let paced = self.spec.pace != Pace::Closed;
+        let was_idle = slot.stream.under_way() == 0;
+        while slot.stream.under_way() < outstanding
+            && self.spec.sends.is_none_or(|sends| slot.stream.begun() < sends)
+        {
+            let message = slot.stream.begun();
+            let intended_ns = match &block.schedule {
+                Some(schedule) => schedule.due_on_ns(number - block.first, message),
+                None if paced => break,
+                None => now,
+            };
+            if intended_ns > now {
+                break;
+            }
+            let place = u64::from(number) * outstanding + message % outstanding;
+            self.times[place as usize] = intended_ns;
+            slot.stream.begin(self.spec.sizes);
+            self.live.messages_sent.one();
+        }
+        if was_idle && slot.stream.under_way() > 0 {
+            slot.waiting_since = self.clock.now();
+            if !slot.timed {
+                self.set_timer(number, self.spec.answer_timeout);
+            }
+        }
+    }
+
+    /// What the server said before it broke the connection off can still be received.
+    pub(super) fn fail_to_send(&mut self, number: u32, error: io::Error) {
+        let slot = &mut self.slots[number as usize];
+        (slot.state, slot.ended) = (State::Broken, true);
+        self.receive(number);
+        if self.slots[number as usize].state == State::Broken {
+            self.break_off(number, error);
+        }
+    }
+
+    /// Tells the server that nothing follows, if all that was to be sent is over.
+    pub(super) fn mind_the_last_message(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        let enough =
+            self.ending || self.spec.sends.is_some_and(|sends| slot.stream.over() >= sends);
+        let (State::Open, Some(socket)) = (slot.state, &slot.socket) else { return };
+        if !enough || slot.stream.under_way() > 0 {
+            return;
+        }
+        match socket.end_sending() {
+            Ok(()) => {
+                slot.state = State::Ending;
+                slot.waiting_since = self.clock.now();
+                self.set_timer(number, self.spec.drain);
+            }
+            Err(e) => self.break_off(number, e),
+        }
+    }
+}
