@@ -173,11 +173,11 @@ impl<H: Handler> Connection<H> {
     }
 
     fn taken(&mut self, worker: &mut Worker<H>, taken: usize, whole: bool) {
-        if !whole {
-            worker.counters.short_sends.one();
-        }
         if taken == 0 {
             return;
+        }
+        if !whole {
+            worker.counters.short_sends.one();
         }
         self.moved = worker.clock.now();
         if self.paused {
