@@ -6,7 +6,7 @@
 //! WEIR_REQUIRE to a list of names such as `tcp/epoll`, separated by commas, or to `all`, to make
 //! that a failure.
 //!
-//! A test's name is `check::design/threads`, and a part of it as an argument runs those that contain
+//! A test's name is `check::design/threads`, with what is not a default behind it, and a part of it as an argument runs those that contain
 //! it: `cargo test --test tcp_conformance -- epoll/2`.
 //!
 //! Checks run one at a time, since each is followed by a count of the descriptors of the process:

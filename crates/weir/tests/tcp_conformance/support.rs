@@ -34,31 +34,51 @@ pub const ON_PURPOSE: &str = "on purpose";
 /// Threads of the rows with several.
 const SEVERAL: u32 = 2;
 
-/// A design, with a number of threads: a row.
+/// Other ways of waiting and sharing than the defaults: what has any of these options is checked
+/// with all of them once more.
+const VARIANTS: [(&str, &str); 2] = [("trigger", "edge"), ("share", "exclusive")];
+
+/// A design, with a number of threads and options: a row.
 #[derive(Clone)]
 pub struct Subject {
     design: AnyDesign,
-    threads: u32,
+    name: String,
 }
 
 /// Every row.
 pub fn subjects() -> Vec<Subject> {
-    let row = |design: &AnyDesign, threads| Subject { design: design.clone(), threads };
-    let rows = |design: &AnyDesign| match has_threads(design) {
-        true => vec![row(design, 1), row(design, SEVERAL)],
-        false => vec![row(design, 1)],
-    };
     designs().iter().flat_map(rows).collect()
 }
 
-fn has_threads(design: &AnyDesign) -> bool {
-    design.known_options().iter().any(|option| option.name == "threads")
+fn rows(design: &AnyDesign) -> Vec<Subject> {
+    let has = |name: &str| design.known_options().iter().any(|option| option.name == name);
+    let row = |threads: u32, options: &[(&str, &str)]| {
+        let (mut design, mut name) = (design.clone(), format!("{}/{threads}", design.about().name));
+        if has("threads") {
+            design.set("threads", &threads.to_string()).expect("within the limits");
+        }
+        for (option, value) in options {
+            design.set(option, value).expect("an option that it has");
+            name.push_str(&format!("/{value}"));
+        }
+        Subject { design, name }
+    };
+    let options: Vec<_> = VARIANTS.into_iter().filter(|(name, _)| has(name)).collect();
+    let most = if has("threads") { SEVERAL } else { 1 };
+    let mut rows = vec![row(1, &[])];
+    if most > 1 {
+        rows.push(row(most, &[]));
+    }
+    if !options.is_empty() {
+        rows.push(row(most, &options));
+    }
+    rows
 }
 
 impl Subject {
-    /// Design, threads.
+    /// Design, threads, and the options that are not its defaults.
     pub fn name(&self) -> String {
-        format!("{}/{}", self.design.about().name, self.threads)
+        self.name.clone()
     }
 
     /// Whether `name` names it: `tcp/epoll`, or `all`.
@@ -68,16 +88,7 @@ impl Subject {
 
     /// Why it cannot run here, if it cannot.
     pub fn unavailable(&self) -> Option<String> {
-        self.design().availability().err().map(|reason| reason.to_string())
-    }
-
-    /// The design with its defaults, but for the threads.
-    pub fn design(&self) -> AnyDesign {
-        let mut design = self.design.clone();
-        if has_threads(&design) {
-            design.set("threads", &self.threads.to_string()).expect("within the limits");
-        }
-        design
+        self.design.availability().err().map(|reason| reason.to_string())
     }
 
     /// Starts a server with handlers that are watched.
@@ -101,7 +112,7 @@ impl Subject {
         // takes the compiler long.
         let make: Box<dyn Fn(SocketAddr) -> Watched + Send + Sync> =
             Box::new(move |peer| Watched::new(peer, Box::new(make(peer)), Arc::clone(&logs)));
-        Ok((server.start(self.design(), make)?, log))
+        Ok((server.start(self.design.clone(), make)?, log))
     }
 
     /// Starts a server that sends back what it receives.
