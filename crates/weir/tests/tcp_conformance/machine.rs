@@ -1,6 +1,7 @@
 //! What the suite asks of the system about its own process, where the system tells (Linux).
 
 use std::{
+    collections::HashMap,
     fs,
     net::{SocketAddr, TcpStream},
 };
@@ -45,21 +46,27 @@ pub fn most_descriptors() -> Option<u64> {
     }
 }
 
-/// Bytes that the client sent and that the server's system has not acknowledged (`tx_queue` in
-/// proc_pid_net(5)). For IPv4.
-pub fn unacknowledged(client: &TcpStream) -> Option<u64> {
+/// Bytes that each client sent and that the server's system has not acknowledged (`tx_queue` in
+/// proc_pid_net(5)). For IPv4. All are looked up at once: the table may be long.
+pub fn unacknowledged(clients: &[&TcpStream]) -> Option<Vec<u64>> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let mut waiting = HashMap::new();
+    for line in table.lines() {
+        let fields: Vec<_> = line.split_whitespace().take(5).collect();
+        if let [_, local, remote, _, queues] = fields[..] {
+            waiting.insert((local.to_owned(), remote.to_owned()), queues);
+        }
+    }
     let hex = |address: SocketAddr| match address {
         SocketAddr::V4(v4) => {
             format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())
         }
         SocketAddr::V6(_) => unreachable!("IPv4 was asked for"),
     };
-    let (local, remote) = (hex(client.local_addr().ok()?), hex(client.peer_addr().ok()?));
-    let fields = table.lines().find_map(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        (fields.get(1) == Some(&&*local) && fields.get(2) == Some(&&*remote)).then_some(fields)
-    })?;
-    let (waiting, _) = fields.get(4)?.split_once(':')?;
-    u64::from_str_radix(waiting, 16).ok()
+    let of = |client: &&TcpStream| {
+        let ends = (hex(client.local_addr().ok()?), hex(client.peer_addr().ok()?));
+        let (sent, _) = waiting.get(&ends)?.split_once(':')?;
+        u64::from_str_radix(sent, 16).ok()
+    };
+    clients.iter().map(of).collect()
 }

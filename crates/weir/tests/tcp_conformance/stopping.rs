@@ -76,11 +76,12 @@ impl Gate {
     }
 }
 
-/// What was acknowledged of what this client sent, at the least.
-fn acknowledged(stream: &TcpStream, sent: u64) -> Result<u64, Skipped> {
-    let waiting = machine::unacknowledged(stream)
+/// What was acknowledged of what each client has sent, at the least.
+fn acknowledged(clients: &[(&TcpStream, u64)]) -> Result<Vec<u64>, Skipped> {
+    let streams: Vec<_> = clients.iter().map(|(stream, _)| *stream).collect();
+    let waiting = machine::unacknowledged(&streams)
         .ok_or_else(|| Skipped("the system does not tell what was acknowledged".into()))?;
-    Ok(sent.saturating_sub(waiting))
+    Ok(clients.iter().zip(waiting).map(|((_, sent), waiting)| sent - waiting.min(*sent)).collect())
 }
 
 /// Handlers are held back while all that peers send is acknowledged by the system, and the server is
@@ -102,14 +103,13 @@ fn stop_answers_what_was_acknowledged(subject: &Subject) -> Result<(), Skipped> 
     });
     let mut clients = clients(10, server.local_addresses()[0]);
     clients.iter_mut().for_each(Client::ping);
-    for client in &mut clients {
-        client.send(BYTES);
-        let sent = client.sent();
-        acknowledged(&client.stream, sent).inspect_err(|_| gate.open())?;
-        until("the system's acknowledgement", || {
-            acknowledged(&client.stream, sent).is_ok_and(|acknowledged| acknowledged == sent)
-        });
-    }
+    clients.iter_mut().for_each(|client| client.send(BYTES));
+    let sent: Vec<_> = clients.iter().map(|client| (&client.stream, client.sent())).collect();
+    acknowledged(&sent).inspect_err(|_| gate.open())?;
+    until("the system's acknowledgement", || {
+        let all = acknowledged(&sent).expect("it was just told");
+        all.iter().eq(sent.iter().map(|(_, sent)| sent))
+    });
     thread::scope(|scope| {
         scope.spawn(|| {
             // Most times the stop comes first; it must not matter.
@@ -132,7 +132,7 @@ fn stop_answers_beyond_what_may_wait(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = subject.echo(&server_with(limits));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     client.fill_up(|| server.counters().pauses > 0);
-    let acknowledged = acknowledged(&client.stream, client.sent())?;
+    let acknowledged = acknowledged(&[(&client.stream, client.sent())])?[0];
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(20));
@@ -245,13 +245,10 @@ fn stop_while_peers_go_on_sending(subject: &Subject) -> Result<(), Skipped> {
         for flood in &floods {
             until("the flood", || flood.back.load(Relaxed) > 1 << 20);
         }
-        let acknowledged: Result<Vec<_>, _> = floods
-            .iter()
-            .map(|flood| {
-                let sent = flood.sent.load(Relaxed);
-                acknowledged(&flood.stream, sent)
-            })
-            .collect();
+        // What is sent is read before what waits of it.
+        let sent: Vec<_> =
+            floods.iter().map(|flood| (&flood.stream, flood.sent.load(Relaxed))).collect();
+        let acknowledged = acknowledged(&sent);
         let total = stop(server, &log);
         assert_eq!(total.closed_stopped, 0);
         threads.into_iter().for_each(|thread| thread.join().expect("a flood"));
