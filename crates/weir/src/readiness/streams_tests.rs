@@ -168,7 +168,6 @@ mechanism!(Signals, false, Signals::new().unwrap(),
 const LONG: Option<Duration> = Some(Duration::from_secs(30));
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
-const NOTHING: Interest = Interest { receive: false, send: false };
 const SEND: Interest = Interest { receive: false, send: true };
 
 fn listener() -> Listener {
@@ -272,13 +271,13 @@ fn what_was_there_before_is_told<M: Mechanism>() {
 
 fn what_is_wanted_is_told_and_nothing_else<M: Mechanism>() {
     let (mut set, mut pair) = (M::make(), Pair::new());
-    set.watch(&pair.stream, 3, NOTHING).unwrap();
+    set.watch(&pair.stream, 3, Interest::NONE).unwrap();
     pair.speak();
     assert_eq!(quiet(&mut set), BTreeSet::new());
     // It has come meanwhile, or comes now.
     set.change(&pair.stream, 3, Interest::RECEIVE).unwrap();
     assert_eq!(told(&mut set, &[3]), [3].into());
-    set.change(&pair.stream, 3, NOTHING).unwrap();
+    set.change(&pair.stream, 3, Interest::NONE).unwrap();
     assert_eq!(quiet(&mut set), BTreeSet::new());
     set.change(&pair.stream, 3, SEND).unwrap();
     assert_eq!(told(&mut set, &[3]), [3].into());
@@ -426,7 +425,7 @@ fn changes_in_any_order_are_followed<M: Mechanism>() {
     for step in 0..600 {
         let slot = dice(pairs.len() as u64) as usize;
         let (pair, its) = (&mut pairs[slot], &mut known[slot]);
-        let interest = if dice(3) == 0 { NOTHING } else { Interest::RECEIVE };
+        let interest = if dice(3) == 0 { Interest::NONE } else { Interest::RECEIVE };
         match dice(4) {
             0 => match its.watched {
                 None => {

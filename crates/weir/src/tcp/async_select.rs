@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    readiness::Signals,
+    readiness::{Signals, Trigger},
     stream::Listener,
 };
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &AsyncSelect,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain);
+    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Edge);
     // Messages come to the thread that asks for them.
     let mut set = Signals::new()?;
     worker.state("messages", set.effective());

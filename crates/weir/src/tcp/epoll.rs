@@ -90,7 +90,7 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &Epoll,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain);
+    let mut room = Room::new(buffer_bytes, options.drain, options.trigger);
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    readiness::Events,
+    readiness::{Events, Trigger},
     rio::Woken,
     stream::{Accepted, Listener},
 };
@@ -183,7 +183,7 @@ fn look_after<H: Handler>(
     buffer_bytes: usize,
     drain: u32,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, drain);
+    let mut room = Room::new(buffer_bytes, drain, Trigger::Level);
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {
         worker.calls.waits.one();

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    readiness::Poll as PollSet,
+    readiness::{Poll as PollSet, Trigger},
     stream::{self, Listener},
 };
 
@@ -77,7 +77,7 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &Poll,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain);
+    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level);
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {

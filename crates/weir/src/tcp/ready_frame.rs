@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Error,
-    readiness::{Interest, Streams},
+    readiness::{Interest, Streams, Trigger},
     stream::{Accepted, Listener, Mode, Stream},
     timer::Tick,
 };
@@ -26,6 +26,8 @@ pub(super) struct Room<H> {
     buffer: Box<[u8]>,
     /// Most receives from one connection for one wake-up.
     drain: u32,
+    /// When it is told: what is told as long as it is ready need not be asked whether that was all.
+    trigger: Trigger,
     /// Numbers of timers that fell due.
     due: Vec<u32>,
     /// Connections of which the bound left something, for designs that will not be told of it again.
@@ -34,11 +36,12 @@ pub(super) struct Room<H> {
 }
 
 impl<H: Handler> Room<H> {
-    pub(super) fn new(buffer_bytes: usize, drain: u32) -> Self {
+    pub(super) fn new(buffer_bytes: usize, drain: u32, trigger: Trigger) -> Self {
         Self {
             table: Table::new(),
             buffer: vec![0; buffer_bytes].into(),
             drain,
+            trigger,
             due: Vec::new(),
             again: Vec::new(),
             door: Door::new(),
@@ -99,7 +102,7 @@ impl<H: Handler> Room<H> {
         slot: u32,
     ) -> bool {
         let Some(open) = self.table.get_mut(slot) else { return false };
-        let more = receive(worker, open, &mut self.buffer, self.drain);
+        let more = receive(worker, open, &mut self.buffer, self.drain, self.trigger);
         self.settle(worker, set, slot);
         // One that is not received from now is told when it is again.
         more && self.table.get_mut(slot).is_some_and(|open| open.interest.receive)
@@ -252,6 +255,7 @@ fn receive<H: Handler>(
     open: &mut Open<H>,
     buffer: &mut [u8],
     drain: u32,
+    trigger: Trigger,
 ) -> bool {
     let Open { connection, stream, .. } = open;
     for _ in 0..drain {
@@ -273,6 +277,10 @@ fn receive<H: Handler>(
                     }
                 }
                 send(worker, connection, stream);
+                // An edge may have told of these bytes and of the end behind them.
+                if count < buffer.len() && trigger == Trigger::Level {
+                    return false;
+                }
             }
             Ok(None) => {
                 worker.counters.empty_receives.one();

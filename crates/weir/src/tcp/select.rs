@@ -16,7 +16,7 @@ use super::{About, Contract, Design, Handler, Job, Running, Worker, ready_frame:
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    readiness::Select as Sets,
+    readiness::{Select as Sets, Trigger},
     stream::Listener,
 };
 
@@ -61,7 +61,7 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &Select,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain);
+    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level);
     worker.ready(Some(sets.waker()));
     while worker.serving(room.table.len()) {
         build(&mut sets, &mut room, listeners);

@@ -17,8 +17,9 @@
 //! - *A message names a descriptor and nothing else.* One that is under way when its socket is closed is
 //!   dropped, or is a hint for the socket that got the descriptor.
 //! - *Signals reach the one thread only* that made the set: it blocks `SIGRTMIN + 11` and SIGIO for
-//!   itself and keeps them blocked, so they interrupt no call of its own and none of other threads. A
-//!   signal of either number that is sent to the process as a whole may be taken as a hint.
+//!   itself and keeps them blocked, so they interrupt no call of its own and none of other threads (one
+//!   that it starts inherits the block). A signal of either number that is sent to the process as a
+//!   whole may be taken as a hint.
 //!
 //! Sources: fcntl(2), "Managing signals"; signal(7); `fs/fcntl.c`. Linux only. Elsewhere everything
 //! here says so.
