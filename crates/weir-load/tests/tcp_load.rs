@@ -24,6 +24,7 @@ const INSTANT: Duration = Duration::from_millis(200);
 /// A server that gives each connection, with its number, to a thread of its own.
 struct Server {
     address: SocketAddr,
+    listener: TcpListener,
     stopping: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -38,6 +39,7 @@ impl Server {
         serve: impl Fn(TcpStream, u64) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().unwrap();
+        let kept = listener.try_clone().unwrap();
         let stopping = Arc::new(AtomicBool::new(false));
         let (seen, serve) = (Arc::clone(&stopping), Arc::new(serve));
         let accepting = thread::spawn(move || {
@@ -55,7 +57,7 @@ impl Server {
             }
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        Self { address, stopping, accepting: Some(accepting) }
+        Self { address, listener: kept, stopping, accepting: Some(accepting) }
     }
 
     fn echo() -> Self {
@@ -73,7 +75,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.store(true, SeqCst);
-        let _ = TcpStream::connect(self.address);
+        // It wakes who accepts, also where there is no port left to connect from.
+        socket2::SockRef::from(&self.listener).shutdown(Shutdown::Read).unwrap();
         if let Some(accepting) = self.accepting.take() {
             accepting.join().unwrap();
         }
@@ -476,4 +479,44 @@ fn the_report_is_one_document_without_a_nan() {
     assert_eq!(value["messages_over"], 3, "{value}");
     assert!(value["latency_ns"]["percentile"]["99.9"].is_u64(), "{value}");
     assert_eq!(value["ended_by"], "connections");
+}
+
+/// Moves the calling thread, and those that it starts, into a network of its own, in which a source
+/// address has 10 ports. It is gone when they are.
+fn with_few_ports() -> io::Result<()> {
+    // SAFETY: takes a number and touches no memory of ours.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status()?;
+    assert!(up.success(), "ip: {up}");
+    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009")
+}
+
+#[test]
+fn where_ports_run_out_further_addresses_are_taken() {
+    let alone = thread::spawn(|| {
+        if let Err(why) = with_few_ports() {
+            let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+            assert_ne!(required, "all", "required by WEIR_REQUIRE, but there is no network: {why}");
+            eprintln!("not run: no network of its own: {why}");
+            return;
+        }
+        // Outside of the range of what is chosen, so that it takes none.
+        let listener = TcpListener::bind("127.0.0.1:5150").unwrap();
+        let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
+        let spec = LoadSpec { connections: 35, threads: 2, duration: INSTANT, ..server.spec() };
+        let report = run(&spec);
+        assert_eq!((report.counts.finished, report.invalid()), (35, None), "{report:?}");
+        assert!((4..=5).contains(&report.source_addresses), "{}", report.source_addresses);
+
+        // IPv6 has one address of loopback.
+        let listener = TcpListener::bind("[::1]:5151").unwrap();
+        let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
+        let report = run(&LoadSpec { connections: 15, duration: INSTANT, ..server.spec() });
+        assert_eq!((report.counts.finished, report.counts.connect_failed), (10, 5), "{report:?}");
+        let (cause, count) = report.errors.by_count()[0];
+        assert!(cause.contains("port") && count == 5, "{cause}");
+    });
+    alone.join().unwrap();
 }

@@ -83,7 +83,7 @@ fn run(
     let shared = Shared {
         measure_from_ns: AtomicU64::new(NEVER),
         end_ns: AtomicU64::new(NEVER),
-        sources: Mutex::new(Sources::to(spec.target.ip().to_canonical(), spec.share.index)),
+        sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index)),
     };
     let mut sets = Vec::new();
     for _ in 0..spec.threads {

@@ -1,6 +1,7 @@
 //! Time that runs out, and how connections end.
 
 use super::{End, State, Worker};
+use crate::tcp::system;
 use std::{
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
@@ -108,6 +109,11 @@ impl Worker<'_> {
         };
         count.one();
         match end {
+            End::ConnectFailed(e) if system::is_no_port(&e) => {
+                let cause =
+                    format!("connecting: {e}: no port is left for it (ip_local_port_range)");
+                self.outcome.causes.add(cause, 1);
+            }
             End::ConnectFailed(e) => self.outcome.causes.add(format!("connecting: {e}"), 1),
             End::Broken(e) => self.outcome.causes.add(format!("connected: {e}"), 1),
             End::RefusedByServer(text) => self.outcome.refusals.add(text, 1),
