@@ -174,7 +174,7 @@ fn what_was_granted_is_stated() {
         .unwrap();
     let effective = server.effective();
     let value = |name: &str| effective.iter().rev().find(|(n, _)| n == name).unwrap().1.clone();
-    assert_eq!(value("armed"), "64");
+    assert_eq!(value("armed"), "as many as come at once, at most 64");
     assert_eq!(value("concurrency"), "3");
     assert!(value("ring-flags").contains("CQSIZE"));
     assert!(!value("ring-flags").contains("SINGLE_ISSUER"), "the ring is shared");
