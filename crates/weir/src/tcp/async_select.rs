@@ -18,7 +18,7 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
-    ready_frame::{LISTENERS, Room},
+    ready_frame::{LISTENERS, Room, ask_for_connections},
 };
 use crate::{
     Error, Unavailable,
@@ -79,7 +79,8 @@ fn run<H: Handler>(
     while worker.serving(room.table.len()) {
         if room.listens() != listening {
             listening = !listening;
-            listen(&mut set, listeners, listening)?;
+            let (listen, forget) = (Signals::listen, Signals::forget_listener);
+            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
         let at_once = room.listens() && waiting.contains(&true);
         let timeout = if at_once { Some(Duration::ZERO) } else { room.timeout(worker) };
@@ -93,18 +94,6 @@ fn run<H: Handler>(
         handle(worker, &mut set, &mut room, listeners, &mut waiting)?;
     }
     room.cut_off(worker, &mut set);
-    Ok(())
-}
-
-/// Begins to ask for connections, or asks no more.
-fn listen(set: &mut Signals, listeners: &[Listener], listening: bool) -> Result<(), Error> {
-    for (number, listener) in listeners.iter().enumerate() {
-        if listening {
-            set.listen(listener, LISTENERS + number as u32)?;
-        } else {
-            set.forget_listener(listener);
-        }
-    }
     Ok(())
 }
 

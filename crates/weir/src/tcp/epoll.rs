@@ -17,7 +17,7 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Share, Worker,
-    ready_frame::{LISTENERS, Room},
+    ready_frame::{Room, ask_for_connections},
 };
 use crate::{
     Error, Unavailable,
@@ -96,7 +96,10 @@ fn run<H: Handler>(
     while worker.serving(room.table.len()) {
         if room.listens() != listening {
             listening = !listening;
-            listen(&mut set, listeners, listening, options.share)?;
+            let exclusive = options.share == Share::Exclusive;
+            let listen = |set: &mut EpollSet, listener: &_, token| set.listen(listener, token, exclusive);
+            let forget = EpollSet::forget_listener;
+            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
         worker.calls.waits.one();
         set.wait(room.timeout(worker), &worker.calls)
@@ -105,26 +108,9 @@ fn run<H: Handler>(
         if worker.stopping() {
             listeners.iter().for_each(Listener::end_accepting);
         }
-        handle(worker, &mut set, &mut room, listeners, options.trigger)?;
+        handle(worker, &mut set, &mut room, listeners)?;
     }
     room.cut_off(worker, &mut set);
-    Ok(())
-}
-
-/// Begins to ask for connections, or asks no more.
-fn listen(
-    set: &mut EpollSet,
-    listeners: &[Listener],
-    listening: bool,
-    share: Share,
-) -> Result<(), Error> {
-    for (number, listener) in listeners.iter().enumerate() {
-        if listening {
-            set.listen(listener, LISTENERS + number as u32, share == Share::Exclusive)?;
-        } else {
-            set.forget_listener(listener);
-        }
-    }
     Ok(())
 }
 
@@ -133,7 +119,6 @@ fn handle<H: Handler>(
     set: &mut EpollSet,
     room: &mut Room<H>,
     listeners: &[Listener],
-    trigger: Trigger,
 ) -> Result<(), Error> {
     let told = set.ready_count() + room.left();
     if told > 0 {
@@ -142,20 +127,7 @@ fn handle<H: Handler>(
     room.serve_again(worker, set);
     for index in 0..set.ready_count() {
         let token = set.ready_at(index);
-        match listeners.get(token.wrapping_sub(LISTENERS) as usize) {
-            Some(listener) => {
-                // Told as long as one waits, whatever the trigger.
-                if room.listens() {
-                    room.accept(worker, set, listener)?;
-                }
-            }
-            None => match trigger {
-                Trigger::Level => {
-                    room.serve(worker, set, token);
-                }
-                Trigger::Edge => room.serve_once(worker, set, token),
-            },
-        }
+        room.told(worker, set, listeners, token)?;
     }
     Ok(())
 }

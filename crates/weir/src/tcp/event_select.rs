@@ -19,7 +19,7 @@ use super::{
     About, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
     door::{ACCEPTED_AT_ONCE, Came, Door},
     event_groups::Group,
-    ready_frame::{LISTENERS, Room},
+    ready_frame::{LISTENERS, Room, ask_for_connections},
 };
 use crate::{
     Error, Unavailable,
@@ -84,7 +84,8 @@ fn run<H: Handler>(
     while !worker.stopping() {
         if door.is_open() != listening {
             listening = !listening;
-            listen(&mut set, listeners, listening)?;
+            let (listen, forget) = (Events::listen, Events::forget_listener);
+            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
         worker.calls.waits.one();
         set.wait(door.timeout(), &worker.calls)
@@ -103,18 +104,6 @@ fn run<H: Handler>(
         }
     }
     listeners.iter().for_each(Listener::end_accepting);
-    Ok(())
-}
-
-/// Begins to ask for connections, or asks no more.
-fn listen(set: &mut Events, listeners: &[Listener], listening: bool) -> Result<(), Error> {
-    for (number, listener) in listeners.iter().enumerate() {
-        if listening {
-            set.listen(listener, LISTENERS + number as u32)?;
-        } else {
-            set.forget_listener(listener);
-        }
-    }
     Ok(())
 }
 

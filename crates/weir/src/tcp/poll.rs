@@ -14,7 +14,7 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
-    ready_frame::{LISTENERS, Room},
+    ready_frame::{Room, ask_for_connections},
 };
 use crate::{
     Error, Unavailable,
@@ -83,7 +83,12 @@ fn run<H: Handler>(
     while worker.serving(room.table.len()) {
         if room.listens() != listening {
             listening = !listening;
-            listen(&mut set, listeners, listening);
+            let listen = |set: &mut PollSet, listener: &_, token| {
+                set.listen(listener, token);
+                Ok(())
+            };
+            let forget = PollSet::forget_listener;
+            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
         worker.calls.waits.one();
         set.wait(room.timeout(worker), &worker.calls)
@@ -98,17 +103,6 @@ fn run<H: Handler>(
     Ok(())
 }
 
-/// Begins to ask for connections, or asks no more.
-fn listen(set: &mut PollSet, listeners: &[Listener], listening: bool) {
-    for (number, listener) in listeners.iter().enumerate() {
-        if listening {
-            set.listen(listener, LISTENERS + number as u32);
-        } else {
-            set.forget_listener(listener);
-        }
-    }
-}
-
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
     set: &mut PollSet,
@@ -120,15 +114,7 @@ fn handle<H: Handler>(
     }
     for index in 0..set.ready_count() {
         let token = set.ready_at(index);
-        match listeners.get(token.wrapping_sub(LISTENERS) as usize) {
-            Some(listener) if room.listens() => {
-                room.accept(worker, set, listener)?;
-            }
-            Some(_) => {}
-            None => {
-                room.serve(worker, set, token);
-            }
-        }
+        room.told(worker, set, listeners, token)?;
     }
     Ok(())
 }

@@ -20,6 +20,23 @@ use std::time::{Duration, Instant};
 /// Listening sockets have the tokens from here on, connections those below.
 pub(super) const LISTENERS: u32 = 0xffff_0000;
 
+/// Begins to ask for connections at each listening socket, under a token of its own, or asks no more.
+pub(super) fn ask_for_connections<S>(
+    set: &mut S,
+    listeners: &[Listener],
+    listening: bool,
+    listen: impl Fn(&mut S, &Listener, u32) -> Result<(), Error>,
+    forget: impl Fn(&mut S, &Listener),
+) -> Result<(), Error> {
+    for (listener, token) in listeners.iter().zip(LISTENERS..) {
+        match listening {
+            true => listen(set, listener, token)?,
+            false => forget(set, listener),
+        }
+    }
+    Ok(())
+}
+
 /// The connections of one thread, and where it receives into.
 pub(super) struct Room<H> {
     pub(super) table: Table<H>,
@@ -91,6 +108,29 @@ impl<H: Handler> Room<H> {
         }
         // Its handler may have begun to speak; and it needs a timer.
         self.settle(worker, set, slot);
+    }
+
+    /// Does what a token asks for that was told: accepts, where it is a listening socket's, or serves a
+    /// connection, which is told again of what the bound leaves as the trigger says.
+    pub(super) fn told(
+        &mut self,
+        worker: &mut Worker<H>,
+        set: &mut impl Streams,
+        listeners: &[Listener],
+        token: u32,
+    ) -> Result<(), Error> {
+        match (listeners.get(token.wrapping_sub(LISTENERS) as usize), self.trigger) {
+            // Told as long as one waits, whatever the trigger.
+            (Some(listener), _) if self.listens() => {
+                self.accept(worker, set, listener)?;
+            }
+            (Some(_), _) => {}
+            (None, Trigger::Level) => {
+                self.serve(worker, set, token);
+            }
+            (None, Trigger::Edge) => self.serve_once(worker, set, token),
+        }
+        Ok(())
     }
 
     /// Serves a connection that is ready. Says whether it may still be, since the bound was reached, or
