@@ -230,12 +230,11 @@ fn a_dry_run_connects_to_nothing() {
     assert!(settings.iter().any(|s| s["value"] == "21 in 3 blocks"), "{document}");
 }
 
-/// Ctrl-C ends both in order: nothing is lost, and both report.
-#[test]
-fn an_interrupt_ends_load_and_server_in_order() {
-    let mut server = Served::start(&["--echo"]);
+/// A load of ten connections that is interrupted once it sends, and what it left.
+fn interrupted(options: &[&str]) -> Output {
     let mut load = weir(&["load", "tcp", "127.0.0.1", "-c", "10", "-t", "60", "--json"])
-        .args(["-i", "20ms", "-p", &server.port])
+        .args(["-i", "20ms"])
+        .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -247,25 +246,21 @@ fn an_interrupt_ends_load_and_server_in_order() {
     interrupt(load.id());
     let load = ends(load);
     rest.join().expect("it does not panic");
+    load
+}
+
+/// Ctrl-C ends both in order: nothing is lost, and both report.
+#[test]
+fn an_interrupt_ends_load_and_server_in_order() {
+    let mut server = Served::start(&["--echo"]);
+    let load = interrupted(&["-p", &server.port]);
     assert_eq!(load.status.code(), Some(0));
     let report = &document(&load)["report"];
     assert_eq!(report["ended_by"], "asked", "{report}");
     assert_eq!((&report["finished"], &report["messages_unanswered"]), (&10.into(), &0.into()));
 
     // The processes of a load are ended by the one that leads them, which alone hears of it.
-    let mut load = weir(&["load", "tcp", "127.0.0.1", "-c", "10", "-t", "60", "--json"])
-        .args(["-i", "20ms", "-p", &server.port, "--processes", "2"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("weir can be started");
-    let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
-    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("messages/s"))), "it begins");
-    let rest = thread::spawn(move || lines.for_each(drop));
-    interrupt(load.id());
-    let load = ends(load);
-    rest.join().expect("it does not panic");
+    let load = interrupted(&["-p", &server.port, "--processes", "2"]);
     let report = &document(&load)["report"];
     assert_eq!(
         (&report["ended_by"], &report["finished"]),
