@@ -39,6 +39,9 @@ impl Server {
         serve: impl Fn(TcpStream, u64) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let address = listener.local_addr().unwrap();
+        // The standard library's backlog is short. What comes to a full one in a flood of connects may be
+        // answered with a cookie, and reset when a second message arrives before it is accepted.
+        socket2::SockRef::from(&listener).listen(4096).unwrap();
         let kept = listener.try_clone().unwrap();
         let stopping = Arc::new(AtomicBool::new(false));
         let (seen, serve) = (Arc::clone(&stopping), Arc::new(serve));
