@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use weir::udp::{AnyDesign, designs};
+use weir::{options::OptionInfo, tcp, udp};
 
 /// The page that lists the others.
 const SUMMARY: &str = "SUMMARY.md";
@@ -20,12 +20,38 @@ const SUMMARY: &str = "SUMMARY.md";
 /// Pages by their path below the book's sources, with `/` between folders.
 type Pages = BTreeMap<String, String>;
 
+/// The chapter that a design must have.
+struct Chapter {
+    name: &'static str,
+    page: String,
+    options: Vec<OptionInfo>,
+}
+
+impl Chapter {
+    fn udp(design: &udp::AnyDesign) -> Self {
+        Self::of("designs", design.about().name, design.known_options())
+    }
+
+    fn tcp(design: &tcp::AnyDesign) -> Self {
+        Self::of("tcp", design.about().name, design.known_options())
+    }
+
+    fn of(folder: &str, name: &'static str, options: Vec<OptionInfo>) -> Self {
+        Self { name, page: format!("{folder}/{name}.md"), options }
+    }
+}
+
+fn chapters() -> Vec<Chapter> {
+    let tcp = tcp::designs();
+    udp::designs().iter().map(Chapter::udp).chain(tcp.iter().map(Chapter::tcp)).collect()
+}
+
 /// Reads the book, prints what is wrong with it, and says failure if anything is.
 pub fn check() -> anyhow::Result<ExitCode> {
     let mut pages = Pages::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src"), "", &mut pages)?;
-    let designs = designs();
-    let problems = problems(&pages, &designs);
+    let chapters = chapters();
+    let problems = problems(&pages, &chapters);
     for problem in &problems {
         eprintln!("{problem}");
     }
@@ -33,7 +59,7 @@ pub fn check() -> anyhow::Result<ExitCode> {
         eprintln!("book: {} problems; mend book/src", problems.len());
         return Ok(ExitCode::FAILURE);
     }
-    println!("book: {} pages, a chapter for each of {} designs", pages.len(), designs.len());
+    println!("book: {} pages, a chapter for each of {} designs", pages.len(), chapters.len());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -54,14 +80,14 @@ fn read(folder: &Path, prefix: &str, pages: &mut Pages) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn problems(pages: &Pages, designs: &[AnyDesign]) -> Vec<String> {
+fn problems(pages: &Pages, chapters: &[Chapter]) -> Vec<String> {
     let broken = pages.iter().flat_map(|(page, text)| {
         links(text).filter_map(move |(line, target)| {
             let problem = what_is_broken(pages, page, target)?;
             Some(format!("{page}:{line}: {problem}"))
         })
     });
-    let of_designs = designs.iter().flat_map(|design| of_design(pages, design));
+    let of_designs = chapters.iter().flat_map(|chapter| of_design(pages, chapter));
     broken.chain(unlisted(pages)).chain(of_designs).collect()
 }
 
@@ -104,10 +130,9 @@ fn unlisted(pages: &Pages) -> Vec<String> {
 }
 
 /// What is wrong with the chapter of a design.
-fn of_design(pages: &Pages, design: &AnyDesign) -> Vec<String> {
-    let name = design.about().name;
-    let page = format!("designs/{name}.md");
-    let Some(text) = pages.get(&page) else {
+fn of_design(pages: &Pages, chapter: &Chapter) -> Vec<String> {
+    let Chapter { name, page, options } = chapter;
+    let Some(text) = pages.get(page) else {
         return vec![format!("the design {name} has no chapter: write {page}")];
     };
     let mut found = vec![];
@@ -127,8 +152,7 @@ fn of_design(pages: &Pages, design: &AnyDesign) -> Vec<String> {
         .filter(|(_, line)| line.starts_with("| `--"))
         .map(|(_, line)| line.replace(',', ""))
         .collect();
-    let options = design.known_options();
-    for option in &options {
+    for option in options {
         let begins = format!("| `--{}` | {} |", option.name, option.default);
         if !rows.iter().any(|row| row.starts_with(&begins)) {
             found.push(format!("{page}: no row of a table begins {begins:?}"));
@@ -193,10 +217,10 @@ mod tests {
     }
 
     /// The chapter that the check asks for.
-    fn chapter(design: &AnyDesign) -> String {
-        let name = design.about().name;
+    fn text(chapter: &Chapter) -> String {
+        let name = chapter.name;
         let mut text = format!("# {name}\n\n");
-        for option in design.known_options() {
+        for option in &chapter.options {
             text += &format!("| `--{}` | {} | what it does |\n", option.name, option.default);
         }
         text + &format!("<!-- figures: {name} -->\n")
@@ -242,9 +266,9 @@ mod tests {
 
     #[test]
     fn a_design_needs_a_chapter_with_its_own_options() {
-        let design = AnyDesign::parse("rio-polled").unwrap();
-        let of = |text: &str| of_design(&pages(&[("designs/rio-polled.md", text)]), &design);
-        let whole = chapter(&design).replace("150000", "150,000");
+        let chapter = Chapter::udp(&udp::AnyDesign::parse("rio-polled").unwrap());
+        let of = |text: &str| of_design(&pages(&[("designs/rio-polled.md", text)]), &chapter);
+        let whole = text(&chapter).replace("150000", "150,000");
         assert_eq!(of(&whole), Vec::<String>::new());
         for (wrong, told) in [
             (whole.replace("# rio-polled", "# Polling"), "\"# rio-polled\" is missing"),
@@ -255,7 +279,7 @@ mod tests {
             let found = of(&wrong);
             assert!(found.iter().any(|problem| problem.contains(told)), "{told}: {found:?}");
         }
-        let missing = of_design(&Pages::new(), &design);
+        let missing = of_design(&Pages::new(), &chapter);
         assert!(missing[0].contains("designs/rio-polled.md"), "{missing:?}");
     }
 }
