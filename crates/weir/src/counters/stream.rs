@@ -28,7 +28,7 @@ counters! {
     bytes_sent,
     /// Bytes of output that were copied, to wait for room.
     bytes_queued,
-    /// Times receiving from a connection paused since its output was full.
+    /// Times receiving from a connection paused since its output was full, or its handler asked for it.
     pauses,
     /// Times the system's queue of readiness was full, and every connection was asked.
     queue_overflows,

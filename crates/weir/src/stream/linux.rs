@@ -183,6 +183,11 @@ impl Stream {
         Ok(info.tcpi_bytes_received)
     }
 
+    pub fn take_error(&self) -> Option<io::Error> {
+        // The call itself fails for no socket that is open.
+        SockRef::from(&self.0).take_error().ok().flatten()
+    }
+
     pub fn set_timeouts(
         &self,
         receive: Option<Duration>,

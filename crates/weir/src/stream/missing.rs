@@ -57,6 +57,10 @@ impl Stream {
         match self.0 {}
     }
 
+    pub fn take_error(&self) -> Option<io::Error> {
+        match self.0 {}
+    }
+
     pub fn receive(&self, _: &mut [u8], _: Mode) -> io::Result<Option<usize>> {
         match self.0 {}
     }

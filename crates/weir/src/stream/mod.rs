@@ -179,6 +179,12 @@ impl Stream {
         self.native.received_in_all()
     }
 
+    /// The error that broke the connection, where one did that no call has told of yet.
+    pub fn take_error(&self, counters: &Counters) -> Option<io::Error> {
+        counters.kernel_entries.one();
+        self.native.take_error()
+    }
+
     /// Has waits to receive and to send end with nothing after these times; `None` for never.
     ///
     /// # Errors

@@ -8,7 +8,8 @@
 //! to give: connections that find none are refused.
 //!
 //! Time-outs are the system's own (SO_RCVTIMEO, SO_SNDTIMEO), since each call waits for one
-//! connection only.
+//! connection only. Where a handler asks to be called at a time of its own, which may come while both
+//! threads are in the system, one more thread for all connections does that.
 //!
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
@@ -65,7 +66,7 @@ impl Design for Blocking {
 fn run<H: Handler>(
     worker: &mut Worker<H>,
     listener: &Listener,
-    crowd: &Arc<Crowd>,
+    crowd: &Arc<Crowd<H>>,
     stack_bytes: usize,
     buffer_bytes: usize,
 ) -> Result<(), Error> {
@@ -102,7 +103,7 @@ type Loop<H> = fn(&mut Worker<H>, &Pair<H>, usize);
 /// Starts the two threads of a connection. Where the system has none to give it is refused.
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
-    crowd: &Arc<Crowd>,
+    crowd: &Arc<Crowd<H>>,
     accepted: Accepted,
     stack_bytes: usize,
     buffer_bytes: usize,
@@ -113,7 +114,7 @@ fn handle<H: Handler>(
     let connection = Connection::open(worker, peer);
     let pair = Pair::join(connection, stream, crowd);
     if let Err(e) = timeouts {
-        pair.fail(Reason::Failed(e));
+        pair.fail(worker, Reason::Failed(e));
     }
     let loops: [Loop<H>; 2] = [receive, send];
     for body in loops {
@@ -125,7 +126,7 @@ fn handle<H: Handler>(
         });
         if let Err(error) = started {
             worker.refuse(&pair.stream, "the system gives no more threads");
-            pair.fail(Reason::Failed(std::io::Error::other(error)));
+            pair.fail(worker, Reason::Failed(std::io::Error::other(error)));
             pair.leave(worker);
         }
     }
@@ -138,12 +139,11 @@ fn receive<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, buffer_bytes: usi
     while pair.wait_to_receive(worker) {
         worker.calls.waits.one();
         let received = pair.stream.receive(&mut buffer, Mode::Wait, &worker.calls);
-        let mut connection = pair.connection();
+        let mut connection = pair.connection(worker);
         match received {
             Ok(Some(0)) => {
                 connection.ended(worker);
-                drop(connection);
-                return pair.changed();
+                return pair.release(worker, connection);
             }
             Ok(Some(count)) => {
                 connection.count(count);
@@ -156,8 +156,7 @@ fn receive<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, buffer_bytes: usi
             Ok(None) => connection.fail(Reason::Silent),
             Err(e) => connection.fail(pair.reason(e)),
         }
-        drop(connection);
-        pair.changed();
+        pair.release(worker, connection);
         let limits = &worker.limits;
         if !std::mem::replace(&mut spoken, true) && limits.idle != limits.silent {
             // It fails for no socket that is open.
@@ -172,20 +171,19 @@ fn send<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, _: usize) {
     while pair.wait_to_send(worker, &mut out) {
         if out.is_empty() {
             let told = pair.stream.end_sending(&worker.calls);
-            let mut connection = pair.connection();
+            let mut connection = pair.connection(worker);
             match told {
                 Ok(()) => connection.told(worker),
                 Err(e) => connection.fail(pair.reason(e)),
             }
-            drop(connection);
-            pair.changed();
+            pair.release(worker, connection);
             continue;
         }
         let mut taken = 0;
         while taken < out.len() {
             worker.calls.waits.one();
             let sent = pair.stream.send(&out[taken..], Mode::Wait, &worker.calls);
-            let mut connection = pair.connection();
+            let mut connection = pair.connection(worker);
             match sent {
                 Ok(Some(count)) => {
                     taken += count;
@@ -195,8 +193,7 @@ fn send<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, _: usize) {
                 Err(e) => connection.fail(pair.reason(e)),
             }
             let over = connection.wants(&worker.limits).close;
-            drop(connection);
-            pair.changed();
+            pair.release(worker, connection);
             if over {
                 break;
             }

@@ -1,9 +1,13 @@
 //! What the threads of `blocking` share: the two of a connection, and all connections that are open.
 
-use super::{Connection, Handler, Reason, Worker};
-use crate::{counters::Counters, crew::lock, stream::Stream, timer::TICK};
+use super::{Connection, Handler, Reason, Worker, blocking_times::Times, connection::NEVER};
+use crate::{
+    counters::Counters,
+    crew::lock,
+    stream::Stream,
+    timer::{TICK, Tick},
+};
 use std::{
-    collections::HashMap,
     io,
     ops::{Deref, DerefMut},
     sync::{
@@ -14,40 +18,56 @@ use std::{
 };
 
 /// Every connection that is open, to be ended from outside.
-#[derive(Default)]
-pub(super) struct Crowd {
-    members: Mutex<Members>,
+pub(super) struct Crowd<H: Handler> {
+    members: Mutex<Members<H>>,
     left: Condvar,
     /// The time to stop is over.
     cut_off: AtomicBool,
+    /// Calls that handlers asked for.
+    pub(super) times: Times,
 }
 
-#[derive(Default)]
-struct Members {
-    next: u64,
-    open: HashMap<u64, Arc<dyn Member>>,
+struct Members<H: Handler> {
+    /// By number; numbers are used again.
+    open: Vec<Option<Arc<Pair<H>>>>,
+    free: Vec<u32>,
 }
 
-/// A connection, whatever handles it.
-trait Member: Send + Sync {
-    /// Lets it handle what the system has received by now, and finish. Says whether it could be told.
-    fn finish(&self) -> bool;
-    /// Ends every wait of its threads for the system.
-    fn cut_off(&self);
-    /// Ends every wait of its threads for each other.
-    fn wake(&self);
+impl<H: Handler> Members<H> {
+    fn len(&self) -> usize {
+        self.open.len() - self.free.len()
+    }
 }
 
-impl Crowd {
-    fn leave(&self, number: u64) {
+impl<H: Handler> Default for Crowd<H> {
+    fn default() -> Self {
+        Self {
+            members: Mutex::new(Members { open: Vec::new(), free: Vec::new() }),
+            left: Condvar::new(),
+            cut_off: AtomicBool::new(false),
+            times: Times::default(),
+        }
+    }
+}
+
+impl<H: Handler> Crowd<H> {
+    fn leave(&self, number: u32) {
         // What it holds is dropped without the lock.
-        let member = lock(&self.members).open.remove(&number);
+        let mut members = lock(&self.members);
+        let member = members.open[number as usize].take();
+        members.free.push(number);
+        drop(members);
         self.left.notify_all();
         drop(member);
     }
 
-    fn everyone(&self) -> Vec<Arc<dyn Member>> {
-        lock(&self.members).open.values().cloned().collect()
+    fn everyone(&self) -> Vec<Arc<Pair<H>>> {
+        lock(&self.members).open.iter().flatten().cloned().collect()
+    }
+
+    /// The connection of this number, whichever it is now.
+    pub(super) fn member(&self, number: u32) -> Option<Arc<Pair<H>>> {
+        lock(&self.members).open.get(number as usize)?.clone()
     }
 
     /// Waits until a connection is closed, for so long at most.
@@ -57,7 +77,8 @@ impl Crowd {
     }
 
     /// Ends every connection when it is dropped: see [`end`](Self::end).
-    pub(super) fn end_when_dropped(&self, timeout: Duration) -> End<'_> {
+    pub(super) fn end_when_dropped(&self, timeout: Duration) -> End<'_, H> {
+        self.times.accepts();
         End(self, timeout)
     }
 
@@ -71,7 +92,7 @@ impl Crowd {
             untold.retain(|member| !member.finish());
             let members = lock(&self.members);
             let left = by.saturating_duration_since(Instant::now());
-            if members.open.is_empty() {
+            if members.len() == 0 {
                 return;
             }
             if left.is_zero() {
@@ -87,18 +108,19 @@ impl Crowd {
         drop(everyone);
         // None has anything left to wait for.
         let mut members = lock(&self.members);
-        while !members.open.is_empty() {
+        while members.len() > 0 {
             members = self.left.wait(members).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
 /// Ends every connection when it is dropped.
-pub(super) struct End<'a>(&'a Crowd, Duration);
+pub(super) struct End<'a, H: Handler>(&'a Crowd<H>, Duration);
 
-impl Drop for End<'_> {
+impl<H: Handler> Drop for End<'_, H> {
     fn drop(&mut self) {
         self.0.end(self.1);
+        self.0.times.accepts_no_more();
     }
 }
 
@@ -107,8 +129,8 @@ pub(super) struct Pair<H: Handler> {
     pub(super) stream: Stream,
     state: Mutex<State<H>>,
     changed: Condvar,
-    crowd: Arc<Crowd>,
-    number: u64,
+    crowd: Arc<Crowd<H>>,
+    number: u32,
 }
 
 struct State<H> {
@@ -116,6 +138,10 @@ struct State<H> {
     connection: Option<Connection<H>>,
     /// Bytes received from the system.
     received: u64,
+    /// Bytes that the system had received when the server stopped, until the connection was told.
+    stop_at: Option<u64>,
+    /// When its handler will be called.
+    armed: Tick,
     /// The sending thread is in the system, or on its way there or back.
     sends: bool,
     threads: u32,
@@ -144,41 +170,72 @@ impl<H> Locked<'_, H> {
     }
 }
 
-impl<H: Handler> Member for Pair<H> {
+impl<H: Handler> Pair<H> {
+    /// Lets it handle what the system has received by now, and finish. Says whether it could be told.
     fn finish(&self) -> bool {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut state) = self.try_lock() else { return false };
         // Not what waits in the system: the receiving thread may have something in its hands.
-        let received = self.stream.received_in_all(&Counters::default()).unwrap_or(0);
-        let left = received.saturating_sub(state.received);
-        if let Some(connection) = &mut state.connection {
-            connection.finish_after(usize::try_from(left).unwrap_or(usize::MAX));
-        }
+        state.stop_at = Some(self.stream.received_in_all(&Counters::default()).unwrap_or(0));
         drop(state);
         self.changed();
         true
     }
 
+    /// Ends every wait of its threads for the system.
     fn cut_off(&self) {
         self.stream.end();
     }
 
+    /// Ends every wait of its threads for each other.
     fn wake(&self) {
         drop(lock(&self.state));
         self.changed();
     }
-}
 
-impl<H: Handler> Pair<H> {
+    /// Calls its handler where the time has come. `false` where the handler is at work.
+    pub(super) fn ring(&self, worker: &mut Worker<H>) -> bool {
+        let Some(mut state) = self.try_lock() else { return false };
+        state.armed = NEVER;
+        if state.connection.is_none() {
+            return true;
+        }
+        let mut connection = Locked(state);
+        connection.ring(worker);
+        if connection.wants(&worker.limits).close && connection.0.sends {
+            // Both threads may wait for the system. Else the sending one sees to the other.
+            self.stream.end();
+        }
+        self.release(worker, connection);
+        true
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, State<H>>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// A connection that belongs to the crowd from now on, until both its threads have left.
-    pub(super) fn join(connection: Connection<H>, stream: Stream, crowd: &Arc<Crowd>) -> Arc<Self> {
-        let state = State { connection: Some(connection), received: 0, sends: false, threads: 2 };
+    pub(super) fn join(
+        connection: Connection<H>,
+        stream: Stream,
+        crowd: &Arc<Crowd<H>>,
+    ) -> Arc<Self> {
+        let state = State {
+            connection: Some(connection),
+            received: 0,
+            stop_at: None,
+            armed: NEVER,
+            sends: false,
+            threads: 2,
+        };
         let mut members = lock(&crowd.members);
-        let number = members.next;
-        members.next += 1;
+        let number = members.free.pop().unwrap_or_else(|| {
+            members.open.push(None);
+            members.open.len() as u32 - 1
+        });
         let pair = Arc::new(Self {
             stream,
             state: Mutex::new(state),
@@ -186,13 +243,41 @@ impl<H: Handler> Pair<H> {
             crowd: Arc::clone(crowd),
             number,
         });
-        let member: Arc<dyn Member> = Arc::<Self>::clone(&pair);
-        members.open.insert(number, member);
+        members.open[number as usize] = Some(Arc::clone(&pair));
         pair
     }
 
-    pub(super) fn connection(&self) -> Locked<'_, H> {
-        Locked(lock(&self.state))
+    /// The connection, told of a stop by whichever thread has it first.
+    pub(super) fn connection(&self, worker: &mut Worker<H>) -> Locked<'_, H> {
+        let mut connection = Locked(lock(&self.state));
+        self.mind_the_stop(worker, &mut connection);
+        connection
+    }
+
+    fn mind_the_stop(&self, worker: &mut Worker<H>, connection: &mut Locked<'_, H>) {
+        if let Some(received) = connection.0.stop_at.take() {
+            let left = received.saturating_sub(connection.0.received);
+            connection.finish_after(worker, usize::try_from(left).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// Gives it back, and tells the other thread.
+    pub(super) fn release(&self, worker: &Worker<H>, mut connection: Locked<'_, H>) {
+        self.mind_the_alarm(worker, &mut connection);
+        drop(connection);
+        self.changed();
+    }
+
+    /// Has its handler called when it asks for that. As everywhere, a call that comes too early is asked
+    /// for again, and only one that would come too late is moved.
+    fn mind_the_alarm(&self, worker: &Worker<H>, connection: &mut Locked<'_, H>) {
+        let due = connection.alarm();
+        if due < connection.0.armed {
+            connection.0.armed = due;
+            if let Err(error) = self.crowd.times.set(worker, &self.crowd, self.number, due) {
+                connection.fail(Reason::Failed(io::Error::other(error)));
+            }
+        }
     }
 
     /// Tells the other thread.
@@ -200,8 +285,8 @@ impl<H: Handler> Pair<H> {
         self.changed.notify_all();
     }
 
-    pub(super) fn fail(&self, reason: Reason) {
-        self.connection().fail(reason);
+    pub(super) fn fail(&self, worker: &mut Worker<H>, reason: Reason) {
+        self.connection(worker).fail(reason);
         self.stream.end();
         self.changed();
     }
@@ -212,9 +297,11 @@ impl<H: Handler> Pair<H> {
     }
 
     /// Waits until something may be received; `false` where the connection is over.
-    pub(super) fn wait_to_receive(&self, worker: &Worker<H>) -> bool {
-        let mut connection = self.connection();
+    pub(super) fn wait_to_receive(&self, worker: &mut Worker<H>) -> bool {
+        let mut connection = self.connection(worker);
         loop {
+            self.mind_the_stop(worker, &mut connection);
+            self.mind_the_alarm(worker, &mut connection);
             let wants = connection.wants(&worker.limits);
             connection.note_pause(worker, wants);
             if wants.close {
@@ -236,11 +323,13 @@ impl<H: Handler> Pair<H> {
 
     /// Waits until something is to be sent, which is moved into `out`, or the peer is to be told that
     /// nothing follows, and `out` is empty; `false` where the connection is over.
-    pub(super) fn wait_to_send(&self, worker: &Worker<H>, out: &mut Vec<u8>) -> bool {
-        let mut connection = self.connection();
+    pub(super) fn wait_to_send(&self, worker: &mut Worker<H>, out: &mut Vec<u8>) -> bool {
+        let mut connection = self.connection(worker);
         connection.0.sends = false;
         let mut told_at = None;
         loop {
+            self.mind_the_stop(worker, &mut connection);
+            self.mind_the_alarm(worker, &mut connection);
             if self.crowd.cut_off.load(Relaxed) {
                 connection.fail(Reason::Stopped);
             }
@@ -291,6 +380,9 @@ impl<H: Handler> Pair<H> {
             return self.changed();
         }
         let connection = state.connection.take().expect("the last thread leaves once");
+        if state.armed != NEVER {
+            self.crowd.times.cancel(self.number);
+        }
         drop(state);
         if connection.close(worker).is_abrupt() {
             self.stream.reset_when_closed();

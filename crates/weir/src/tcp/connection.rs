@@ -3,7 +3,7 @@
 //! differs only in how it moves the bytes.
 
 use super::{
-    Handler, Limits, Output, Reason, WhenFull, Worker,
+    Asks, Handler, Limits, Output, Reason, WhenFull, Worker,
     handler::{Echo, Queue},
 };
 use crate::{
@@ -21,8 +21,10 @@ pub struct Connection<H> {
     /// Bytes of output in the hands of the design, which the system has not taken yet.
     lent: usize,
     peer: SocketAddr,
-    /// Why it must be closed, once it must.
+    /// Why it must be closed, once it must; or why it ends in order.
     reason: Option<Box<Reason>>,
+    /// The reason is for its end, which waits for what is to be sent and for the peer.
+    parts: bool,
     /// When something was last received; before that, when it connected.
     heard: Tick,
     /// When output was last taken, or began to wait, or was finished.
@@ -33,6 +35,13 @@ pub struct Connection<H> {
     ended: bool,
     /// The handler sends no more.
     finished: bool,
+    /// The server stops, and the handler was told so.
+    stopped: bool,
+    /// What the handler asks for: a call then ([`NEVER`] for none), a pause of receiving, and to be waited
+    /// for with output of its own.
+    alarm: Tick,
+    deaf: bool,
+    holds: bool,
     /// The peer was told so.
     told: bool,
     /// Whether receiving pauses, for counting.
@@ -40,6 +49,9 @@ pub struct Connection<H> {
     /// Bytes to be received before it finishes, where it is to finish after so many.
     left: Option<NonZeroUsize>,
 }
+
+/// The tick of a call that was not asked for.
+pub(super) const NEVER: Tick = Tick::MAX;
 
 /// A time that runs out, and what that means.
 type Deadline = (Tick, fn() -> Reason);
@@ -70,11 +82,16 @@ impl<H: Handler> Connection<H> {
             lent: 0,
             peer,
             reason,
+            parts: false,
             heard: now,
             moved: now,
             spoken: false,
             ended: false,
             finished: false,
+            stopped: false,
+            alarm: NEVER,
+            deaf: false,
+            holds: false,
             told: false,
             paused: false,
             left: None,
@@ -97,7 +114,7 @@ impl<H: Handler> Connection<H> {
         worker.counters.bytes_received.add(bytes.len() as u64);
         self.heard = worker.clock.now();
         self.spoken = true;
-        if self.finished || self.reason.is_some() {
+        if self.finished || self.stopped || self.is_over() {
             worker.counters.bytes_discarded.add(bytes.len() as u64);
             return 0;
         }
@@ -106,7 +123,7 @@ impl<H: Handler> Connection<H> {
             handler.on_receive(bytes, output);
         });
         if let Some(left) = self.left {
-            self.finish_after(left.get().saturating_sub(bytes.len()));
+            self.finish_after(worker, left.get().saturating_sub(bytes.len()));
         }
         if !echo {
             return 0;
@@ -191,7 +208,7 @@ impl<H: Handler> Connection<H> {
 
     /// The peer has sent all that it will.
     pub fn ended(&mut self, worker: &mut Worker<H>) {
-        if std::mem::replace(&mut self.ended, true) || self.finished {
+        if std::mem::replace(&mut self.ended, true) || self.finished || self.stopped {
             return;
         }
         self.call(worker, Echo::Nothing, |handler, output| handler.on_end(output));
@@ -206,7 +223,23 @@ impl<H: Handler> Connection<H> {
     /// It is to be closed for this reason, unless it already is for another.
     #[cold]
     pub fn fail(&mut self, reason: Reason) {
-        self.reason.get_or_insert_with(|| Box::new(reason));
+        self.end(Box::new(reason));
+    }
+
+    /// It is to be closed for this reason, or to end in order for it.
+    #[cold]
+    fn end(&mut self, reason: Box<Reason>) {
+        let in_order = matches!(*reason, Reason::Declined(_));
+        self.finished |= in_order;
+        // Whatever else befalls one that parts, this is why.
+        self.parts = in_order && (self.parts || self.reason.is_none());
+        self.reason.get_or_insert(reason);
+    }
+
+    /// Whether it is to be closed for a reason.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.reason.is_some() && !self.parts
     }
 
     /// Whether the peer was told that nothing follows.
@@ -214,18 +247,16 @@ impl<H: Handler> Connection<H> {
         self.told
     }
 
-    /// Nothing more is to be sent than what waits.
-    pub fn finish(&mut self) {
-        self.finished = true;
-    }
-
-    /// Nothing more is to be handled than so many bytes, which the system has received already;
-    /// then it finishes.
-    pub fn finish_after(&mut self, bytes: usize) {
+    /// The server stops: nothing more is to be handled than so many bytes, which the system has received
+    /// already; then the handler is told, and it finishes.
+    pub fn finish_after(&mut self, worker: &mut Worker<H>, bytes: usize) {
         self.left = NonZeroUsize::new(bytes);
-        if self.left.is_none() {
-            self.finish();
+        if self.left.is_some() || self.finished || self.stopped {
+            return;
         }
+        self.call(worker, Echo::Nothing, |handler, output| handler.on_stop(output));
+        self.stopped = true;
+        self.finished |= !self.holds;
     }
 
     /// Whether as much waits for the peer as may.
@@ -234,19 +265,27 @@ impl<H: Handler> Connection<H> {
         self.queue.len() + self.lent >= limits.output_bytes
     }
 
+    /// Whether it is received from.
+    #[inline]
+    fn hears(&self, limits: &Limits) -> bool {
+        // What comes when it has finished is dropped, whatever its handler asked for.
+        !self.ended && !self.is_full(limits) && (!self.deaf || self.finished || self.stopped)
+    }
+
     /// What is to be done next.
     #[inline]
     pub fn wants(&self, limits: &Limits) -> Wants {
-        let close = self.reason.is_some() || (self.ended && self.told);
+        let close = self.is_over() || (self.ended && self.told);
         if close {
             return Wants { close, ..Wants::default() };
         }
         Wants {
-            receive: !self.ended && !self.is_full(limits),
+            receive: self.hears(limits),
             send: !self.queue.is_empty(),
             // Where the peer has ended and nothing waits, the handler is not called again: whatever it
             // forgot, nothing can follow.
             end_sending: (self.finished || self.ended)
+                && !self.holds
                 && !self.told
                 && self.queue.is_empty()
                 && self.lent == 0,
@@ -254,7 +293,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Counts a pause, where receiving pauses since the output is full.
+    /// Counts a pause, where receiving pauses since the output is full or the handler asked for it.
     pub fn note_pause(&mut self, worker: &Worker<H>, wants: Wants) {
         let pauses = !wants.receive && !self.ended && !wants.close;
         if pauses && !self.paused {
@@ -266,7 +305,14 @@ impl<H: Handler> Connection<H> {
     /// When it is to be looked at if nothing happens before.
     #[inline]
     pub fn deadline(&self, limits: &Limits) -> Option<Tick> {
-        self.deadlines(limits).into_iter().flatten().map(|(due, _)| due).min()
+        let alarm = (self.alarm != NEVER).then_some(self.alarm);
+        self.deadlines(limits).into_iter().flatten().map(|(due, _)| due).chain(alarm).min()
+    }
+
+    /// When the handler asked to be called, or [`NEVER`].
+    #[inline]
+    pub(super) fn alarm(&self) -> Tick {
+        self.alarm
     }
 
     /// Each time that it may run out of, and what for.
@@ -275,7 +321,7 @@ impl<H: Handler> Connection<H> {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
         let silence = if self.spoken { limits.idle } else { limits.silent };
         // While nothing is received from it, its silence is the server's own doing.
-        let heard = (!self.ended && !self.told && !self.is_full(limits))
+        let heard = (!self.told && self.hears(limits))
             .then(|| {
                 silence.map(|time| (after(self.heard, time), (|| Reason::Silent) as fn() -> _))
             })
@@ -292,13 +338,23 @@ impl<H: Handler> Connection<H> {
         [heard, moved]
     }
 
-    /// Its time is over, or was put off. Fails it where a time has run out.
-    pub fn timed(&mut self, worker: &Worker<H>) {
+    /// Its time is over, or was put off. Fails it where a time has run out, and calls the handler where
+    /// that is what was asked for.
+    pub fn timed(&mut self, worker: &mut Worker<H>) {
         let now = worker.clock.now();
         let over =
             self.deadlines(&worker.limits).into_iter().flatten().find(|(due, _)| *due <= now);
         if let Some((_, reason)) = over {
             self.fail(reason());
+        }
+        self.ring(worker);
+    }
+
+    /// Calls the handler where the time has come that it asked for, and nothing else.
+    pub(super) fn ring(&mut self, worker: &mut Worker<H>) {
+        if self.alarm <= worker.clock.now() {
+            self.alarm = NEVER;
+            self.call(worker, Echo::Nothing, |handler, output| handler.on_time(output));
         }
     }
 
@@ -331,7 +387,8 @@ impl<H: Handler> Connection<H> {
         echo: Echo,
         call: impl FnOnce(&mut H, &mut Output<'_>),
     ) -> bool {
-        let Some(handler) = self.handler.as_mut().filter(|_| self.reason.is_none()) else {
+        let over = self.is_over();
+        let Some(handler) = self.handler.as_mut().filter(|_| !over) else {
             return false;
         };
         let was_empty = self.queue.is_empty();
@@ -342,11 +399,15 @@ impl<H: Handler> Connection<H> {
             limit: worker.limits.output_bytes.saturating_sub(self.lent),
             echo,
             finished: &mut self.finished,
-            aborted: false,
+            end: None,
             refused: 0,
+            now: None,
         };
-        let panicked = contain(|| call(handler, &mut output)).err();
-        let Output { echo, aborted, refused, .. } = output;
+        let called = contain(|| {
+            call(handler, &mut output);
+            handler.asks()
+        });
+        let Output { echo, end, refused, .. } = output;
         if refused > 0 {
             worker.counters.output_refused.add(refused);
         }
@@ -358,13 +419,31 @@ impl<H: Handler> Connection<H> {
             }
             self.mind_the_limit(&worker.limits);
         }
-        if aborted {
-            self.fail(Reason::Aborted);
+        if let Some(reason) = end {
+            self.end(reason);
         }
-        if let Some(panic) = panicked {
-            self.fail(Reason::Panicked(text_of(&*panic)));
+        match called {
+            Ok(asks) => self.heed(worker, asks),
+            Err(panic) => {
+                // Nothing that it was told in this call counts.
+                self.reason = None;
+                self.fail(Reason::Panicked(text_of(&*panic)));
+            }
         }
-        echo == Echo::Asked && self.reason.is_none()
+        echo == Echo::Asked && !self.is_over()
+    }
+
+    /// Does as the handler asks.
+    #[inline]
+    fn heed(&mut self, worker: &Worker<H>, asks: Asks) {
+        self.alarm = asks.deadline.map_or(NEVER, |moment| worker.clock.tick_after(moment));
+        if self.deaf && !asks.pause {
+            // It begins to be heard again.
+            self.heard = worker.clock.now();
+        }
+        self.deaf = asks.pause;
+        self.holds = asks.holds;
+        self.finished |= self.stopped && !self.holds;
     }
 
     fn mind_the_limit(&mut self, limits: &Limits) {

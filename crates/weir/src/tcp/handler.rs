@@ -1,7 +1,7 @@
 //! What a server does with a connection: written once, for every design.
 
 use super::Reason;
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
 /// any thread of the server may call it, one at a time.
@@ -28,6 +28,25 @@ pub trait Handler: Send + 'static {
         output.finish();
     }
 
+    /// Called once when the server stops, after all that was received by then: what is sent here goes
+    /// out before the end. By default nothing more is.
+    fn on_stop(&mut self, output: &mut Output<'_>) {
+        output.finish();
+    }
+
+    /// Called when the moment has come that it asked for with [`Asks::deadline`], or a little later: at
+    /// most a [tick](crate::timer::TICK), and on a busy thread one batch.
+    fn on_time(&mut self, output: &mut Output<'_>) {
+        let _ = output;
+    }
+
+    /// What it asks of its connection besides; read after each call of the others. Handlers that ask for
+    /// nothing pay nothing.
+    #[inline]
+    fn asks(&self) -> Asks {
+        Asks::NOTHING
+    }
+
     /// Called once, last of all, with the reason.
     fn on_close(&mut self, reason: &Reason) {
         let _ = reason;
@@ -37,6 +56,32 @@ pub trait Handler: Send + 'static {
 impl<F: FnMut(&mut [u8], &mut Output<'_>) + Send + 'static> Handler for F {
     fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
         self(bytes, output);
+    }
+}
+
+/// What a handler asks of its connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asks {
+    /// To be called then ([`Handler::on_time`]), if it still asks for it by then.
+    pub deadline: Option<Instant>,
+    /// That nothing is received for now, so the peer's own sending comes to rest. What has been received
+    /// already may still come. The handler needs a deadline, or output that waits, to take it back; a
+    /// connection that has finished is received from all the same, and what comes is dropped.
+    pub pause: bool,
+    /// That sending does not end, since output follows that it holds back. It needs a deadline, or
+    /// output that waits, to bring it.
+    pub holds: bool,
+}
+
+impl Asks {
+    /// Nothing.
+    pub const NOTHING: Self = Self { deadline: None, pause: false, holds: false };
+
+    /// To be called at this moment too, if any: the sooner one counts.
+    #[must_use]
+    pub fn at(mut self, deadline: Option<Instant>) -> Self {
+        self.deadline = [self.deadline, deadline].into_iter().flatten().min();
+        self
     }
 }
 
@@ -74,8 +119,10 @@ pub struct Output<'a> {
     pub(super) limit: usize,
     pub(super) echo: Echo,
     pub(super) finished: &'a mut bool,
-    pub(super) aborted: bool,
+    pub(super) end: Option<Box<Reason>>,
     pub(super) refused: u64,
+    /// The time, once it was asked for.
+    pub(super) now: Option<Instant>,
 }
 
 /// Whether what was received goes back.
@@ -145,7 +192,27 @@ impl Output<'_> {
 
     /// Breaks the connection off: what waits is lost, and the peer sees a reset.
     pub fn abort(&mut self) {
-        self.aborted = true;
+        self.end.get_or_insert_with(|| Box::new(Reason::Aborted));
+    }
+
+    /// Breaks the connection off as [`abort`](Self::abort) does, for this reason
+    /// ([`Reason::Filter`]).
+    #[cold]
+    pub fn close(&mut self, why: impl Into<String>) {
+        self.end.get_or_insert_with(|| Box::new(Reason::Filter(why.into())));
+    }
+
+    /// Finishes the connection as [`finish`](Self::finish) does, for this reason
+    /// ([`Reason::Declined`]): what waits is sent.
+    #[cold]
+    pub fn decline(&mut self, why: impl Into<String>) {
+        self.finish();
+        self.end.get_or_insert_with(|| Box::new(Reason::Declined(why.into())));
+    }
+
+    /// The time. It is read once a call.
+    pub fn now(&mut self) -> Instant {
+        *self.now.get_or_insert_with(Instant::now)
     }
 
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {

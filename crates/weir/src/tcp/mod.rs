@@ -30,6 +30,7 @@
 //! stands in [`Connection`], which does no I/O.
 
 mod blocking_crowd;
+mod blocking_times;
 mod connection;
 mod door;
 mod event_groups;
@@ -44,7 +45,7 @@ mod table;
 mod worker;
 
 pub use connection::{Connection, Wants};
-pub use handler::{Handler, Output, Refused};
+pub use handler::{Asks, Handler, Output, Refused};
 pub use job::Job;
 pub use limits::{Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
 pub use reason::Reason;

@@ -5,7 +5,7 @@
 //! their own files.
 
 use super::{
-    Connection, Handler, Reason, Worker,
+    Connection, Handler, Reason, Wants, Worker,
     door::{ACCEPTED_AT_ONCE, Came, Door},
     table::{Open, Table},
 };
@@ -142,6 +142,14 @@ impl<H: Handler> Room<H> {
         slot: u32,
     ) -> bool {
         let Some(open) = self.table.get_mut(slot) else { return false };
+        if open.interest == Interest::NONE
+            && open.connection.wants(&worker.limits) == Wants::default()
+        {
+            // Told though nothing was asked for: it may have broken.
+            if let Some(e) = open.stream.take_error(&worker.calls) {
+                open.connection.fail(Reason::Failed(e));
+            }
+        }
         let more = receive(worker, open, &mut self.buffer, self.drain, self.trigger);
         self.settle(worker, set, slot);
         // One that is not received from now is told when it is again.
@@ -264,7 +272,7 @@ impl<H: Handler> Room<H> {
     fn finish(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
         let Some(open) = self.table.get_mut(slot) else { return };
         let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
-        open.connection.finish_after(waiting);
+        open.connection.finish_after(worker, waiting);
         open.interest = Interest::NONE;
         self.serve(worker, set, slot);
     }

@@ -18,8 +18,10 @@ pub enum Reason {
     Stalled,
     /// The peer left more output lying than may be.
     OutputFull,
-    /// A filter closed it, for the reason that it gives.
+    /// A filter broke it off, for the reason that it gives.
     Filter(String),
+    /// A filter ended it in order, for the reason that it gives.
+    Declined(String),
     /// The server stopped before it was over.
     Stopped,
     /// The handler panicked with this text.
@@ -35,7 +37,7 @@ impl Reason {
             Reason::Silent => &counters.closed_silent,
             Reason::Stalled => &counters.closed_stalled,
             Reason::OutputFull => &counters.closed_output_full,
-            Reason::Filter(_) => &counters.closed_by_filter,
+            Reason::Filter(_) | Reason::Declined(_) => &counters.closed_by_filter,
             Reason::Stopped => &counters.closed_stopped,
             Reason::Panicked(_) => &counters.closed_panicked,
         }
@@ -44,7 +46,7 @@ impl Reason {
 
     /// Whether the other side is told by a reset, since what it would still be sent is lost.
     pub(super) fn is_abrupt(&self) -> bool {
-        !matches!(self, Reason::Finished | Reason::Failed(_))
+        !matches!(self, Reason::Finished | Reason::Failed(_) | Reason::Declined(_))
     }
 }
 
@@ -57,7 +59,7 @@ impl fmt::Display for Reason {
             Reason::Silent => f.write_str("nothing came from the peer for too long"),
             Reason::Stalled => f.write_str("the peer took no output for too long"),
             Reason::OutputFull => f.write_str("the peer left more output lying than may be"),
-            Reason::Filter(why) => write!(f, "a filter closed it: {why}"),
+            Reason::Filter(why) | Reason::Declined(why) => write!(f, "a filter closed it: {why}"),
             Reason::Stopped => f.write_str("the server stopped"),
             Reason::Panicked(text) => write!(f, "the handler panicked: {text}"),
         }

@@ -107,6 +107,11 @@ impl Wheel {
         Tick::try_from(ticks).unwrap_or(UNSET - 1)
     }
 
+    /// The first tick that does not begin before a moment.
+    pub fn tick_after(&self, moment: Instant) -> Tick {
+        Self::ticks(moment.saturating_duration_since(self.since))
+    }
+
     /// So many ticks as last at least that long.
     pub fn ticks(time: Duration) -> Tick {
         Tick::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(UNSET - 1)

@@ -12,6 +12,7 @@
 //! Checks run one at a time, since each is followed by a count of the descriptors of the process:
 //! what a check leaves open fails it.
 
+mod asks;
 mod client;
 mod echo;
 mod ends;
@@ -46,6 +47,7 @@ fn main() {
         echo::CHECKS,
         ends::CHECKS,
         limits::CHECKS,
+        asks::CHECKS,
         faults::CHECKS,
         fairness::CHECKS,
         stopping::CHECKS,

@@ -10,8 +10,8 @@ use weir::{
     Error,
     counters::stream::Snapshot,
     tcp::{
-        AnyDesign, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Output, Reason, Running, Server,
-        designs,
+        AnyDesign, Asks, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Output, Reason, Running,
+        Server, designs,
     },
 };
 
@@ -170,6 +170,7 @@ pub enum How {
     Stalled,
     OutputFull,
     Filter,
+    Declined,
     Stopped,
     Panicked,
 }
@@ -184,6 +185,7 @@ impl From<&Reason> for How {
             Reason::Stalled => How::Stalled,
             Reason::OutputFull => How::OutputFull,
             Reason::Filter(_) => How::Filter,
+            Reason::Declined(_) => How::Declined,
             Reason::Stopped => How::Stopped,
             Reason::Panicked(_) => How::Panicked,
         }
@@ -268,6 +270,7 @@ pub struct Watched {
     log: Arc<Log>,
     connected: bool,
     ended: bool,
+    stopped: bool,
     /// A call has not returned: it panicked.
     inside: bool,
     closed: bool,
@@ -275,8 +278,9 @@ pub struct Watched {
 
 impl Watched {
     fn new(peer: SocketAddr, handler: Box<dyn Handler>, log: Arc<Log>) -> Self {
-        let (connected, ended, inside, closed) = (false, false, false, false);
-        Self { peer, handler, log, connected, ended, inside, closed }
+        let (connected, ended, stopped) = (false, false, false);
+        let (inside, closed) = (false, false);
+        Self { peer, handler, log, connected, ended, stopped, inside, closed }
     }
 
     fn enter(&mut self, call: &str, right: bool) {
@@ -308,7 +312,7 @@ impl Handler for Watched {
     }
 
     fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
-        self.enter("on_receive", !bytes.is_empty() && !self.ended);
+        self.enter("on_receive", !bytes.is_empty() && !self.ended && !self.stopped);
         self.log.note(|told| told.received += bytes.len() as u64);
         self.handler.on_receive(bytes, output);
         self.leave(output);
@@ -322,11 +326,29 @@ impl Handler for Watched {
     }
 
     fn on_end(&mut self, output: &mut Output<'_>) {
-        self.enter("on_end", !self.ended);
+        self.enter("on_end", !self.ended && !self.stopped);
         self.ended = true;
         self.log.note(|told| told.ended += 1);
         self.handler.on_end(output);
         self.leave(output);
+    }
+
+    fn on_stop(&mut self, output: &mut Output<'_>) {
+        self.enter("on_stop", !self.stopped);
+        self.stopped = true;
+        self.handler.on_stop(output);
+        self.leave(output);
+    }
+
+    fn on_time(&mut self, output: &mut Output<'_>) {
+        let now = Instant::now();
+        self.enter("on_time", self.asks().deadline.is_some_and(|deadline| deadline <= now));
+        self.handler.on_time(output);
+        self.leave(output);
+    }
+
+    fn asks(&self) -> Asks {
+        self.handler.asks()
     }
 
     fn on_close(&mut self, reason: &Reason) {
@@ -375,13 +397,14 @@ pub fn assert_balanced(report: &Final, log: &Log) {
         (How::Silent, total.closed_silent),
         (How::Stalled, total.closed_stalled),
         (How::OutputFull, total.closed_output_full),
-        (How::Filter, total.closed_by_filter),
         (How::Stopped, total.closed_stopped),
         (How::Panicked, 0), // who panicked is told nothing more
     ];
     for (how, counted) in of_reasons {
         assert_eq!(told.count(how), counted, "{how:?}, as told and as counted: {told:?}");
     }
+    let by_filters = told.count(How::Filter) + told.count(How::Declined);
+    assert_eq!(by_filters, total.closed_by_filter, "filters, as told and as counted: {told:?}");
     assert_eq!(told.received + total.bytes_discarded, total.bytes_received, "bytes received");
     // A connection that breaks may have sent more than its handler was told by then.
     assert!(told.sent <= total.bytes_sent, "{} > {}", told.sent, total.bytes_sent);
