@@ -1,0 +1,3 @@
+module weir.example/peers/tcp/go-net
+
+go 1.19
