@@ -5,6 +5,8 @@
 //! fails is noted and the experiment goes on; an interrupt ends it with what there is.
 
 use crate::bench::{Bench, Extent, Made, Run, RunError};
+use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
+use crate::cell::Measured;
 use crate::curve::{self, NoRate};
 use crate::exit;
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
@@ -15,7 +17,6 @@ use crate::results::{
     unlike_calibration,
 };
 use crate::sample::{Circumstances, Sample};
-use crate::stats::bootstrap;
 use crate::wire::{FloodReport, ServerReport};
 use weir_load::peer::setting;
 
@@ -23,10 +24,6 @@ use weir_load::peer::setting;
 const CHECK: Extent = Extent::Checked { datagrams: 1000, flows: 4 };
 /// What starting and ending a run costs until it has been measured, in milliseconds.
 const OVERHEAD_GUESS_MS: u64 = 300;
-/// A row whose first runs all failed, so many of them, is given up under that load.
-const GIVEN_UP_AFTER: u32 = 2;
-/// Fewest rounds before the confidence reached may end a load early.
-const ROUNDS_BEFORE_EARLY_END: u32 = bootstrap::FEWEST_SAMPLES as u32;
 
 /// How an experiment is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,9 +100,6 @@ pub fn run(
     .concat();
     results.warnings.extend(found);
 }
-
-/// The user wants to stop.
-struct Interrupted;
 
 struct Experiment<'a> {
     bench: &'a mut dyn Bench,
@@ -276,36 +270,16 @@ impl Experiment<'_> {
         rows: &[usize],
         schedule: Schedule,
     ) -> Result<(), Interrupted> {
-        let of = schedule.rounds as usize * rows.len();
-        let mut number = 0;
-        for block in 0..schedule.rounds {
-            // The first load has enough rounds for intervals even when that takes longer.
-            let enough = load > 0 || block >= budget::FEWEST_ROUNDS;
-            if enough && self.bench.elapsed_s() > self.budget_s {
-                results.warnings.push(format!(
-                    "{}: ended after {block} of {} rounds, because its time was up",
-                    results.loads[load], schedule.rounds
-                ));
-                break;
-            }
-            if block >= ROUNDS_BEFORE_EARLY_END && is_settled(results, load) {
-                break;
-            }
-            for row in plan::block_order(rows, &mut self.random) {
-                number += 1;
-                let cell = &results.cells[load][row];
-                let given_up = cell.samples.is_empty() && cell.failed_runs >= GIVEN_UP_AFTER;
-                if given_up || cell.skipped.is_some() {
-                    continue;
-                }
-                (self.tell)(Progress::Run { number, of, row: &results.rows[row] });
-                self.measure_once(results, load, row, block, schedule)?;
-                let lost = |sample: &Sample| sample.block == block && sample.changed_machine();
-                if results.cells[load][row].samples.last().is_some_and(lost) {
-                    // Once more, or a row would lack a pair for a moment of the machine.
-                    self.measure_once(results, load, row, block, schedule)?;
-                }
-            }
+        let mut random = self.random.clone();
+        let mut course = Course { experiment: self, results, load, schedule };
+        // The first load has enough rounds for intervals even when that takes longer.
+        let cut = blocks::run(&mut course, rows, schedule, load == 0, &mut random)?;
+        self.random = random;
+        if let Some(made) = cut {
+            results.warnings.push(format!(
+                "{}: ended after {made} of {} rounds, because its time was up",
+                results.loads[load], schedule.rounds
+            ));
         }
         Ok(())
     }
@@ -375,6 +349,41 @@ impl Experiment<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// The runs of one load.
+struct Course<'a, 'b> {
+    experiment: &'a mut Experiment<'b>,
+    results: &'a mut Results,
+    load: usize,
+    schedule: Schedule,
+}
+
+impl Blocks for Course<'_, '_> {
+    fn time_is_up(&self) -> bool {
+        self.experiment.bench.elapsed_s() > self.experiment.budget_s
+    }
+
+    fn is_settled(&mut self) -> bool {
+        is_settled(self.results, self.load)
+    }
+
+    fn is_over(&self, row: usize) -> bool {
+        let cell = &self.results.cells[self.load][row];
+        let given_up = cell.samples.is_empty() && cell.failed_runs >= GIVEN_UP_AFTER;
+        given_up || cell.skipped.is_some()
+    }
+
+    fn begins(&mut self, row: usize, number: usize, of: usize) {
+        (self.experiment.tell)(Progress::Run { number, of, row: &self.results.rows[row] });
+    }
+
+    fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
+        let Self { experiment, results, load, schedule } = self;
+        experiment.measure_once(results, *load, row, block, *schedule)?;
+        let lost = |sample: &Sample| sample.block == block && sample.changed_machine();
+        Ok(results.cells[*load][row].samples.last().is_some_and(lost))
     }
 }
 

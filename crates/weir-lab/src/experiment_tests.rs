@@ -1,5 +1,6 @@
 use super::*;
 use crate::bench::Checked;
+use crate::blocks::ROUNDS_BEFORE_EARLY_END;
 use crate::machine::Machine;
 use crate::plan::Rate;
 use crate::sample::tests::{flood, server};

@@ -5,20 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::sample::Sample;
+use crate::cell::Measured;
 use crate::wire::Latency;
 
 /// The latencies of all samples that count together. `None` unless each of those that took any
 /// gave its histogram.
-pub fn merged(samples: &[Sample]) -> Option<Latency> {
+pub fn merged<S: Measured>(samples: &[S]) -> Option<Latency> {
     let mut all: BTreeMap<u64, u64> = BTreeMap::new();
     let mut ends: Option<(u64, u64)> = None;
-    for sample in samples.iter().filter(|sample| sample.counted) {
-        let Some(latency) = sample.latency_ns else { continue };
-        if sample.latency_histogram.is_empty() {
+    for sample in samples.iter().filter(|sample| sample.counted()) {
+        let (Some(latency), histogram) = sample.latencies() else { continue };
+        if histogram.is_empty() {
             return None;
         }
-        for (bound_ns, count) in &sample.latency_histogram {
+        for (bound_ns, count) in histogram {
             *all.entry(*bound_ns).or_default() += count;
         }
         let (min, max) = ends.unwrap_or((latency.min, latency.max));
@@ -65,8 +65,8 @@ fn summary(all: &BTreeMap<u64, u64>, min: u64, max: u64) -> Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Circumstances;
     use crate::sample::tests::{flood, server};
+    use crate::sample::{Circumstances, Sample};
 
     fn sample(min: u64, max: u64, histogram: &[(u64, u64)]) -> Sample {
         let mut server = server();
@@ -98,6 +98,6 @@ mod tests {
     #[test]
     fn a_run_without_a_histogram_leaves_nothing_to_merge() {
         assert_eq!(merged(&[sample(1, 2, &[(2, 5)]), sample(1, 2, &[])]), None);
-        assert_eq!(merged(&[]), None);
+        assert_eq!(merged::<Sample>(&[]), None);
     }
 }

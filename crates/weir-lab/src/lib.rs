@@ -1,6 +1,8 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 
 pub mod bench;
+pub mod blocks;
+pub mod cell;
 pub mod child;
 pub mod crossing;
 pub mod curve;

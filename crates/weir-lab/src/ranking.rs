@@ -1,8 +1,9 @@
 //! Who wins under a load, who is tied, and how far from the traditional design each lies.
 
+use crate::cell::{Cell, Measured, Metric};
 use crate::plan::Load;
 use crate::results::{CONFIDENCE, Results};
-use crate::sample::{LATENCY_P50, Metric, RECEIVED};
+use crate::sample::{LATENCY_P50, RECEIVED};
 use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
 
 /// A noise floor above which nothing is compared, as a share.
@@ -108,6 +109,24 @@ pub struct Ranking {
     pub unlike_pairs: usize,
 }
 
+/// Rows that are to be ranked among each other.
+pub struct Contest<'a, S> {
+    /// The cells of all rows under the load.
+    pub cells: &'a [Cell<S>],
+    /// By what.
+    pub metric: &'a Metric<S>,
+    /// Which end of it is the good one.
+    pub better: Better,
+    /// The indices of those that are ranked.
+    pub rows: Vec<usize>,
+    /// The pairs of the row that runs under two names, if it is compared: they show the noise.
+    pub again: Option<Pairs>,
+    /// The row that others are compared with besides the winner.
+    pub traditional: Option<usize>,
+    /// Gives the same intervals again.
+    pub seed: u64,
+}
+
 impl Ranking {
     /// Ranks the rows that passed by what that load is ranked by: those without receive offload
     /// beside them, if there are both.
@@ -132,32 +151,42 @@ impl Ranking {
         if !results.compares(load) {
             return Self { places: vec![], noise_floor: None, unlike_pairs: 0 };
         }
-        let cells = &results.cells[load];
-        let seed = results.seed;
-        let of_again = pairs_of_again(results, load, offloaded, metric);
-        let noise_floor = of_again.as_ref().and_then(|all| noise_floor(all, CONFIDENCE, seed));
-        let mut unlike_pairs = of_again.map_or(0, |pairs| pairs.unlike);
+        let again = results.again(offloaded);
+        let rows = (0..results.rows.len())
+            .filter(|row| results.rows[*row].receive_offload == offloaded)
+            .filter(|row| results.takes_part(load, *row))
+            .filter(|row| results.unranked(load, *row).is_none())
+            .filter(|row| again.is_none_or(|(_, second)| second != *row));
+        Self::among(&Contest {
+            cells: &results.cells[load],
+            metric,
+            better,
+            rows: rows.collect(),
+            again: pairs_of_again(results, load, offloaded, metric),
+            traditional: results.traditional().filter(|row| results.unranked(load, *row).is_none()),
+            seed: results.seed,
+        })
+    }
+
+    /// Ranks rows of whatever kind.
+    pub fn among<S: Measured>(contest: &Contest<S>) -> Self {
+        let Contest { cells, metric, seed, .. } = *contest;
+        let noise_floor = contest.again.as_ref().and_then(|all| noise_floor(all, CONFIDENCE, seed));
+        let mut unlike_pairs = contest.again.as_ref().map_or(0, |pairs| pairs.unlike);
         let mut pairs = |first: usize, second: usize| -> Pairs {
             let found = pair(&cells[first].readings(metric), &cells[second].readings(metric));
             unlike_pairs += found.unlike;
             found
         };
-        let again = results.again(offloaded);
-
-        let mut order: Vec<(usize, f64)> = (0..results.rows.len())
-            .filter(|row| results.rows[*row].receive_offload == offloaded)
-            .filter(|row| results.takes_part(load, *row))
-            .filter(|row| results.unranked(load, *row).is_none())
-            .filter(|row| again.is_none_or(|(_, second)| second != *row))
+        let known = contest.rows.iter().copied();
+        let mut order: Vec<(usize, f64)> = known
             .filter_map(|row| Some((row, cells[row].estimate(metric, seed)?.median)))
             .collect();
-        order.sort_by(|(_, a), (_, b)| match better {
+        order.sort_by(|(_, a), (_, b)| match contest.better {
             Better::Higher => b.total_cmp(a),
             Better::Lower => a.total_cmp(b),
         });
         let winner = order.first().map(|(row, _)| *row);
-        let traditional =
-            results.traditional().filter(|row| results.unranked(load, *row).is_none());
         let mut compare = |first: Option<usize>, second: usize| {
             let first = first.filter(|first| *first != second)?;
             Some(judge(&pairs(first, second), noise_floor, CONFIDENCE, seed))
@@ -165,7 +194,7 @@ impl Ranking {
         let mut places = vec![];
         for (row, median) in order {
             let winner_to_it = compare(winner, row);
-            let to_traditional = match traditional {
+            let to_traditional = match contest.traditional {
                 Some(traditional) => compare(Some(row), traditional),
                 None => None,
             };

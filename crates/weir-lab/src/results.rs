@@ -1,81 +1,23 @@
 //! What an experiment found: every row under every load, with its samples.
 
+pub use crate::cell::{Cell, Conformance, Status};
+
 use crate::bench::Checked;
+use crate::cell::{self, Metric};
 use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::plan::{Load, Rate, Role, Row, Schedule};
 use crate::report::number::percent;
-use crate::sample::{Metric, PACE, RECEIVED, Sample};
-use crate::stats::compare::{Confidence, Reading, alike};
-use crate::stats::{Estimate, bootstrap, median};
-use crate::verdict::{NO_LOSS, PACE_KEPT, Verdict, of_runs};
+use crate::sample::{PACE, RECEIVED, Sample};
+use crate::stats::compare::{Confidence, alike};
+use crate::stats::{Estimate, median};
+use crate::verdict::{NO_LOSS, PACE_KEPT};
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// Confidence of all intervals, as a share.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Whether a row did what every design must do, before it was timed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Conformance {
-    /// Not looked at: the row cannot run here, or the experiment ended before.
-    NotChecked,
-    /// Every datagram arrived once and whole.
-    Passed,
-    /// It did not, and why.
-    Failed(String),
-}
-
-/// One row under one load.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Cell {
-    /// Its successful runs, in the order of time.
-    pub samples: Vec<Sample>,
-    /// Why its other runs failed, each once.
-    pub failures: Vec<String>,
-    /// How many runs failed.
-    pub failed_runs: u32,
-    /// Why there was nothing to run, if so: that is no failure.
-    pub skipped: Option<String>,
-    /// True if most of its runs were made while the machine was another than during most runs
-    /// of the load, so that its figures cannot be compared.
-    pub of_another_machine: bool,
-}
-
-/// Fewest samples of the usual machine that a median may rest on alone.
-const FEWEST_ALIKE: usize = 3;
-
-/// Most different reasons of failure that a cell keeps; further ones are only counted.
-const MOST_FAILURES_KEPT: usize = 8;
-
 impl Cell {
-    /// Notes a run that failed.
-    pub fn failed(&mut self, reason: String) {
-        self.failed_runs += 1;
-        if !self.failures.contains(&reason) && self.failures.len() < MOST_FAILURES_KEPT {
-            self.failures.push(reason);
-        }
-    }
-
-    /// The samples that count: what every figure of the cell is made of.
-    fn counted(&self) -> impl Iterator<Item = &Sample> {
-        self.samples.iter().filter(|sample| sample.counted)
-    }
-
-    /// The values of a metric, where known, of the samples that count.
-    pub fn values(&self, metric: &Metric) -> Vec<f64> {
-        self.counted().filter_map(|sample| (metric.of)(sample)).collect()
-    }
-
-    /// The values of a metric with their blocks.
-    pub fn readings(&self, metric: &Metric) -> Vec<Reading> {
-        self.samples.iter().filter_map(|sample| sample.reading(metric)).collect()
-    }
-
-    /// Median and interval of a metric.
-    pub fn estimate(&self, metric: &Metric, seed: u64) -> Option<Estimate> {
-        bootstrap::estimate(&self.values(metric), CONFIDENCE, seed)
-    }
-
     /// The counts of the samples that count, added up.
     pub fn ledger(&self) -> Option<Ledger> {
         let mut counted = self.counted();
@@ -83,23 +25,6 @@ impl Cell {
         counted.for_each(|sample| sum.add(&sample.ledger));
         Some(sum)
     }
-
-    /// What limited most of the samples that count.
-    pub fn verdict(&self) -> Option<Verdict> {
-        let verdicts: Vec<Verdict> = self.counted().map(|s| s.verdict.clone()).collect();
-        of_runs(&verdicts)
-    }
-}
-
-/// How a row under a load ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// At least one run succeeded.
-    Ok,
-    /// It cannot run on this machine.
-    Unavailable,
-    /// No run succeeded.
-    Failed,
 }
 
 /// What the generator can do at most: into sockets that nobody reads.
@@ -200,29 +125,10 @@ impl Results {
         }
     }
 
-    /// Takes out of the medians what was measured while the machine was another one: a
-    /// virtual machine may change its speed from one minute to the next, and its time from
-    /// core to core with it. What most runs of a load had is the measure. A row that would
-    /// keep fewer than `FEWEST_ALIKE` keeps all, but cannot be ranked among the others.
+    /// Takes out of the medians what was measured while the machine was another one
+    /// ([`cell::count_only_alike`]).
     pub fn count_only_alike(&mut self) {
-        for cells in &mut self.cells {
-            let times: Vec<f64> = cells
-                .iter()
-                .flat_map(|cell| &cell.samples)
-                .filter_map(|sample| sample.core_to_core_ns)
-                .collect();
-            let usual = median(&times);
-            for cell in cells {
-                let like = |sample: &Sample| {
-                    let times = [sample.core_to_core_ns, sample.core_to_core_after_ns];
-                    times.into_iter().all(|time| alike(time, usual))
-                };
-                let like_count = cell.samples.iter().filter(|s| like(s)).count();
-                let enough = like_count >= FEWEST_ALIKE;
-                cell.of_another_machine = !enough && like_count < cell.samples.len();
-                cell.samples.iter_mut().for_each(|s| s.counted = !enough || like(s));
-            }
-        }
+        self.cells.iter_mut().for_each(|cells| cell::count_only_alike(cells));
     }
 
     /// Whether a row takes part in a load.
@@ -267,11 +173,7 @@ impl Results {
         }
         let cell = &self.cells[load][row];
         if cell.samples.is_empty() {
-            let reason = cell.failures.first().or(cell.skipped.as_ref());
-            return Some(match reason {
-                Some(reason) => reason.clone(),
-                None => "the experiment ended before its first run".into(),
-            });
+            return Some(cell.why_empty());
         }
         if let Some(invalid) = self.invalid(load, row) {
             return Some(invalid);

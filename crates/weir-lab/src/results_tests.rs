@@ -1,7 +1,8 @@
 use super::*;
+use crate::cell::MOST_FAILURES_KEPT;
 use crate::sample::tests::{flood, server};
 use crate::sample::{Circumstances, THREADS_USED};
-use crate::verdict::Limit;
+use crate::verdict::{Limit, Verdict};
 
 fn results(designs: &[&str]) -> Results {
     let rows = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
@@ -62,7 +63,7 @@ fn only_whole_and_balanced_rows_are_ranked() {
 
 #[test]
 fn reasons_of_failure_are_kept_once_and_bounded() {
-    let mut cell = Cell::default();
+    let mut cell: Cell = Cell::default();
     for n in 0..20 {
         cell.failed(format!("reason {n}"));
         cell.failed(format!("reason {n}"));

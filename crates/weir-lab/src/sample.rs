@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use crate::cell::Metric;
+
+use crate::cell::{Measured, metrics};
 use crate::ledger::{Balance, Ledger};
-use crate::stats::compare::{Reading, alike};
 use crate::verdict::{Evidence, Verdict, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 
@@ -193,21 +195,6 @@ impl Sample {
         }
     }
 
-    /// Whether the machine became another (core to core) in the middle of the run.
-    pub fn changed_machine(&self) -> bool {
-        !alike(self.core_to_core_ns, self.core_to_core_after_ns)
-    }
-
-    /// One metric with what is needed to pair it. `None` where it is unknown, and for a run
-    /// in the middle of which the machine became another.
-    pub fn reading(&self, metric: &Metric) -> Option<Reading> {
-        if self.changed_machine() {
-            return None;
-        }
-        let value = (metric.of)(self)?;
-        Some(Reading { block: self.block, value, core_to_core_ns: self.core_to_core_ns })
-    }
-
     /// What is wrong with the datagrams that arrived, if anything.
     pub fn data_error(&self) -> Option<String> {
         let audit = &self.audit;
@@ -248,29 +235,39 @@ impl Sample {
     }
 }
 
-fn divide(a: f64, b: f64) -> Option<f64> {
+impl Measured for Sample {
+    fn block(&self) -> u32 {
+        self.block
+    }
+
+    fn counted(&self) -> bool {
+        self.counted
+    }
+
+    fn count(&mut self, counted: bool) {
+        self.counted = counted;
+    }
+
+    fn core_to_core_ns(&self) -> [Option<f64>; 2] {
+        [self.core_to_core_ns, self.core_to_core_after_ns]
+    }
+
+    fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
+        (self.latency_ns, &self.latency_histogram)
+    }
+}
+
+/// The quotient, where there is one.
+pub(crate) fn divide(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
 
-/// A figure that every sample may have.
-pub struct Metric {
-    /// Its name in JSON; a dot makes an object of it.
-    pub name: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Takes it from a sample.
-    pub of: fn(&Sample) -> Option<f64>,
-}
-
-macro_rules! metrics {
-    ($($(#[$doc:meta])* $ident:ident, $name:literal, $unit:literal, $of:expr;)*) => {
-        $($(#[$doc])* pub const $ident: Metric = Metric { name: $name, unit: $unit, of: $of };)*
-        /// Every metric, in the order of JSON.
-        pub const METRICS: &[Metric] = &[$($ident),*];
-    };
-}
-
 metrics! {
+    Sample;
     /// Datagrams per second that reached the handler.
     RECEIVED, "received_per_s", "datagrams/s", |s| s.received_per_s;
     /// Datagrams per second offered.

@@ -5,8 +5,8 @@ use comfy_table::CellAlignment;
 use crate::offload::{Gain, of_load};
 use crate::ranking::ranked_by;
 use crate::report::columns::ratio;
+use crate::report::layout::{narrow, table_of_width};
 use crate::report::number::{microseconds, or_unknown, si};
-use crate::report::table::{narrow, table_of_width};
 use crate::results::Results;
 
 /// The table; `None` where no design was ranked both with and without.

@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::cell::{Measured, Metric};
 use crate::exit;
 use crate::latency;
 use crate::plan::{self, Depth, Goal, Load, Rate, Role, Row, Shown};
@@ -199,7 +200,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         }),
         "settings": cell.samples.last().map(|sample| &sample.settings),
         "latency_of_all_runs_ns": latency::merged(&cell.samples),
-        "metrics": metrics(cell, results.seed),
+        "metrics": metrics(cell, METRICS, results.seed),
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
@@ -220,7 +221,7 @@ fn as_obtained(load: &Load, cell: &Cell) -> Load {
     }
 }
 
-fn options(row: &Row) -> Value {
+pub(crate) fn options(row: &Row) -> Value {
     let pairs = row.options.iter().map(|(name, value)| (name.clone(), json!(value)));
     Value::Object(Map::from_iter(pairs))
 }
@@ -266,13 +267,13 @@ pub(super) fn goal_word(goal: Goal) -> &'static str {
 }
 
 /// Every metric with its samples; a dot in a metric's name makes an object.
-fn metrics(cell: &Cell, seed: u64) -> Value {
+pub(crate) fn metrics<S: Measured>(cell: &Cell<S>, metrics: &[Metric<S>], seed: u64) -> Value {
     let mut all = Map::new();
-    for metric in METRICS {
+    for metric in metrics {
         let samples: Vec<Option<f64>> =
             cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
         let mut value = estimate(cell.estimate(metric, seed));
-        let counted: Vec<bool> = cell.samples.iter().map(|sample| sample.counted).collect();
+        let counted: Vec<bool> = cell.samples.iter().map(Measured::counted).collect();
         value.insert("samples".into(), json!(samples));
         value.insert("counted".into(), json!(counted));
         value.insert("unit".into(), json!(metric.unit));
@@ -291,7 +292,7 @@ fn metrics(cell: &Cell, seed: u64) -> Value {
     Value::Object(all)
 }
 
-fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
+pub(crate) fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
     let interval = estimate.and_then(|estimate| estimate.interval);
     Map::from_iter([
         ("median".to_owned(), json!(estimate.map(|estimate| estimate.median))),
@@ -300,7 +301,7 @@ fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
     ])
 }
 
-pub(super) fn difference(difference: Difference) -> Value {
+pub(crate) fn difference(difference: Difference) -> Value {
     let mut value = estimate(difference.ratio());
     let verdict = match difference {
         Difference::Real(_) => "real",

@@ -7,6 +7,7 @@ pub(crate) mod fixture;
 mod gains;
 pub mod json;
 mod json_sweeps;
+pub(crate) mod layout;
 pub mod link;
 pub mod number;
 pub mod peers;

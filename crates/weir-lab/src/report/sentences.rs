@@ -1,5 +1,6 @@
 //! Who wins, by how much, why, and whether the difference is real: in a few sentences.
 
+use crate::cell::Measured;
 use crate::ranking::{Better, Place, Ranking, ranked_by};
 use crate::report::columns::percentile;
 use crate::report::number::{microseconds, per_1000, percent, si};

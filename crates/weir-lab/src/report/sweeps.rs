@@ -7,8 +7,8 @@ use crate::curve::{Highest, highest_of};
 use crate::latency;
 use crate::plan::{Goal, Load, Rate, Shown};
 use crate::report::answers::crossings;
+use crate::report::layout::{narrow, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, microseconds, or_unknown, percent, si};
-use crate::report::table::{narrow, paragraph, table_of_width};
 use crate::results::Results;
 use crate::sample::SERVER_CPU;
 

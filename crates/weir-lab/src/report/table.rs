@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell as Field, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
 
 use crate::plan::{Load, Peer, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{self, At, Column, NAMES};
+use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::link;
 use crate::report::number::{bytes, or_unknown, percent, si};
 use crate::report::published::PUBLISHED;
@@ -15,9 +16,6 @@ use crate::report::{answers, gains, peers, sentences, sweeps};
 use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
 use crate::stats::quantile;
-
-/// Narrower terminals are treated as this wide.
-const NARROWEST: usize = 60;
 
 /// The whole report, at most `width` characters wide where the figures allow it.
 pub fn report(results: &Results, width: usize) -> String {
@@ -224,89 +222,13 @@ fn parts<'a>(
     at: &impl Fn(usize) -> At<'a>,
     width: usize,
 ) -> Vec<Table> {
-    let names = names_used(order, at);
-    let cost = |column: &Column| {
-        let widest = order.iter().map(|row| chars((column.text)(&at(*row)).as_str())).max();
-        let heading = column.heading.lines().map(chars).max();
-        widest.max(heading).unwrap_or(0) + 2
+    let filled = |column: &Column| Filled {
+        heading: column.heading.into(),
+        figure: column.figure,
+        texts: order.iter().map(|row| (column.text)(&at(*row))).collect(),
     };
-    let names_width: usize = names.iter().map(|column| cost(column)).sum();
-    let mut groups: Vec<Vec<&Column>> = vec![vec![]];
-    let mut used = names_width;
-    for column in columns {
-        let needs = cost(column);
-        if used + needs > width && groups.last().is_some_and(|group| !group.is_empty()) {
-            groups.push(vec![]);
-            used = names_width;
-        }
-        used += needs;
-        if let Some(group) = groups.last_mut() {
-            group.push(column);
-        }
-    }
-    groups.iter().map(|group| part(&names, group, order, at, width)).collect()
-}
-
-/// A column of names that is empty for all rows is left out.
-fn names_used<'a>(order: &[usize], at: &impl Fn(usize) -> At<'a>) -> Vec<&'static Column> {
-    let any = |column: &&Column| order.iter().any(|row| (column.text)(&at(*row)) != "-");
-    NAMES.iter().filter(any).collect()
-}
-
-fn part<'a>(
-    names: &[&Column],
-    group: &[&Column],
-    order: &[usize],
-    at: &impl Fn(usize) -> At<'a>,
-    width: usize,
-) -> Table {
-    let columns: Vec<&&Column> = names.iter().chain(group).collect();
-    let field = |column: &Column, text: String| {
-        let alignment = if column.figure { CellAlignment::Right } else { CellAlignment::Left };
-        Field::new(text).set_alignment(alignment)
-    };
-    let mut table = table_of_width(width);
-    table.set_header(columns.iter().map(|column| field(column, column.heading.into())));
-    for row in order {
-        table.add_row(columns.iter().map(|column| field(column, (column.text)(&at(*row)))));
-    }
-    narrow(&mut table);
-    table
-}
-
-/// An empty table, at most that wide, with a line under its headings.
-pub(super) fn table_of_width(width: usize) -> Table {
-    use comfy_table::TableComponent::*;
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width.min(usize::from(u16::MAX)) as u16);
-    // Between columns spaces are enough; one line parts the headings from the figures.
-    for component in [
-        VerticalLines,
-        HorizontalLines,
-        MiddleIntersections,
-        TopBorder,
-        TopBorderIntersections,
-        BottomBorder,
-        BottomBorderIntersections,
-    ] {
-        table.remove_style(component);
-    }
-    table.set_style(HeaderLines, '─').set_style(MiddleHeaderIntersections, '─');
-    table
-}
-
-/// Takes the space before each column away; the place of the line between two is enough.
-pub(super) fn narrow(table: &mut Table) {
-    table.column_iter_mut().for_each(|column| {
-        column.set_padding((0, 1));
-    });
-}
-
-fn chars(text: &str) -> usize {
-    text.chars().count()
+    let names = NAMES.iter().map(filled).collect();
+    layout::parts(names, columns.iter().map(filled).collect(), width)
 }
 
 fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> String {
@@ -460,27 +382,6 @@ fn legend(text: &mut String, results: &Results, width: usize) {
          be seen. INVALID: its data or its ledger is wrong, see below the table.",
     ] {
         paragraph(text, line, width);
-    }
-}
-
-/// Adds a paragraph, broken between words at the width.
-pub(super) fn paragraph(text: &mut String, words: &str, width: usize) {
-    let mut used = 0;
-    for word in words.split_whitespace() {
-        let needs = chars(word);
-        if used > 0 && used + 1 + needs > width {
-            text.push('\n');
-            used = 0;
-        }
-        if used > 0 {
-            text.push(' ');
-            used += 1;
-        }
-        text.push_str(word);
-        used += needs;
-    }
-    if used > 0 {
-        text.push('\n');
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::report::fixture;
+use crate::report::layout::chars;
 
 /// Compares with a file under `golden/`, or writes it where `WEIR_BLESS` is set.
 fn golden(name: &str, text: &str) {

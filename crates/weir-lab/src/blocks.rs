@@ -1,0 +1,73 @@
+//! The rounds of one load: blocks, in each of which every row runs once, in random order.
+
+use crate::plan::{self, Schedule, budget};
+use crate::random::Random;
+use crate::stats::bootstrap;
+
+/// A row whose first runs all failed, so many of them, is given up under that load.
+pub const GIVEN_UP_AFTER: u32 = 2;
+/// Fewest rounds before the confidence reached may end a load early.
+pub const ROUNDS_BEFORE_EARLY_END: u32 = bootstrap::FEWEST_SAMPLES as u32;
+
+/// The user wants to stop.
+#[derive(Debug)]
+pub struct Interrupted;
+
+/// What is done with the runs of one load.
+pub trait Blocks {
+    /// Whether the time for all loads is over.
+    fn time_is_up(&self) -> bool;
+
+    /// Whether more rounds would tell nothing that was asked for.
+    fn is_settled(&mut self) -> bool;
+
+    /// Whether a row is given up, or has nothing to run.
+    fn is_over(&self, row: usize) -> bool;
+
+    /// Run `number` of `of` is made.
+    fn begins(&mut self, row: usize, number: usize, of: usize);
+
+    /// Makes one run of a row. Gives whether it is to be made once more, as the machine became another
+    /// meanwhile: or the row would lack a pair for a moment of the machine.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
+    fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted>;
+}
+
+/// Runs the blocks of a load. Gives how many were made where its time was up before the last one.
+///
+/// `must` is true for a load that has enough rounds for figures even when that takes longer.
+///
+/// # Errors
+/// [`Interrupted`].
+pub fn run(
+    what: &mut dyn Blocks,
+    rows: &[usize],
+    schedule: Schedule,
+    must: bool,
+    random: &mut Random,
+) -> Result<Option<u32>, Interrupted> {
+    let of = schedule.rounds as usize * rows.len();
+    let mut number = 0;
+    for block in 0..schedule.rounds {
+        let enough = !must || block >= budget::FEWEST_ROUNDS;
+        if enough && what.time_is_up() {
+            return Ok(Some(block));
+        }
+        if block >= ROUNDS_BEFORE_EARLY_END && what.is_settled() {
+            break;
+        }
+        for row in plan::block_order(rows, random) {
+            number += 1;
+            if what.is_over(row) {
+                continue;
+            }
+            what.begins(row, number, of);
+            if what.run(row, block)? {
+                what.run(row, block)?;
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,193 @@
+//! One row under one load, whatever was measured: its samples, what failed, and what every figure of it
+//! is made of.
+
+use crate::results::CONFIDENCE;
+use crate::stats::compare::{Reading, alike};
+use crate::stats::{Estimate, bootstrap, median};
+use crate::verdict::{Verdict, of_runs};
+use crate::wire::Latency;
+
+/// What every sample has, whatever it tells of.
+pub trait Measured {
+    /// The block it belongs to.
+    fn block(&self) -> u32;
+    /// Whether the medians are taken with it.
+    fn counted(&self) -> bool;
+    /// Says whether they are.
+    fn count(&mut self, counted: bool);
+    /// Nanoseconds of a cache line's way from core to core just before the run and just after it.
+    fn core_to_core_ns(&self) -> [Option<f64>; 2];
+    /// What limited the run.
+    fn verdict(&self) -> &Verdict;
+    /// Its latencies, and the histogram that they are of; that is empty if there was none.
+    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]);
+
+    /// Whether the machine became another (core to core) in the middle of the run.
+    fn changed_machine(&self) -> bool {
+        let [before, after] = self.core_to_core_ns();
+        !alike(before, after)
+    }
+
+    /// One metric with what is needed to pair it. `None` where it is unknown, and for a run in the
+    /// middle of which the machine became another.
+    fn reading(&self, metric: &Metric<Self>) -> Option<Reading>
+    where
+        Self: Sized,
+    {
+        if self.changed_machine() {
+            return None;
+        }
+        let value = (metric.of)(self)?;
+        Some(Reading { block: self.block(), value, core_to_core_ns: self.core_to_core_ns()[0] })
+    }
+}
+
+/// A figure that every sample may have.
+pub struct Metric<S = crate::sample::Sample> {
+    /// Its name in JSON; a dot makes an object of it.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Takes it from a sample.
+    pub of: fn(&S) -> Option<f64>,
+}
+
+/// Metrics of a kind of sample, each by a name, and all of them in the order of JSON.
+macro_rules! metrics {
+    ($Sample:ty; $($(#[$doc:meta])* $ident:ident, $name:literal, $unit:literal, $of:expr;)*) => {
+        $(
+            $(#[$doc])*
+            pub const $ident: $crate::cell::Metric<$Sample> =
+                $crate::cell::Metric { name: $name, unit: $unit, of: $of };
+        )*
+        /// Every metric, in the order of JSON.
+        pub const METRICS: &[$crate::cell::Metric<$Sample>] = &[$($ident),*];
+    };
+}
+pub(crate) use metrics;
+
+/// Whether a row did what every design must do, before it was timed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conformance {
+    /// Not looked at: the row cannot run here, or the experiment ended before.
+    NotChecked,
+    /// Everything arrived once and whole.
+    Passed,
+    /// It did not, and why.
+    Failed(String),
+}
+
+/// How a row under a load ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// At least one run succeeded.
+    Ok,
+    /// It cannot run on this machine.
+    Unavailable,
+    /// No run succeeded.
+    Failed,
+}
+
+/// One row under one load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell<S = crate::sample::Sample> {
+    /// Its successful runs, in the order of time.
+    pub samples: Vec<S>,
+    /// Why its other runs failed, each once.
+    pub failures: Vec<String>,
+    /// How many runs failed.
+    pub failed_runs: u32,
+    /// Why there was nothing to run, if so: that is no failure.
+    pub skipped: Option<String>,
+    /// True if most of its runs were made while the machine was another than during most runs
+    /// of the load, so that its figures cannot be compared.
+    pub of_another_machine: bool,
+}
+
+impl<S> Default for Cell<S> {
+    fn default() -> Self {
+        Self {
+            samples: vec![],
+            failures: vec![],
+            failed_runs: 0,
+            skipped: None,
+            of_another_machine: false,
+        }
+    }
+}
+
+/// Fewest samples of the usual machine that a median may rest on alone.
+const FEWEST_ALIKE: usize = 3;
+
+/// Most different reasons of failure that a cell keeps; further ones are only counted.
+pub const MOST_FAILURES_KEPT: usize = 8;
+
+impl<S: Measured> Cell<S> {
+    /// Notes a run that failed.
+    pub fn failed(&mut self, reason: String) {
+        self.failed_runs += 1;
+        if !self.failures.contains(&reason) && self.failures.len() < MOST_FAILURES_KEPT {
+            self.failures.push(reason);
+        }
+    }
+
+    /// The samples that count: what every figure of the cell is made of.
+    pub fn counted(&self) -> impl Iterator<Item = &S> {
+        self.samples.iter().filter(|sample| sample.counted())
+    }
+
+    /// The values of a metric, where known, of the samples that count.
+    pub fn values(&self, metric: &Metric<S>) -> Vec<f64> {
+        self.counted().filter_map(|sample| (metric.of)(sample)).collect()
+    }
+
+    /// The values of a metric with their blocks.
+    pub fn readings(&self, metric: &Metric<S>) -> Vec<Reading> {
+        self.samples.iter().filter_map(|sample| sample.reading(metric)).collect()
+    }
+
+    /// Median and interval of a metric.
+    pub fn estimate(&self, metric: &Metric<S>, seed: u64) -> Option<Estimate> {
+        bootstrap::estimate(&self.values(metric), CONFIDENCE, seed)
+    }
+
+    /// What limited most of the samples that count.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let verdicts: Vec<Verdict> = self.counted().map(|s| s.verdict().clone()).collect();
+        of_runs(&verdicts)
+    }
+
+    /// Why there are no figures, where there are none.
+    pub fn why_empty(&self) -> String {
+        match self.failures.first().or(self.skipped.as_ref()) {
+            Some(reason) => reason.clone(),
+            None => "the experiment ended before its first run".into(),
+        }
+    }
+}
+
+/// Takes out of the medians of one load what was measured while the machine was another one: a
+/// virtual machine may change its speed from one minute to the next, and its time from
+/// core to core with it. What most runs of a load had is the measure. A row that would
+/// keep fewer than `FEWEST_ALIKE` keeps all, but cannot be ranked among the others.
+pub fn count_only_alike<S: Measured>(cells: &mut [Cell<S>]) {
+    let times: Vec<f64> = cells
+        .iter()
+        .flat_map(|cell| &cell.samples)
+        .filter_map(|sample| sample.core_to_core_ns()[0])
+        .collect();
+    let usual = median(&times);
+    for cell in cells {
+        let like = |sample: &S| {
+            let times = sample.core_to_core_ns();
+            times.into_iter().all(|time| alike(time, usual))
+        };
+        let like_count = cell.samples.iter().filter(|s| like(s)).count();
+        let enough = like_count >= FEWEST_ALIKE;
+        cell.of_another_machine = !enough && like_count < cell.samples.len();
+        cell.samples.iter_mut().for_each(|s| {
+            let counted = !enough || like(s);
+            s.count(counted);
+        });
+    }
+}
