@@ -3,14 +3,16 @@
 mod parts;
 mod show;
 
-use std::{net::SocketAddr, process::ExitCode, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc, time::Duration,
+};
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use weir_load::{
     Stop,
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
-    tcp::{self, Event, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes},
+    tcp::{self, Event, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes},
 };
 
 use crate::{
@@ -22,6 +24,10 @@ use crate::{
 const DURATION: Duration = Duration::from_secs(10);
 /// The same if a number of messages is given: it ends then, but no later than this.
 const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
+/// How long connecting may take in all, for one connection and for each further one.
+const SETUP: (Duration, Duration) = (Duration::from_secs(120), Duration::from_micros(500));
+/// How long is waited at the end, in the same way: half a million connections do not end in an instant.
+const DRAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_micros(100));
 
 /// What `weir load` can load.
 #[derive(Debug, Subcommand)]
@@ -33,8 +39,15 @@ pub enum Load {
 const LETTERS: &str = "\
 Letters: -c, -b, -r, -x and -o are those of the client of the six classic models: connections of \
 each block, bytes of a message, bytes per second of each block, messages of each connection, and \
-messages under way. -p, -t, -l, -P, -i, -O and -J are iperf3's, and win where both have one: -t is \
-the time, not a file. -l is the same as -b, and -P as -c; -b is no bit rate.
+messages under way. -p, -t, -l, -P, -F, -i, -O and -J are iperf3's, and win where both have one: -t is \
+the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; -b is no \
+bit rate.
+
+A file is sent by sendfile(2), as iperf3 does it with -Z: its bytes are not copied here. MSG_ZEROCOPY \
+would spare no more, since on loopback the kernel copies such bytes all the same.
+
+Held connections: -c 500k --every 60s sends one message a minute on each of half a million; processes \
+and addresses follow from the number.
 
 Exit codes: 0 success; 1 it failed, as where nobody listens or nothing came back; 2 wrong usage; 3 \
 bytes were wrong or lost; 5 it cannot run here.";
@@ -73,6 +86,21 @@ pub struct LoadTcp {
     #[arg(short, long, visible_short_alias = 'l', visible_alias = "length", default_value = "64")]
     buffer: Range,
 
+    /// Send this file, as one message, instead of bytes of the load's own; with neither -x nor -t once on
+    /// each connection. What comes back is compared with the file.
+    #[arg(
+        short = 'F',
+        long,
+        visible_alias = "transmit-file",
+        value_name = "PATH",
+        conflicts_with = "buffer"
+    )]
+    file: Option<PathBuf>,
+
+    /// How the file is sent.
+    #[arg(long, value_enum, default_value_t, requires = "file")]
+    file_by: By,
+
     /// Messages of each connection, which is closed then [default: as many as the time allows].
     #[arg(short = 'x', long, value_parser = parse_count)]
     sends: Option<u64>,
@@ -90,6 +118,14 @@ pub struct LoadTcp {
     /// from when a message was due.
     #[arg(long, value_parser = parse_rate, group = "pace")]
     messages_per_s: Option<f64>,
+
+    /// One message in so long on each connection: an open loop.
+    #[arg(long, value_parser = parse_time, group = "pace")]
+    every: Option<Duration>,
+
+    /// End a connection's sending with its last message, while answers are still to come.
+    #[arg(long)]
+    half_close: bool,
 
     /// Nothing is to come back: the server is a sink.
     #[arg(long)]
@@ -128,17 +164,19 @@ pub struct LoadTcp {
     #[arg(long, default_value = "5", value_parser = parse_time)]
     connect_timeout: Duration,
 
-    /// How long making all of them may take, besides the time between blocks.
-    #[arg(long, default_value = "2m", value_parser = parse_time)]
-    setup_time: Duration,
+    /// How long making all of them may take, besides the time between blocks [default: 2 min, and 0.5 ms for
+    /// each connection].
+    #[arg(long, value_parser = parse_time)]
+    setup_time: Option<Duration>,
 
     /// How long an answer may take before its connection is given up.
     #[arg(long, default_value = "30", value_parser = parse_time)]
     answer_timeout: Duration,
 
-    /// How long is waited at the end for answers, and for the server to close its side.
-    #[arg(long, default_value = "5", value_parser = parse_time)]
-    drain: Duration,
+    /// How long is waited at the end for answers, and for the server to close its side [default: 5 s, and
+    /// 0.1 ms for each connection].
+    #[arg(long, value_parser = parse_time)]
+    drain: Option<Duration>,
 
     /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
     /// intervals: of a longer load neighbours are joined.
@@ -156,6 +194,25 @@ pub struct LoadTcp {
     /// One JSON document on stdout, all else on stderr.
     #[arg(short = 'J', long)]
     json: bool,
+}
+
+/// How a file is sent.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum By {
+    /// By sendfile(2), without copying it.
+    #[default]
+    Sendfile,
+    /// It is read and sent.
+    Copy,
+}
+
+impl From<By> for FileBy {
+    fn from(by: By) -> Self {
+        match by {
+            By::Sendfile => FileBy::Sendfile,
+            By::Copy => FileBy::Copy,
+        }
+    }
 }
 
 /// Lengths of messages, as written: `64`, `1-64k`.
@@ -255,8 +312,12 @@ fn take_share(spec: &mut LoadSpec, share: Share, threads: usize) -> Result<(), L
 
 fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
     let Range(sizes) = args.buffer;
-    let mean_bytes = (f64::from(sizes.least) + f64::from(sizes.most)) / 2.0;
-    let pace = match (args.rate, args.messages_per_s) {
+    let mean_bytes = match &args.file {
+        None => (f64::from(sizes.least) + f64::from(sizes.most)) / 2.0,
+        Some(path) => tcp::bytes_of_file(path)? as f64,
+    };
+    let connections = u64::from(args.connections) * u64::from(args.blocks);
+    let pace = match (args.rate, args.messages_per_s.or(args.every.map(per_s(connections)))) {
         (Some(_), _) if mean_bytes == 0.0 => {
             return Err(Usage("messages (--buffer) of 0 bytes have no rate in bytes".into()).into());
         }
@@ -266,27 +327,35 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         (None, Some(messages_per_s)) => Pace::Open { messages_per_s },
         (None, None) => Pace::Closed,
     };
-    let unless_told = if args.sends.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    let once = args.file.is_some() && args.time.is_none();
+    let sends = args.sends.or(once.then_some(1));
+    let unless_told = if sends.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    let of_all = |(once, each): (Duration, Duration)| {
+        once.saturating_add(each.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)))
+    };
     let spec = LoadSpec {
         target: SocketAddr::new(resolve(&args.target)?, args.port),
         connections: args.connections,
         blocks: args.blocks,
         block_interval: args.block_interval,
         sizes,
-        sends: args.sends,
+        file: args.file.clone(),
+        file_by: args.file_by.into(),
+        sends,
         outstanding: args.outstanding,
         pace,
         one_way: args.one_way,
+        half_close: args.half_close,
         share: Share::ALL,
         threads: args.threads,
         cores: args.cpu.clone(),
         duration: args.time.unwrap_or(unless_told),
         warm_up: args.omit,
-        setup_max: args.setup_time,
+        setup_max: args.setup_time.unwrap_or_else(|| of_all(SETUP)),
         connecting: args.connecting,
         connect_timeout: args.connect_timeout,
         answer_timeout: args.answer_timeout,
-        drain: args.drain,
+        drain: args.drain.unwrap_or_else(|| of_all(DRAIN)),
         run: args.run_id.unwrap_or_else(random_run),
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
     };
@@ -294,9 +363,19 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
     Ok(spec)
 }
 
+/// Messages per second over so many connections, each of which sends one in a given time.
+fn per_s(connections: u64) -> impl Fn(Duration) -> f64 {
+    move |every| connections as f64 / every.as_secs_f64()
+}
+
 fn code_of_error(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<LoadError>() {
-        Some(LoadError::Spec(_) | LoadError::NotLoopback { .. } | LoadError::Pin { .. }) => USAGE,
+        Some(
+            LoadError::Spec(_)
+            | LoadError::NotLoopback { .. }
+            | LoadError::File { .. }
+            | LoadError::Pin { .. },
+        ) => USAGE,
         Some(LoadError::Unavailable(_)) => UNAVAILABLE,
         Some(_) => FAILED,
         None if error.is::<Usage>() => USAGE,

@@ -201,6 +201,33 @@ fn several_processes_are_one_load() {
     assert_eq!((code, &served["counters"]["accepted"]), (Some(0), &105.into()), "{served}");
 }
 
+/// By one process and by several, with answers still to come when all is sent.
+#[test]
+fn a_file_is_sent_and_comes_back() {
+    let path = std::env::temp_dir().join(format!("weir-cli-file-{}", std::process::id()));
+    let bytes: Vec<u8> = (0..600_000u32).map(|at| (at % 253) as u8).collect();
+    std::fs::write(&path, &bytes).expect("it can be written");
+    let file = path.to_str().expect("it is text");
+    let server = Served::start(&["--echo", "--design", "epoll --threads 1"]);
+    for (options, connections) in
+        [(&["-c", "3"][..], 3), (&["-c", "6", "--processes", "2", "--half-close"], 6)]
+    {
+        let load = server.load(&[&["-F", file], options].concat());
+        assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
+        let report = &document(&load)["report"];
+        assert_eq!((&report["finished"], &report["file"]), (&connections.into(), &file.into()));
+        assert_eq!(report["bytes_received"], connections * 600_000);
+        assert_eq!(report["message_bytes_max"], 600_000, "{report}");
+    }
+    drop(server);
+    std::fs::remove_file(&path).expect("it is there");
+    for (path, said) in [(file, "No such file"), ("/tmp", "directory"), ("/dev/null", "regular")] {
+        let load = load("1", &["--file", path]);
+        assert_eq!(load.status.code(), Some(2), "{}", errors(&load));
+        assert!(errors(&load).contains(said), "{path}: {}", errors(&load));
+    }
+}
+
 #[test]
 fn what_fails_in_a_process_of_several_fails_the_load() {
     let free = TcpListener::bind("127.0.0.1:0").expect("loopback");

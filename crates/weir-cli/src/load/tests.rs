@@ -50,6 +50,36 @@ fn long_names() {
 }
 
 #[test]
+fn a_file_is_one_message_and_each_connection_sends_it_once() {
+    let path = std::env::temp_dir().join(format!("weir-load-file-{}", std::process::id()));
+    std::fs::write(&path, vec![7; 1000]).expect("it can be written");
+    let line = |options: &str| format!("127.0.0.1 -F {} {options}", path.display());
+    let once = spec(&line("-c 3"));
+    assert_eq!((once.file.as_deref(), once.sends), (Some(&*path), Some(1)));
+    assert_eq!((once.file_by, once.duration), (FileBy::Sendfile, DURATION_OF_A_NUMBER));
+    let timed = spec(&line("-t 3 --file-by copy -r 5k --half-close"));
+    assert_eq!((timed.file_by, timed.sends, timed.half_close), (FileBy::Copy, None, true));
+    assert_eq!(timed.pace, Pace::Open { messages_per_s: 5.0 }, "of messages of 1000 bytes");
+    let wrong = [line("-b 5"), "127.0.0.1 --file-by copy".into(), "::1 -F /no/such".into()];
+    for (line, said) in wrong.iter().zip(["cannot be used with", "--file", "No such file"]) {
+        let error = parse(line).expect_err(line);
+        assert!(error.contains(said), "{line}: {error}");
+    }
+    std::fs::remove_file(&path).expect("it is there");
+}
+
+#[test]
+fn what_many_connections_take_grows_with_them() {
+    let held = spec("127.0.0.1 -c 50k --blocks 10 --every 60s");
+    assert_eq!(held.connections_in_all(), 500_000);
+    assert_eq!(held.pace, Pace::Open { messages_per_s: 500_000.0 / 60.0 });
+    assert_eq!(held.drain, Duration::from_secs(55));
+    assert_eq!(held.setup_max, Duration::from_secs(370));
+    let few = spec("127.0.0.1 --drain 1 --setup-time 2");
+    assert_eq!((few.drain, few.setup_max), (Duration::from_secs(1), Duration::from_secs(2)));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     for (wrong, said) in [
         ("192.0.2.1", "loopback"),
@@ -61,6 +91,8 @@ fn what_makes_no_sense_is_refused() {
         ("127.0.0.1 -c 5G", "too many"),
         ("127.0.0.1 -c 0", "--connections"),
         ("127.0.0.1 -r 5 --messages-per-s 5", "cannot be used with"),
+        ("127.0.0.1 -r 5 --every 5", "cannot be used with"),
+        ("127.0.0.1 --every 0", "rate"),
         ("127.0.0.1 -t 0", "--time"),
         ("127.0.0.1 -x 5 -O 1", "--omit"),
         ("127.0.0.1 -i 1ms", "10ms"),

@@ -1,7 +1,11 @@
 //! A connection without its I/O: which messages it has begun, what of them was taken and what came
 //! back, and whether that is what was sent. It holds no byte of them: each follows from its offset.
 
-use super::pattern::Pattern;
+use super::{
+    content::{Amiss, Content, Sending},
+    pattern::Pattern,
+    system::Socket,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -22,7 +26,7 @@ impl Sizes {
     }
 
     #[inline]
-    fn of_message(self, pattern: Pattern, number: u64) -> u64 {
+    pub(super) fn of_message(self, pattern: Pattern, number: u64) -> u64 {
         let Self { least, most } = self;
         if least == most {
             return u64::from(least);
@@ -126,26 +130,30 @@ impl Stream {
 
     /// Begins the next message.
     #[inline]
-    pub(super) fn begin(&mut self, sizes: Sizes) {
-        self.begun_bytes += sizes.of_message(self.pattern, self.begun);
+    pub(super) fn begin(&mut self, content: &Content<'_>) {
+        self.begun_bytes += content.length(self.pattern, self.begun);
         if self.under_way() == 0 {
             self.oldest_end = self.begun_bytes;
         }
         self.begun += 1;
     }
 
-    /// Writes the next bytes to be sent into `scratch`, as many as there are and fit.
+    /// Sends the next bytes, as many as there are and one call sends; `scratch` is room for them.
     #[inline]
-    pub(super) fn next<'s>(&self, scratch: &'s mut [u8]) -> &'s [u8] {
-        let count = self.unsent().min(scratch.len() as u64) as usize;
-        let bytes = &mut scratch[..count];
-        self.pattern.fill(self.sent, bytes);
-        bytes
+    pub(super) fn send(
+        &mut self,
+        socket: &Socket,
+        content: &Content<'_>,
+        scratch: &mut [u8],
+    ) -> Result<Sending, Amiss> {
+        let sending = content.send(socket, self.pattern, self.sent, self.unsent(), scratch)?;
+        self.taken(sending.taken.unwrap_or(0));
+        Ok(sending)
     }
 
     /// The system took so many bytes.
     #[inline]
-    pub(super) fn taken(&mut self, bytes: usize) {
+    fn taken(&mut self, bytes: usize) {
         self.sent += bytes as u64;
         debug_assert!(self.sent <= self.begun_bytes);
     }
@@ -155,22 +163,23 @@ impl Stream {
     pub(super) fn received(
         &mut self,
         bytes: &[u8],
-        sizes: Sizes,
+        content: &mut Content<'_>,
         over: impl FnMut(u64),
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Amiss> {
         let expected = (self.sent - self.received).min(bytes.len() as u64) as usize;
         let (bytes, unsent) = bytes.split_at(expected);
-        if let Some(at) = self.pattern.difference(self.received, bytes) {
+        if let Some((at, expected)) = content.difference(self.pattern, self.received, bytes)? {
             let offset = self.received + at as u64;
-            let expected = Some(self.pattern.byte(offset));
-            return Err(Wrong { connection: self.number, offset, expected, found: bytes[at] });
+            let (connection, expected) = (self.number, Some(expected));
+            return Err(Amiss::Wrong(Wrong { connection, offset, expected, found: bytes[at] }));
         }
         if let Some(found) = unsent.first() {
             let (connection, offset) = (self.number, self.sent);
-            return Err(Wrong { connection, offset, expected: None, found: *found });
+            let wrong = Wrong { connection, offset, expected: None, found: *found };
+            return Err(Amiss::Wrong(wrong));
         }
         self.received += bytes.len() as u64;
-        self.end_up_to(self.received, sizes, over);
+        self.end_up_to(self.received, content, over);
         Ok(())
     }
 
@@ -181,17 +190,17 @@ impl Stream {
 
     /// Where nothing is to come back a message is over when the system has taken all of it.
     #[inline]
-    pub(super) fn end_taken(&mut self, sizes: Sizes, over: impl FnMut(u64)) {
-        self.end_up_to(self.sent, sizes, over);
+    pub(super) fn end_taken(&mut self, content: &Content<'_>, over: impl FnMut(u64)) {
+        self.end_up_to(self.sent, content, over);
     }
 
     #[inline]
-    fn end_up_to(&mut self, offset: u64, sizes: Sizes, mut over: impl FnMut(u64)) {
+    fn end_up_to(&mut self, offset: u64, content: &Content<'_>, mut over: impl FnMut(u64)) {
         while self.under_way() > 0 && offset >= self.oldest_end {
             over(self.over);
             self.over += 1;
             if self.under_way() > 0 {
-                self.oldest_end += sizes.of_message(self.pattern, self.over);
+                self.oldest_end += content.length(self.pattern, self.over);
             }
         }
     }
@@ -201,6 +210,14 @@ impl Stream {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The next bytes to be sent, as many as there are and fit.
+    fn next<'s>(stream: &mut Stream, scratch: &'s mut [u8]) -> &'s [u8] {
+        let count = stream.unsent().min(scratch.len() as u64) as usize;
+        stream.pattern.fill(stream.sent, &mut scratch[..count]);
+        stream.taken(count);
+        &scratch[..count]
+    }
 
     /// Sends `messages` messages, with so many under way at most, over a line that cuts as `cuts`
     /// says, and gives what `damage` does to the stream on its way back.
@@ -214,13 +231,11 @@ mod tests {
         let mut line = Vec::new();
         let mut scratch = vec![0; 1000];
         let mut cut = cuts.iter().cycle();
-        (0..messages).for_each(|_| stream.begin(sizes));
+        let mut content = Content::new(sizes, None);
+        (0..messages).for_each(|_| stream.begin(&content));
         while stream.unsent() > 0 {
             let len = (*cut.next().unwrap()).min(scratch.len());
-            let bytes = stream.next(&mut scratch[..len]);
-            line.extend_from_slice(bytes);
-            let taken = bytes.len();
-            stream.taken(taken);
+            line.extend_from_slice(next(&mut stream, &mut scratch[..len]));
         }
         damage(&mut line);
         let mut over = Vec::new();
@@ -228,8 +243,10 @@ mod tests {
         while !rest.is_empty() {
             let (piece, left) = rest.split_at((*cut.next().unwrap()).min(rest.len()));
             rest = left;
-            if let Err(wrong) = stream.received(piece, sizes, |number| over.push(number)) {
-                return (stream, over, Err(wrong));
+            match stream.received(piece, &mut content, |number| over.push(number)) {
+                Ok(()) => {}
+                Err(Amiss::Wrong(wrong)) => return (stream, over, Err(wrong)),
+                Err(other) => panic!("there is no file: {other:?}"),
             }
         }
         (stream, over, Ok(()))
@@ -325,15 +342,14 @@ mod tests {
 
     #[test]
     fn what_is_not_to_come_back_is_over_when_it_was_taken() {
-        let (sizes, mut scratch) = (Sizes::of(10), [0; 15]);
+        let (content, mut scratch) = (Content::new(Sizes::of(10), None), [0; 15]);
         let mut stream = Stream::new(1, 1);
-        stream.begin(sizes);
-        stream.begin(sizes);
+        stream.begin(&content);
+        stream.begin(&content);
         let mut over = 0;
         for expected in [1, 2] {
-            let taken = stream.next(&mut scratch).len();
-            stream.taken(taken);
-            stream.end_taken(sizes, |_| over += 1);
+            next(&mut stream, &mut scratch);
+            stream.end_taken(&content, |_| over += 1);
             assert_eq!(over, expected);
         }
         assert_eq!((stream.under_way(), stream.unsent()), (0, 0));

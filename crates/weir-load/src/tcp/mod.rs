@@ -8,13 +8,15 @@
 //! that is when it was due: a server that stops answering gets no mercy by not being asked.
 //!
 //! Every byte that comes back is compared with the one that was sent there ([`pattern`]). A connection
-//! costs about 100 bytes and no buffer, since what is to be sent follows from its offset.
+//! costs about 100 bytes and no buffer, since what is to be sent follows from its offset. Instead of the
+//! pattern a file can be sent, each time as one message ([`LoadSpec::file`]).
 //!
 //! Several messages that may be sent at the same moment go out in one call, as a pipelining client's do.
 //!
 //! Every load has an end in time, and goes to loopback: there is no consent to be asked for yet.
 
 mod connection;
+mod content;
 mod counts;
 mod part;
 pub mod pattern;
@@ -28,6 +30,7 @@ mod system;
 mod worker;
 
 pub use connection::{Sizes, Wrong};
+pub use content::{FileBy, bytes_of_file};
 pub use counts::{Causes, Counts};
 pub use part::{Part, Times};
 pub use report::{EndedBy, LoadReport, Progress, Window, assemble};
@@ -37,7 +40,7 @@ pub use spec::{
     UNDER_WAY_MAX,
 };
 
-use std::{io, net::IpAddr};
+use std::{io, net::IpAddr, path::PathBuf};
 use weir::Unavailable;
 
 /// Why a load could not begin, or came to no report.
@@ -53,6 +56,14 @@ pub enum LoadError {
     NotLoopback {
         /// Where it should have gone.
         target: IpAddr,
+    },
+    /// The file to be sent cannot be.
+    #[error("cannot send {}: {problem}", path.display())]
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
     },
     /// There is no engine here.
     #[error(transparent)]

@@ -31,6 +31,8 @@ pub struct Part {
     pub(super) errors: Causes,
     pub(super) refusals: Causes,
     pub(super) wrong_bytes: Option<Wrong>,
+    pub(super) file_bytes: Option<u64>,
+    pub(super) file_problem: Option<String>,
     pub(super) unanswered: u64,
     pub(super) due_unsent: u64,
     pub(super) first_connect_ns: Option<u64>,
@@ -52,13 +54,14 @@ pub(super) struct Seen {
     pub(super) open_max: u64,
     pub(super) source_addresses: u32,
     pub(super) window: Option<Window>,
+    pub(super) file_bytes: Option<u64>,
     pub(super) time_was_over: bool,
 }
 
 impl Part {
     /// Adds up what the threads of this process did.
     pub(super) fn of(lives: &[Live], outcomes: Vec<Outcome>, seen: Seen, stop: &Stop) -> Self {
-        let Seen { began_ns, open_max, source_addresses, window, time_was_over } = seen;
+        let Seen { began_ns, open_max, source_addresses, window, file_bytes, time_was_over } = seen;
         let process = Sampler::new().process();
         let mut part = Self {
             processes: 1,
@@ -69,6 +72,8 @@ impl Part {
             errors: Causes::default(),
             refusals: Causes::default(),
             wrong_bytes: outcomes.iter().find_map(|outcome| outcome.wrong),
+            file_bytes,
+            file_problem: outcomes.iter().find_map(|outcome| outcome.file_problem.clone()),
             unanswered: outcomes.iter().map(|outcome| outcome.unanswered).sum(),
             due_unsent: outcomes.iter().map(|outcome| outcome.due_unsent).sum(),
             first_connect_ns: outcomes.iter().filter_map(|o| o.first_connect_ns).min(),
@@ -112,6 +117,8 @@ impl Part {
         self.errors.merge(other.errors);
         self.refusals.merge(other.refusals);
         self.wrong_bytes = self.wrong_bytes.or(other.wrong_bytes);
+        self.file_bytes = self.file_bytes.or(other.file_bytes);
+        self.file_problem = self.file_problem.take().or(other.file_problem);
         self.unanswered += other.unanswered;
         self.due_unsent += other.due_unsent;
         let firsts = [self.first_connect_ns, other.first_connect_ns];

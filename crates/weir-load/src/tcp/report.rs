@@ -61,9 +61,11 @@ pub struct LoadReport {
     /// Cores they were bound to, in turn; empty if to none.
     pub cores: Vec<usize>,
     /// Bytes of a message, at least.
-    pub message_bytes_min: u32,
+    pub message_bytes_min: u64,
     /// Bytes of a message, at most.
-    pub message_bytes_max: u32,
+    pub message_bytes_max: u64,
+    /// The file that was sent, each time as one message, if one was.
+    pub file: Option<String>,
     /// Messages under way on each connection, at most.
     pub outstanding: u32,
     /// Messages of each connection, if that was limited.
@@ -107,6 +109,8 @@ pub struct LoadReport {
     pub errors: Causes,
     /// What a server of weir said when it refused connections.
     pub refusals: Causes,
+    /// What happened to the file, if it was not what it was: nothing is said of the server then.
+    pub file_problem: Option<String>,
     /// The first byte found wrong.
     pub wrong_bytes: Option<Wrong>,
     /// Whether what came back was wrong, or lost with an end in order.
@@ -232,8 +236,9 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         processes: part.processes,
         threads: spec.threads,
         cores: spec.cores.clone(),
-        message_bytes_min: spec.sizes.least,
-        message_bytes_max: spec.sizes.most,
+        message_bytes_min: part.file_bytes.unwrap_or(spec.sizes.least.into()),
+        message_bytes_max: part.file_bytes.unwrap_or(spec.sizes.most.into()),
+        file: spec.file.as_ref().map(|path| path.display().to_string()),
         outstanding: spec.outstanding,
         sends: spec.sends,
         loop_kind: if offered_per_s.is_some() { "open" } else { "closed" },
@@ -255,6 +260,7 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         send_delay_ns: part.delays.summary(),
         errors: part.errors,
         refusals: part.refusals,
+        file_problem: part.file_problem,
         wrong_bytes: part.wrong_bytes,
         data_errors: counts.wrong + counts.truncated > 0,
         elapsed_ns: part.ended_ns.saturating_sub(part.began_ns),
@@ -302,6 +308,9 @@ impl LoadReport {
         let counts = &self.counts;
         let others = self.errors.by_count();
         let worst = others.first().map(|(cause, _)| format!(": {cause}")).unwrap_or_default();
+        if let Some(problem) = &self.file_problem {
+            return Some(problem.clone());
+        }
         if self.ended_by == EndedBy::Failure {
             return Some(format!("a thread failed{worst}"));
         }

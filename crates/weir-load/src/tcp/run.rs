@@ -2,6 +2,7 @@
 
 use super::{
     LoadError, LoadReport, LoadSpec, Pace, Part, Progress, Times, Window, assemble,
+    content::SentFile,
     counts::Live,
     part::Seen,
     report::Reading,
@@ -79,11 +80,13 @@ fn run(
     mut watch: impl FnMut(Event<'_>),
 ) -> Result<Part, LoadError> {
     let settings = settings(spec)?;
+    let file = sent_file(spec)?;
     let lives: Vec<Live> = (0..spec.threads).map(|_| Live::default()).collect();
     let shared = Shared {
         measure_from_ns: AtomicU64::new(NEVER),
         end_ns: AtomicU64::new(NEVER),
         sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index)),
+        file,
     };
     let mut sets = Vec::new();
     for _ in 0..spec.threads {
@@ -137,6 +140,11 @@ fn prepare(spec: &LoadSpec, number: usize, live: &Live) -> Result<(), LoadError>
     }
 }
 
+/// The file that is to be sent, if one is.
+fn sent_file(spec: &LoadSpec) -> Result<Option<SentFile>, LoadError> {
+    spec.file.as_deref().map(|path| SentFile::open(path, spec.file_by)).transpose()
+}
+
 /// The settings that a load would have, without connecting.
 ///
 /// # Errors
@@ -152,9 +160,10 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
         ("block interval", format!("{:?}", spec.block_interval)),
         (
             "message bytes",
-            match sizes.least == sizes.most {
-                true => sizes.most.to_string(),
-                false => format!("{} to {}", sizes.least, sizes.most),
+            match sent_file(spec)? {
+                Some(file) => file.describe(),
+                None if sizes.least == sizes.most => sizes.most.to_string(),
+                None => format!("{} to {}", sizes.least, sizes.most),
             },
         ),
         (
@@ -167,6 +176,14 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
         ("outstanding", format!("{} messages on each connection", spec.outstanding)),
         ("sends", or(spec.sends.map(|sends| format!("{sends} on each connection")), "no limit")),
         ("answers", if spec.one_way { "none (one way)" } else { "every byte verified" }.into()),
+        (
+            "end of sending",
+            match spec.half_close {
+                true => "with the last message (half-close)",
+                false => "when all is answered",
+            }
+            .into(),
+        ),
         ("duration", format!("{:?}, {:?} of it unmeasured", spec.duration, spec.warm_up)),
         ("processes", spec.share.of.to_string()),
         ("threads", format!("{} in each", spec.threads)),
@@ -297,6 +314,7 @@ impl<'a> Leader<'a> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .used(),
             window: self.from.zip(self.to).map(|(from, to)| Window::between(&from, &to)),
+            file_bytes: self.shared.file.as_ref().map(SentFile::bytes),
             time_was_over: outcomes.iter().any(|outcome| outcome.ended_ns >= self.end_ns),
         };
         Ok(Part::of(self.lives, outcomes, seen, self.stop))

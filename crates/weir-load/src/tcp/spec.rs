@@ -1,8 +1,8 @@
 //! What a load is to be.
 
-use super::{LoadError, Sizes, Times};
+use super::{FileBy, LoadError, Sizes, Times};
 use crate::flood::{INTERVAL_MIN, random_run};
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// The most threads of one load.
 pub const THREADS_MAX: usize = 64;
@@ -58,6 +58,10 @@ pub struct LoadSpec {
     pub block_interval: Duration,
     /// Bytes of a message.
     pub sizes: Sizes,
+    /// A file that is sent instead, each time as one message: `sizes` says nothing then.
+    pub file: Option<PathBuf>,
+    /// How it is sent.
+    pub file_by: FileBy,
     /// Messages of each connection, after which it is closed; none for as many as the time allows.
     pub sends: Option<u64>,
     /// Messages under way on each connection, at most.
@@ -66,6 +70,8 @@ pub struct LoadSpec {
     pub pace: Pace,
     /// Whether nothing is to come back: the server is a sink.
     pub one_way: bool,
+    /// Whether a connection's sending ends with its last message, and not only when all has come back.
+    pub half_close: bool,
     /// Which of its processes this one is.
     pub share: Share,
     /// Threads of each process.
@@ -102,10 +108,13 @@ impl LoadSpec {
             blocks: 1,
             block_interval: Duration::from_secs(2),
             sizes: Sizes::of(64),
+            file: None,
+            file_by: FileBy::default(),
             sends: None,
             outstanding: 1,
             pace: Pace::Closed,
             one_way: false,
+            half_close: false,
             share: Share::ALL,
             threads: 1,
             cores: Vec::new(),
@@ -142,6 +151,22 @@ impl LoadSpec {
     /// The number of one of this process's threads among those of all.
     pub(super) fn number_of_thread(&self, own: usize) -> u32 {
         self.share.index * self.threads as u32 + own as u32
+    }
+
+    /// Connections of each block of one thread, by its number among all: the first of them, of the block's, and
+    /// how many. They are dealt out in turn over all blocks, so that none has more than one more than another.
+    pub(super) fn dealt(&self, block: u32, thread: u32) -> (u32, u32) {
+        let threads = u64::from(self.threads_in_all());
+        let before = u64::from(block) * u64::from(self.connections) % threads;
+        let first = ((u64::from(thread) + threads - before) % threads) as u32;
+        (first, self.connections.saturating_sub(first).div_ceil(self.threads_in_all()))
+    }
+
+    /// The same over all blocks.
+    pub(super) fn dealt_in_all(&self, thread: u32) -> u64 {
+        let threads = u64::from(self.threads_in_all());
+        let all = self.connections_in_all();
+        all / threads + u64::from(u64::from(thread) < all % threads)
     }
 
     /// Messages per second of one block, if a rate was asked for.
@@ -327,6 +352,35 @@ mod tests {
             spoil(&mut spec);
             let error = spec.check().expect_err(name).to_string();
             assert!(error.contains(name), "{name} is not in {error}");
+        }
+    }
+
+    #[test]
+    fn each_connection_is_one_threads_and_none_has_many_more() {
+        for (connections, blocks, threads, processes) in
+            [(1, 500, 1, 26), (27, 40, 1, 26), (1000, 3, 2, 4), (5, 1, 4, 2), (7, 3, 3, 1)]
+        {
+            let share = Share { index: 0, of: processes };
+            let spec = LoadSpec { connections, blocks, threads, share, ..spec() };
+            let all = spec.threads_in_all();
+            let mut of_each = vec![0; all as usize];
+            for block in 0..blocks {
+                let mut taken = vec![false; connections as usize];
+                for thread in 0..all {
+                    let (first, count) = spec.dealt(block, thread);
+                    for place in 0..count {
+                        let number = (first + place * all) as usize;
+                        assert!(!std::mem::replace(&mut taken[number], true), "{number} twice");
+                    }
+                    of_each[thread as usize] += u64::from(count);
+                }
+                assert!(taken.iter().all(|taken| *taken), "block {block} of {spec:?}");
+            }
+            for (thread, count) in (0..).zip(&of_each) {
+                assert_eq!(*count, spec.dealt_in_all(thread), "thread {thread} of {spec:?}");
+            }
+            let (least, most) = (of_each.iter().min(), of_each.iter().max());
+            assert!(most.unwrap() - least.unwrap() <= 1, "{of_each:?}");
         }
     }
 }

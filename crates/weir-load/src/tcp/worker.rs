@@ -12,6 +12,7 @@ mod sending;
 use super::{
     LoadSpec, Wrong,
     connection::Stream,
+    content::{Content, SentFile},
     counts::{Causes, Live},
     schedule::Schedule,
     sources::Sources,
@@ -42,6 +43,8 @@ pub(super) struct Shared {
     /// Until here messages are begun.
     pub(super) end_ns: AtomicU64,
     pub(super) sources: Mutex<Sources>,
+    /// What is sent instead of the pattern, if a file is.
+    pub(super) file: Option<SentFile>,
 }
 
 /// What a thread tells the one that leads it.
@@ -62,6 +65,8 @@ pub(super) struct Outcome {
     pub(super) refusals: Causes,
     /// The first bytes that were wrong.
     pub(super) wrong: Option<Wrong>,
+    /// What happened to the file that was sent.
+    pub(super) file_problem: Option<String>,
     /// Messages of an open loop that were due and not begun.
     pub(super) due_unsent: u64,
     /// Messages begun that did not come back.
@@ -80,7 +85,7 @@ enum State {
     Open,
     /// The first bytes look like a refusal; nothing more is sent.
     Listening,
-    /// The server was told that nothing follows.
+    /// The server was told that nothing follows; answers may still come.
     Ending,
     /// A send failed; what can still be received is.
     Broken,
@@ -130,6 +135,8 @@ enum End {
     EndedByServer,
     Truncated,
     Wrong(Wrong),
+    /// What was to be sent, or compared, is not as it was.
+    FileAmiss(String),
     Unanswered,
     CutOff,
     LeftOpen,
@@ -149,6 +156,7 @@ pub(super) struct Worker<'a> {
     notes: Sender<Note>,
     /// Its number among those of all processes.
     number: u32,
+    content: Content<'a>,
     began_ns: u64,
     set: Set,
     slots: Vec<Slot>,
@@ -213,7 +221,10 @@ impl<'a> Worker<'a> {
         began_ns: u64,
         notes: Sender<Note>,
     ) -> Self {
-        let buffer_bytes = (u64::from(spec.sizes.most) * u64::from(spec.outstanding))
+        let content = Content::new(spec.sizes, shared.file.as_ref());
+        let buffer_bytes = content
+            .longest()
+            .saturating_mul(spec.outstanding.into())
             .clamp(4096, BUFFER_BYTES as u64);
         let buffer = || vec![0; buffer_bytes as usize].into_boxed_slice();
         let threads = spec.threads_in_all();
@@ -223,6 +234,7 @@ impl<'a> Worker<'a> {
             live,
             notes,
             number: spec.number_of_thread(number),
+            content,
             began_ns,
             set,
             slots: Vec::new(),
@@ -246,17 +258,15 @@ impl<'a> Worker<'a> {
             scratch: buffer(),
             outcome: Outcome::default(),
         };
-        // One more than a multiple, where the threads do not divide the connections.
-        let share = worker.share() as usize * spec.blocks as usize;
+        let share = worker.connections_in_all() as usize;
         worker.slots.reserve_exact(share);
         worker.times.reserve_exact(share * spec.outstanding as usize);
         worker
     }
 
-    /// Connections of each block that are this thread's.
-    fn share(&self) -> u32 {
-        let threads = self.spec.threads_in_all();
-        self.spec.connections / threads + u32::from(self.number < self.spec.connections % threads)
+    /// Connections of all blocks that are this thread's.
+    fn connections_in_all(&self) -> u64 {
+        self.spec.dealt_in_all(self.number)
     }
 
     fn run(mut self) -> Outcome {

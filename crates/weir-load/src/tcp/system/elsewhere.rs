@@ -3,6 +3,7 @@
 use super::Ready;
 use std::{
     convert::Infallible,
+    fs::File,
     io,
     net::{IpAddr, SocketAddr},
 };
@@ -33,6 +34,10 @@ impl Socket {
     }
 
     pub(crate) fn send(&self, _: &[u8]) -> io::Result<Option<usize>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn send_file(&self, _: &File, _: u64, _: usize) -> io::Result<Option<usize>> {
         match self.0 {}
     }
 
@@ -73,6 +78,10 @@ impl Set {
     pub(crate) fn ready(&self, _: usize) -> Ready {
         match self.0 {}
     }
+}
+
+pub(crate) fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(crate) fn descriptors() -> Option<u64> {

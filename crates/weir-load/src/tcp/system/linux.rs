@@ -4,6 +4,7 @@
 use super::Ready;
 use socket2::{Domain, Protocol, Socket as Socket2, Type};
 use std::{
+    fs::File,
     io,
     net::{IpAddr, Shutdown, SocketAddr},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
@@ -67,6 +68,18 @@ impl Socket {
         settled(|| unsafe {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), flags)
+        })
+    }
+
+    /// Sends what lies at a place of a file, without copying it: how many bytes, 0 where the file ends
+    /// before, or `None` where there is no room. SIGPIPE, which it would raise where nobody receives any
+    /// more, is ignored in programs in Rust.
+    pub(crate) fn send_file(&self, file: &File, at: u64, len: usize) -> io::Result<Option<usize>> {
+        let at = libc::off_t::try_from(at).map_err(io::Error::other)?;
+        settled(|| {
+            let mut at = at;
+            // SAFETY: the kernel reads and writes the offset, which outlives the call.
+            unsafe { libc::sendfile(self.fd(), file.as_raw_fd(), &raw mut at, len) }
         })
     }
 
@@ -255,6 +268,11 @@ fn epoll() -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor, which nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Reads what lies at a place of a file: how many bytes, 0 at its end.
+pub(crate) fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, bytes, at)
 }
 
 /// How many descriptors this process may have, after asking for as many as it may ask for.

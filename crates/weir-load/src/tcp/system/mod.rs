@@ -3,11 +3,12 @@
 //! Every file supplies the same types with the same functions:
 //!
 //! - `availability`: whether there is an engine here;
-//! - `Socket`: `connect` (begins to), `connected` (what came of it), `receive`, `send`, `end_sending`;
-//!   none waits, and closing is dropping;
+//! - `Socket`: `connect` (begins to), `connected` (what came of it), `receive`, `send`, `send_file`,
+//!   `end_sending`; none waits, and closing is dropping;
 //! - `Set`: `new`, `add` (each socket once, told from then on of every change), `wait` (until
 //!   something is ready, it is rung, or so long), `ready`;
 //! - `Bell`: `ring`, from any thread;
+//! - `read_at`: reads a file at a place;
 //! - `descriptors`: how many this process may have; the first call raises that as far as it may;
 //! - `is_no_port`, `is_no_descriptor`, `is_refused`, `is_reset`, `is_timed_out`: what an error means.
 

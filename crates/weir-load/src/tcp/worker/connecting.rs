@@ -29,7 +29,8 @@ impl Worker<'_> {
                 if self.blocks.len() == self.spec.blocks as usize || now < self.block_begins_ns() {
                     break;
                 }
-                self.to_begin = self.share();
+                let (_, share) = self.spec.dealt(self.blocks.len() as u32, self.number);
+                self.to_begin = share;
                 self.blocks.push(Block {
                     first: self.slots.len() as u32,
                     connections: self.to_begin,
@@ -58,8 +59,7 @@ impl Worker<'_> {
         if std::mem::replace(&mut self.gave_up, true) {
             return;
         }
-        let blocks = u64::from(self.spec.blocks) - self.blocks.len() as u64;
-        let left = u64::from(self.to_begin) + blocks * u64::from(self.share());
+        let left = self.connections_in_all() - self.slots.len() as u64;
         if left > 0 {
             self.outcome.causes.add(cause, left);
         }
@@ -76,7 +76,8 @@ impl Worker<'_> {
     pub(super) fn connect(&mut self) {
         let block = self.blocks.len() as u32 - 1;
         let place = self.slots.len() as u32 - self.blocks[block as usize].first;
-        let in_block = place * self.spec.threads_in_all() + self.number;
+        let (first, _) = self.spec.dealt(block, self.number);
+        let in_block = first + place * self.spec.threads_in_all();
         let number = block * self.spec.connections + in_block;
         let slot = self.slots.len() as u32;
         self.slots.push(Slot {

@@ -1,12 +1,22 @@
 //! Time that runs out, and how connections end.
 
-use super::{End, State, Worker};
-use crate::tcp::system;
+use super::{End, Slot, State, Worker};
+use crate::tcp::{content::Amiss, system};
 use std::{
     sync::atomic::Ordering::Relaxed,
     time::{Duration, Instant},
 };
 use weir::timer::{TICK, Wheel};
+
+impl From<Amiss> for End {
+    fn from(amiss: Amiss) -> Self {
+        match amiss {
+            Amiss::Wrong(wrong) => End::Wrong(wrong),
+            Amiss::File(text) => End::FileAmiss(text),
+            Amiss::Socket(error) => End::Broken(error),
+        }
+    }
+}
 
 impl Worker<'_> {
     pub(super) fn set_timer(&mut self, number: u32, time: Duration) {
@@ -37,7 +47,7 @@ impl Worker<'_> {
         match slot.state {
             State::Over => {}
             State::Connecting => self.close(number, End::TimedOut),
-            State::Ending => self.close(number, End::LeftOpen),
+            State::Ending if slot.stream.under_way() == 0 => self.close(number, End::LeftOpen),
             _ if slot.stream.under_way() == 0 => {}
             _ => match Wheel::ticks(self.spec.answer_timeout).saturating_sub(waited) {
                 0 => self.close(number, End::Unanswered),
@@ -63,19 +73,20 @@ impl Worker<'_> {
             }
         }
         if now >= end_ns.saturating_add(self.spec.drain.as_nanos() as u64) {
-            self.end_all(|state| match state {
-                State::Ending => End::LeftOpen,
+            self.end_all(|slot| match slot.state {
+                State::Ending if slot.stream.under_way() == 0 => End::LeftOpen,
                 _ => End::CutOff,
             });
         }
     }
 
-    pub(super) fn end_all(&mut self, end: impl Fn(State) -> End) {
+    pub(super) fn end_all(&mut self, end: impl Fn(&Slot) -> End) {
         for number in 0..self.slots.len() as u32 {
-            match self.slots[number as usize].state {
+            let slot = &self.slots[number as usize];
+            match slot.state {
                 State::Over => {}
                 State::Connecting => self.close(number, End::Unfinished),
-                state => self.close(number, end(state)),
+                _ => self.close(number, end(slot)),
             }
         }
     }
@@ -99,7 +110,7 @@ impl Worker<'_> {
             End::Finished => &live.finished,
             End::RefusedByServer(_) => &live.refused_by_server,
             End::Reset => &live.reset,
-            End::Broken(_) => &live.broken,
+            End::Broken(_) | End::FileAmiss(_) => &live.broken,
             End::EndedByServer => &live.ended_by_server,
             End::Truncated => &live.truncated,
             End::Wrong(_) => &live.wrong,
@@ -117,6 +128,10 @@ impl Worker<'_> {
             End::ConnectFailed(e) => self.outcome.causes.add(format!("connecting: {e}"), 1),
             End::Broken(e) => self.outcome.causes.add(format!("connected: {e}"), 1),
             End::RefusedByServer(text) => self.outcome.refusals.add(text, 1),
+            End::FileAmiss(text) => {
+                self.outcome.causes.add(text.clone(), 1);
+                self.outcome.file_problem.get_or_insert(text);
+            }
             End::Wrong(wrong) => {
                 self.outcome.wrong.get_or_insert(wrong);
             }

@@ -5,6 +5,7 @@ use crate::{
     clock::now_ns,
     tcp::{
         Wrong,
+        content::Amiss,
         refusal::{self, Heard},
         system::{self, Ready},
     },
@@ -90,7 +91,7 @@ impl Worker<'_> {
 
     /// Takes so many bytes of the buffer, which came on this connection.
     pub(super) fn take(&mut self, number: u32, count: usize, now: u64) {
-        let Self { slots, times, live, spec, shared, buffer, .. } = self;
+        let Self { slots, times, live, spec, shared, buffer, content, .. } = self;
         let slot = &mut slots[number as usize];
         let bytes = &buffer[..count];
         live.receives.one();
@@ -111,14 +112,15 @@ impl Worker<'_> {
             }
         };
         let result = match spec.one_way {
-            false => slot.stream.received(bytes, spec.sizes, over),
-            true => Err(slot.stream.unexpected(bytes[0])),
+            false => slot.stream.received(bytes, content, over),
+            true => Err(Amiss::Wrong(slot.stream.unexpected(bytes[0]))),
         };
-        if let Err(wrong) = result {
-            if slot.stream.is_fresh() {
-                return self.hear(number, count, Some(wrong));
+        match result {
+            Ok(()) => {}
+            Err(Amiss::Wrong(wrong)) if slot.stream.is_fresh() => {
+                self.hear(number, count, Some(wrong));
             }
-            self.close(number, End::Wrong(wrong));
+            Err(amiss) => self.close(number, End::from(amiss)),
         }
     }
 
@@ -153,8 +155,8 @@ impl Worker<'_> {
         // A reset that follows an end is seen as an end, with the reset as the socket's error.
         let is_reset = || slot.socket.as_ref().is_some_and(|socket| socket.connected().is_err());
         let end = match slot.state {
-            State::Ending => End::Finished,
             State::Broken => End::Reset,
+            State::Ending if slot.stream.under_way() == 0 => End::Finished,
             _ if slot.stream.under_way() == 0 => End::EndedByServer,
             _ if is_reset() => End::Reset,
             _ => End::Truncated,

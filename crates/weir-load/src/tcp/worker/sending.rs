@@ -1,7 +1,13 @@
 //! Messages: when they begin, and on their way out.
 
-use super::{DUE_AT_ONCE, Slot, State, TURN, Worker};
-use crate::{clock::now_ns, tcp::Pace};
+use super::{DUE_AT_ONCE, End, Slot, State, TURN, Worker};
+use crate::{
+    clock::now_ns,
+    tcp::{
+        Pace,
+        content::{Amiss, Sending},
+    },
+};
 use std::{cmp::Reverse, io, sync::atomic::Ordering::Relaxed};
 
 impl Worker<'_> {
@@ -47,19 +53,19 @@ impl Worker<'_> {
             if slot.stream.unsent() == 0 {
                 return;
             }
-            let bytes = slot.stream.next(&mut self.scratch);
-            let asked = bytes.len();
-            let taken = match socket.send(bytes) {
-                Ok(Some(taken)) => taken,
-                Ok(None) => return,
-                Err(e) => return self.fail_to_send(number, e),
+            let (asked, taken) = match slot.stream.send(socket, &self.content, &mut self.scratch) {
+                Ok(Sending { asked, taken: Some(taken) }) => (asked, taken),
+                Ok(Sending { taken: None, .. }) => return,
+                Err(Amiss::Socket(e)) => return self.fail_to_send(number, e),
+                Err(amiss) => return self.close(number, End::from(amiss)),
             };
-            slot.stream.taken(taken);
             self.live.sends.one();
             self.live.bytes_sent.add(taken as u64);
             if self.spec.one_way {
                 slot.waiting_since = self.clock.now();
-                slot.stream.end_taken(self.spec.sizes, |_| self.live.messages_over.one());
+                slot.stream.end_taken(&self.content, |_| self.live.messages_over.one());
+            }
+            if self.spec.one_way || self.spec.half_close {
                 self.mind_the_last_message(number);
             }
             if taken < asked {
@@ -100,7 +106,7 @@ impl Worker<'_> {
             }
             let place = u64::from(number) * outstanding + message % outstanding;
             self.times[place as usize] = intended_ns;
-            slot.stream.begin(self.spec.sizes);
+            slot.stream.begin(&self.content);
             self.live.messages_sent.one();
         }
         if was_idle && slot.stream.under_way() > 0 {
@@ -121,22 +127,38 @@ impl Worker<'_> {
         }
     }
 
-    /// Tells the server that nothing follows, if all that was to be sent is over.
+    /// Tells the server that nothing follows, if all that was to be sent is over, or, with a half-close,
+    /// taken by the system; and sees to it that the server ends, too.
     pub(super) fn mind_the_last_message(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
-        let enough =
-            self.ending || self.spec.sends.is_some_and(|sends| slot.stream.over() >= sends);
+        let over = slot.stream.under_way() == 0;
+        if slot.state == State::Ending && over {
+            return self.wait_for_the_end(number);
+        }
         let (State::Open, Some(socket)) = (slot.state, &slot.socket) else { return };
-        if !enough || slot.stream.under_way() > 0 {
+        let sends = self.spec.sends.unwrap_or(u64::MAX);
+        let enough = match self.spec.half_close {
+            true => slot.stream.begun() >= sends && slot.stream.unsent() == 0,
+            false => slot.stream.over() >= sends,
+        };
+        let ending = self.ending && (over || self.spec.half_close && slot.stream.unsent() == 0);
+        if !enough && !ending {
             return;
         }
         match socket.end_sending() {
             Ok(()) => {
                 slot.state = State::Ending;
-                slot.waiting_since = self.clock.now();
-                self.set_timer(number, self.spec.drain);
+                if over {
+                    self.wait_for_the_end(number);
+                }
             }
             Err(e) => self.break_off(number, e),
         }
+    }
+
+    /// All was answered: the server is given some time to close its side.
+    fn wait_for_the_end(&mut self, number: u32) {
+        self.slots[number as usize].waiting_since = self.clock.now();
+        self.set_timer(number, self.spec.drain);
     }
 }
