@@ -3,6 +3,7 @@
 mod bare;
 mod flood;
 
+use crate::timing::{Extent, Sample, cpu_ns_of_threads, quantile};
 use bare::{port, rings, sockets};
 use flood::Flood;
 use std::{
@@ -16,31 +17,6 @@ use weir::{
 
 /// Far longer than the first datagram takes on any machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How often and how long each side runs.
-#[derive(Clone, Copy)]
-struct Extent {
-    says_of_speed: bool,
-    rounds: usize,
-    warm_up: Duration,
-    measured: Duration,
-}
-
-impl Extent {
-    /// `cargo bench` says `--bench`; without, it is a test.
-    fn asked() -> Self {
-        let given = |flag: &str| std::env::args().any(|argument| argument == flag);
-        let (warm_up, measured) = (Duration::from_millis(100), Duration::from_millis(400));
-        match (given("--bench"), given("--quick")) {
-            (true, false) => Self { says_of_speed: true, rounds: 15, warm_up, measured },
-            (true, true) => Self { says_of_speed: true, rounds: 3, warm_up, measured },
-            (false, _) => {
-                let moment = Duration::from_millis(10);
-                Self { says_of_speed: false, rounds: 1, warm_up: moment, measured: moment }
-            }
-        }
-    }
-}
 
 /// A bare loop: it receives on a socket bound by itself until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
@@ -61,13 +37,6 @@ const PAIRS: &[(&str, Bare)] = &[
     ("rio-hybrid --threads 1 --provider uring --outstanding 1024", rings::uring_hybrid),
     ("rio-hybrid --threads 1 --provider uring-armed --outstanding 1024", rings::uring_armed_hybrid),
 ];
-
-/// What one side did in one round.
-#[derive(Clone, Copy)]
-struct Sample {
-    per_s: f64,
-    cpu_ns: f64,
-}
 
 pub fn main() {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
@@ -111,21 +80,17 @@ pub fn main() {
 }
 
 fn print_pair(design: &str, pairs: &[(Sample, Sample)]) {
-    let of = |f: &dyn Fn(&(Sample, Sample)) -> f64, q: f64| {
-        let mut values: Vec<f64> = pairs.iter().map(f).collect();
-        values.sort_by(f64::total_cmp);
-        values[((values.len() - 1) as f64 * q).round() as usize]
-    };
+    let median = |of: fn(&(Sample, Sample)) -> f64| quantile(pairs, 0.5, of);
     let ratio = |pair: &(Sample, Sample)| pair.0.per_s / pair.1.per_s;
     println!(
         "{design:<58} {:>12.0} {:>12.0} {:>8.0} {:>8.0} {:>7.3}  {:.3} to {:.3}",
-        of(&|pair| pair.0.per_s, 0.5),
-        of(&|pair| pair.1.per_s, 0.5),
-        of(&|pair| pair.0.cpu_ns, 0.5),
-        of(&|pair| pair.1.cpu_ns, 0.5),
-        of(&ratio, 0.5),
-        of(&ratio, 0.25),
-        of(&ratio, 0.75),
+        median(|pair| pair.0.per_s),
+        median(|pair| pair.1.per_s),
+        median(|pair| pair.0.cpu_ns),
+        median(|pair| pair.1.cpu_ns),
+        median(ratio),
+        quantile(pairs, 0.25, ratio),
+        quantile(pairs, 0.75, ratio),
     );
 }
 
@@ -141,7 +106,7 @@ fn run_library(design: &AnyDesign, sender_core: usize, extent: Extent) -> Sample
     let flood = Flood::start(server.local_addresses()[0], sender_core);
     let read = || {
         let datagrams: u64 = server.counters().iter().map(|thread| thread.datagrams).sum();
-        (datagrams, bare::cpu_ns_of_threads("weir-udp"))
+        (datagrams, cpu_ns_of_threads("weir-udp"))
     };
     let sample = measure(extent, read);
     flood.stop();
@@ -158,7 +123,7 @@ fn run_bare(body: Bare, sender_core: usize, extent: Extent) -> Sample {
             .name("bare".into())
             .spawn_scoped(scope, || body(&run).expect("the bare loop runs where the design does"))
             .expect("a thread");
-        let sample = measure(extent, || (run.count.get(), bare::cpu_ns_of_threads("bare")));
+        let sample = measure(extent, || (run.count.get(), cpu_ns_of_threads("bare")));
         run.stop();
         sample
     });

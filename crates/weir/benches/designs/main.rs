@@ -21,6 +21,9 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+#[path = "../timing.rs"]
+mod timing;
 
 fn main() {
     #[cfg(target_os = "linux")]

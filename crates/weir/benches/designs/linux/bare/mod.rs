@@ -39,19 +39,6 @@ impl Run {
     }
 }
 
-/// CPU time in ns of this process' threads whose name begins so.
-pub fn cpu_ns_of_threads(name: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("procfs");
-    tasks
-        .filter_map(|task| {
-            let path = task.ok()?.path();
-            let comm = std::fs::read_to_string(path.join("comm")).ok()?;
-            let schedstat = std::fs::read_to_string(path.join("schedstat")).ok()?;
-            comm.starts_with(name).then(|| schedstat.split(' ').next()?.parse::<u64>().ok())?
-        })
-        .sum()
-}
-
 fn check(n: isize) -> io::Result<usize> {
     if n >= 0 { Ok(n as usize) } else { Err(io::Error::last_os_error()) }
 }
