@@ -21,6 +21,9 @@ mod flood;
 #[cfg(target_os = "linux")]
 #[path = "rio_uring_bench/linux.rs"]
 mod linux;
+#[cfg(target_os = "linux")]
+#[path = "../benches/timing/threads.rs"]
+mod threads;
 
 fn main() {
     #[cfg(target_os = "linux")]

@@ -1,8 +1,8 @@
 // Boost.Asio as an echo server: one io_context, run by one thread or by one for each core.
 //
 // The session is the one of Asio's own examples (echo/async_tcp_echo_server.cpp): async_read_some,
-// then async_write, with a buffer in the session. With one thread the io_context is told so, which spares
-// its locks. Asio tries a call before it waits for the socket.
+// then async_write, with a buffer in the session. An io_context of one thread is told so, which spares
+// it work. Asio tries a call before it waits for the socket.
 
 #include <boost/asio.hpp>
 

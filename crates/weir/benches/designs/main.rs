@@ -22,7 +22,7 @@
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-#[path = "../timing.rs"]
+#[path = "../timing/mod.rs"]
 mod timing;
 
 fn main() {

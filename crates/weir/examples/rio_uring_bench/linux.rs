@@ -1,6 +1,6 @@
 //! The contenders, and how they are timed.
 
-use crate::{bare, flood::Flood};
+use crate::{bare, flood::Flood, threads::cpu_ns_of_threads};
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -122,7 +122,7 @@ fn quantile(values: impl Iterator<Item = f64>, q: f64) -> f64 {
 /// Reads datagrams, dequeues and kernel entries before and after the time measured. What a bare
 /// loop does not count is 0, and prints as NaN or 0.
 fn measure(read: impl Fn() -> [u64; 3]) -> Sample {
-    let all = || (read(), bare::cpu_ns_of_threads(RECEIVER));
+    let all = || (read(), cpu_ns_of_threads(RECEIVER));
     std::thread::sleep(WARM_UP);
     let (before, cpu_before) = all();
     let start = Instant::now();

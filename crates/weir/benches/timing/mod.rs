@@ -1,6 +1,10 @@
 //! What the benchmarks share: how often and how long each side runs, what it used, and how a pair is
 //! printed.
 
+mod threads;
+
+pub use threads::cpu_ns_of_threads;
+
 use std::time::Duration;
 
 /// How often and how long each side runs.
@@ -40,17 +44,4 @@ pub fn quantile(pairs: &[(Sample, Sample)], q: f64, of: impl Fn(&(Sample, Sample
     let mut values: Vec<f64> = pairs.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
     values[((values.len() - 1) as f64 * q).round() as usize]
-}
-
-/// CPU time in ns of this process' threads whose name begins so.
-pub fn cpu_ns_of_threads(name: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("procfs");
-    tasks
-        .filter_map(|task| {
-            let path = task.ok()?.path();
-            let comm = std::fs::read_to_string(path.join("comm")).ok()?;
-            let schedstat = std::fs::read_to_string(path.join("schedstat")).ok()?;
-            comm.starts_with(name).then(|| schedstat.split(' ').next()?.parse::<u64>().ok())?
-        })
-        .sum()
 }
