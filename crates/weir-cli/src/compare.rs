@@ -1,9 +1,11 @@
 //! `weir compare`: every design that can run here, under the same load, side by side.
 
-use std::io::{IsTerminal, Write};
+mod display;
+mod tcp;
+
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use weir::socket::MOST_BUSY_POLL;
 use weir_lab::bench::processes::Processes;
 use weir_lab::child::Interrupt;
@@ -20,8 +22,9 @@ use weir_lab::report::{json, table};
 use weir_lab::results::Results;
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
-use crate::cores::Cores;
+use crate::cores::{self, Cores};
 use crate::exit::{self, Failure};
+use display::{Display, width};
 
 /// What a caller may rely on.
 const EXIT_CODES: &str = "\
@@ -55,11 +58,24 @@ const IGNORED_BY_MEMORY: [&str; 23] = [
     "dry_run",
 ];
 
+/// Options of `weir compare`: without a word those of UDP.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct CompareArgs {
+    #[command(subcommand)]
+    kind: Option<Kind>,
+
+    #[command(flatten)]
+    udp: UdpArgs,
+}
+
 /// What is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// UDP servers.
-    Udp,
+#[derive(Debug, Subcommand)]
+enum Kind {
+    /// UDP servers; without a word it is these.
+    Udp(Box<UdpArgs>),
+    /// TCP servers that echo: how many messages come back, how soon, and what that costs.
+    Tcp(Box<tcp::TcpArgs>),
 }
 
 /// Where server and generator meet.
@@ -72,14 +88,10 @@ enum On {
     Veth,
 }
 
-/// Options of `weir compare`.
+/// Options of `weir compare udp`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub struct CompareArgs {
-    /// What to compare.
-    #[arg(value_enum, default_value = "udp")]
-    kind: Kind,
-
+pub struct UdpArgs {
     /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
     /// [default: every design once, on its best provider, with at most as many threads as the
     /// server has cores].
@@ -272,16 +284,19 @@ fn parse_polling(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Width of the report where there is no terminal: all columns of a table beside each other.
-const WIDTH_WITHOUT_TERMINAL: usize = 205;
-/// Most cores that the server is given unless told otherwise.
-const MOST_SERVER_CORES: usize = 8;
-
 /// Seconds for every variant of every design, with the loads of the default.
 const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// Runs `weir compare`.
 pub fn run(args: &CompareArgs) -> ExitCode {
+    match &args.kind {
+        None => run_udp(&args.udp),
+        Some(Kind::Udp(args)) => run_udp(args),
+        Some(Kind::Tcp(args)) => tcp::run(args),
+    }
+}
+
+fn run_udp(args: &UdpArgs) -> ExitCode {
     let command = crate::arguments();
     match compare(args, &command) {
         Ok(code) => ExitCode::from(code),
@@ -298,18 +313,24 @@ pub fn run(args: &CompareArgs) -> ExitCode {
     }
 }
 
-fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
-    let Kind::Udp = args.kind;
+/// An interrupt that Ctrl-C raises.
+fn heed_interrupts() -> Result<Interrupt, Failure> {
     let interrupt = Interrupt::new();
     let raised = interrupt.clone();
     ctrlc::set_handler(move || raised.raise())
         .map_err(|error| Failure::failed(format!("cannot heed Ctrl-C: {error}")))?;
+    Ok(interrupt)
+}
+
+fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
+    let interrupt = heed_interrupts()?;
 
     let depth = depth(args);
     let asked = asked(args, depth)?;
     let loads = asked.loads();
     let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
-    let (server_cores, generator_cores) = cores(args, most_generators.into())?;
+    let (server_cores, generator_cores) =
+        cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?;
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
     if args.memory {
@@ -347,8 +368,10 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
         results.link = Some(link.describe().into());
         bench = bench.at(Site::Link(link));
     }
-    let mut display = Display { terminal: std::io::stderr().is_terminal(), width: 0 };
-    experiment::run(&mut bench, &mut results, &settings, &mut |progress| display.show(&progress));
+    let mut display = Display::new();
+    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
+        show(&mut display, &progress);
+    });
     display.clear();
     let printed = match args.json {
         true => crate::print_results(&format!("{:#}\n", json::document(&results))),
@@ -362,13 +385,13 @@ fn compare(args: &CompareArgs, command: &[String]) -> Result<u8, Failure> {
 }
 
 /// Whether all variants are compared under the usual loads, and nothing that takes longer was asked for.
-fn is_plain_variants(args: &CompareArgs, loads: &[Load]) -> bool {
+fn is_plain_variants(args: &UdpArgs, loads: &[Load]) -> bool {
     let ordinary = loads.len() <= 2 && loads.iter().all(|load| load.takes == Takes::default());
     let usual_rows = args.on == On::Loopback && args.threads.is_empty();
     args.variants && depth(args) == Depth::Standard && ordinary && usual_rows
 }
 
-fn depth(args: &CompareArgs) -> Depth {
+fn depth(args: &UdpArgs) -> Depth {
     match (args.quick, args.full) {
         (true, _) => Depth::Quick,
         (_, true) => Depth::Full,
@@ -377,7 +400,7 @@ fn depth(args: &CompareArgs) -> Depth {
 }
 
 /// What was asked for, as the plan takes it.
-fn asked(args: &CompareArgs, depth: Depth) -> Result<Asked, Failure> {
+fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
     const MOST_BYTES: usize = weir_load::stamp::DATAGRAM_BYTES_MAX;
     if let Some(length) = args.length.iter().find(|length| **length > MOST_BYTES) {
         return Err(Failure::usage(format!(
@@ -437,7 +460,7 @@ fn asked(args: &CompareArgs, depth: Depth) -> Result<Asked, Failure> {
     Ok(if depth == Depth::Full { asked.or_the_whole_study() } else { asked })
 }
 
-fn offload(args: &CompareArgs) -> ReceiveOffload {
+fn offload(args: &UdpArgs) -> ReceiveOffload {
     let unless_said = if args.full && args.on == On::Loopback {
         ReceiveOffload::Paired
     } else {
@@ -447,7 +470,7 @@ fn offload(args: &CompareArgs) -> ReceiveOffload {
 }
 
 /// The designs that were asked for; without any, those that suit the place.
-fn designs(args: &CompareArgs, cores: usize) -> Result<Vec<Row>, Failure> {
+fn designs(args: &UdpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
     let breadth = match args.variants {
         true => Breadth::Variants,
         false => Breadth::Designs { cores },
@@ -461,7 +484,7 @@ fn designs(args: &CompareArgs, cores: usize) -> Result<Vec<Row>, Failure> {
 
 /// The rows: designs, on the numbers of threads that were asked for, with receive offload beside
 /// them if that was, and one of them twice.
-fn rows(args: &CompareArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure> {
+fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure> {
     let mut rows = designs(args, cores)?;
     let in_sweep = asked.sweeps.contains(&Sweep::Threads);
     let numbers = match (args.threads.is_empty(), in_sweep) {
@@ -480,39 +503,6 @@ fn rows(args: &CompareArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Fai
     let again = rows::preferred_again(&rows);
     plan::add_again(&mut rows, again);
     Ok(rows)
-}
-
-/// The server's cores and the generators': the last cores are the generators', the server has
-/// the others. Where there are too few, generators share one, and last of all with the server.
-fn cores(args: &CompareArgs, generators: usize) -> Result<(Vec<usize>, Vec<usize>), Failure> {
-    let allowed = weir::affinity::allowed_cores();
-    let known = |core: &usize| allowed.contains(core);
-    let asked = args.server_cpu.iter().chain(&args.generator_cpu).flat_map(|Cores(cores)| cores);
-    if let Some(core) = asked.into_iter().find(|core| !known(core)) {
-        return Err(Failure::usage(format!(
-            "core {core} is not one that this process may use; there are {allowed:?}"
-        )));
-    }
-    let list = |asked: &Option<Cores>| asked.as_ref().map(|Cores(cores)| cores.clone());
-    let (server_asked, generator_asked) = (list(&args.server_cpu), list(&args.generator_cpu));
-    let generator = generator_asked.unwrap_or_else(|| {
-        let taken = server_asked.clone().unwrap_or_default();
-        let free = allowed.iter().rev().filter(|core| !taken.contains(core)).copied();
-        // One is left to a server that did not ask for any.
-        let spare = free.clone().count().saturating_sub(usize::from(server_asked.is_none())).max(1);
-        let cores: Vec<usize> = free.take(generators.min(spare)).collect();
-        if cores.is_empty() { allowed.last().copied().into_iter().collect() } else { cores }
-    });
-    let server = server_asked.unwrap_or_else(|| {
-        let others: Vec<usize> = allowed
-            .iter()
-            .copied()
-            .filter(|core| !generator.contains(core))
-            .take(MOST_SERVER_CORES)
-            .collect();
-        if others.is_empty() { generator.clone() } else { others }
-    });
-    Ok((server, generator))
 }
 
 /// What must be known of cores that several share.
@@ -563,55 +553,25 @@ fn effective(results: &Results, settings: &Settings) -> String {
     text
 }
 
-/// Progress on standard error: one line that changes on a terminal, else a line for what is
-/// worth keeping in a log.
-struct Display {
-    terminal: bool,
-    /// Characters of the line that stands there.
-    width: usize,
-}
-
-impl Display {
-    fn show(&mut self, progress: &Progress) {
-        match progress {
-            Progress::Calibrated(calibration) => self.keep(&format!(
-                "the generator sends at most {} datagrams/s",
-                si(calibration.sent_per_s)
-            )),
-            Progress::Checking(row) => self.change(&format!("checks {row}")),
-            Progress::Dropped(row, reason) => self.keep(&format!("{row} is left out: {reason}")),
-            Progress::Load(load, schedule) => self.keep(&format!(
-                "{load}: {} rounds, runs of {} ms",
-                schedule.rounds, schedule.run_ms
-            )),
-            Progress::Run { number, of, row } => {
-                self.change(&format!("[{number}/{of}] {row}"));
-            }
-            Progress::Failed(row, reason) => self.keep(&failed(row, reason)),
-            Progress::Skipped(row, reason) => {
-                self.keep(&format!("{row} is left out of this load: {reason}"));
-            }
+/// Shows how an experiment goes.
+fn show(display: &mut Display, progress: &Progress) {
+    match progress {
+        Progress::Calibrated(calibration) => display.keep(&format!(
+            "the generator sends at most {} datagrams/s",
+            si(calibration.sent_per_s)
+        )),
+        Progress::Checking(row) => display.change(&format!("checks {row}")),
+        Progress::Dropped(row, reason) => {
+            display.keep(&format!("{row} is left out: {reason}"));
         }
-    }
-
-    fn keep(&mut self, line: &str) {
-        self.clear();
-        eprintln!("{line}");
-    }
-
-    fn change(&mut self, line: &str) {
-        if self.terminal {
-            self.clear();
-            eprint!("{line}");
-            let _ = std::io::stderr().flush();
-            self.width = line.chars().count();
+        Progress::Load(load, schedule) => {
+            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
+            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
         }
-    }
-
-    fn clear(&mut self) {
-        if self.width > 0 {
-            eprint!("\r{:width$}\r", "", width = self.width);
-            self.width = 0;
+        Progress::Run { number, of, row } => display.change(&format!("[{number}/{of}] {row}")),
+        Progress::Failed(row, reason) => display.keep(&failed(row, reason)),
+        Progress::Skipped(row, reason) => {
+            display.keep(&format!("{row} is left out of this load: {reason}"));
         }
     }
 }
@@ -620,21 +580,16 @@ fn failed(row: &Row, reason: &str) -> String {
     format!("{row} failed: {reason}")
 }
 
-fn width() -> usize {
-    let terminal = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
-    terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn args(words: &[&str]) -> CompareArgs {
+    fn args(words: &[&str]) -> UdpArgs {
         use clap::Parser;
         #[derive(Parser)]
         struct Line {
             #[command(flatten)]
-            args: CompareArgs,
+            args: UdpArgs,
         }
         let all = std::iter::once("compare").chain(words.iter().copied());
         Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args

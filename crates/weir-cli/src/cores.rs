@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::exit::Failure;
+
 /// The cores of a list, in rising order, each once; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
@@ -30,6 +32,46 @@ impl FromStr for Cores {
         cores.dedup();
         Ok(Self(cores))
     }
+}
+
+/// Most cores that the server is given unless told otherwise.
+const MOST_SERVER_CORES: usize = 8;
+
+/// The server's cores and the generators' (or the client's), as they were asked for: the last cores are the generators', the server has
+/// the others. Where there are too few, generators share one, and last of all with the server.
+pub fn share_out(
+    server: &Option<Cores>,
+    generator: &Option<Cores>,
+    generators: usize,
+) -> Result<(Vec<usize>, Vec<usize>), Failure> {
+    let allowed = weir::affinity::allowed_cores();
+    let known = |core: &usize| allowed.contains(core);
+    let asked = server.iter().chain(generator).flat_map(|Cores(cores)| cores);
+    if let Some(core) = asked.into_iter().find(|core| !known(core)) {
+        return Err(Failure::usage(format!(
+            "core {core} is not one that this process may use; there are {allowed:?}"
+        )));
+    }
+    let list = |asked: &Option<Cores>| asked.as_ref().map(|Cores(cores)| cores.clone());
+    let (server_asked, generator_asked) = (list(server), list(generator));
+    let generator = generator_asked.unwrap_or_else(|| {
+        let taken = server_asked.clone().unwrap_or_default();
+        let free = allowed.iter().rev().filter(|core| !taken.contains(core)).copied();
+        // One is left to a server that did not ask for any.
+        let spare = free.clone().count().saturating_sub(usize::from(server_asked.is_none())).max(1);
+        let cores: Vec<usize> = free.take(generators.min(spare)).collect();
+        if cores.is_empty() { allowed.last().copied().into_iter().collect() } else { cores }
+    });
+    let server = server_asked.unwrap_or_else(|| {
+        let others: Vec<usize> = allowed
+            .iter()
+            .copied()
+            .filter(|core| !generator.contains(core))
+            .take(MOST_SERVER_CORES)
+            .collect();
+        if others.is_empty() { generator.clone() } else { others }
+    });
+    Ok((server, generator))
 }
 
 #[cfg(test)]

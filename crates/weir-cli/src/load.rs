@@ -12,7 +12,7 @@ use weir_load::{
     Stop,
     flood::random_run,
     quantity::{parse_count, parse_rate, parse_size, parse_time},
-    tcp::{self, Event, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes},
+    tcp::{self, FileBy, LoadError, LoadReport, LoadSpec, Pace, Share, Sizes},
 };
 
 use crate::{
@@ -187,6 +187,11 @@ pub struct LoadTcp {
     #[arg(long)]
     run_id: Option<u32>,
 
+    /// With --json, also a line when all connections are made, when measuring begins and when it ends:
+    /// {"phase":"settled"}, "began", "ended".
+    #[arg(long, requires = "json")]
+    tell_phases: bool,
+
     /// Print the effective settings, and connect to nothing.
     #[arg(long)]
     dry_run: bool,
@@ -246,7 +251,7 @@ pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
     if let Some(parts::Which(share)) = args.part {
         return Ok(ExitCode::from(run_part(args, share)));
     }
-    let mut shown = show::Shown::new(args.json);
+    let mut shown = show::Shown::new(args.json, args.tell_phases);
     let outcome = attempt(args, &mut shown);
     let code = match &outcome {
         Ok(None) => OK,
@@ -274,14 +279,9 @@ fn attempt(args: &LoadTcp, shown: &mut show::Shown) -> anyhow::Result<Option<Loa
     if processes != 1 {
         shown.settings(&tcp::settings(&spec)?);
         let run = args.run_id.is_none().then_some(spec.run);
-        let watch = |progress| shown.interval(&progress);
-        return parts::load(&spec, processes, run, &stop, watch).map(Some);
+        return parts::load(&spec, processes, run, &stop, |event| shown.event(event)).map(Some);
     }
-    let report = tcp::load(&spec, &stop, |event| match event {
-        Event::Ready(settings) => shown.settings(settings),
-        Event::Settled => {}
-        Event::Interval(progress) => shown.interval(&progress),
-    })?;
+    let report = tcp::load(&spec, &stop, |event| shown.event(event))?;
     Ok(Some(report))
 }
 

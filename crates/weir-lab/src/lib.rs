@@ -21,5 +21,6 @@ pub mod report;
 pub mod results;
 pub mod sample;
 pub mod stats;
+pub mod tcp;
 pub mod verdict;
 pub mod wire;

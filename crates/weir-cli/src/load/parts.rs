@@ -104,7 +104,8 @@ pub(super) fn serve(spec: &LoadSpec, stop: &Arc<Stop>) -> Result<(), tcp::LoadEr
         stopped.request(StopReason::Asked);
     });
     let part = tcp::load_part(spec, stop, &times, |event| match event {
-        Event::Ready(_) => {}
+        // Whoever leads the parts knows the times of all.
+        Event::Ready(_) | Event::Began | Event::Ended => {}
         Event::Settled => tell(&Told::Settled),
         Event::Interval(progress) => tell(&Told::Interval(progress)),
     })?;
@@ -194,21 +195,32 @@ pub(super) fn load(
     processes: u32,
     run: Option<u32>,
     stop: &Stop,
-    mut watch: impl FnMut(Progress),
+    mut watch: impl FnMut(Event<'_>),
 ) -> anyhow::Result<LoadReport> {
     let mut crew = Crew::call(processes, run)?;
     let mut gathered = Gathered::new(processes as usize);
     let (mut whole, mut settled, mut stopped) = (None::<Part>, 0, false);
     let mut failed = None;
+    // What is told when, the last first.
+    let mut phases: Vec<(u64, Event<'_>)> = Vec::new();
     while gathered.left() > 0 {
-        match crew.told.recv_timeout(LOOK_EVERY) {
+        let until_ns = phases.last().map_or(u64::MAX, |(at_ns, _)| at_ns.saturating_sub(now_ns()));
+        match crew.told.recv_timeout(LOOK_EVERY.min(Duration::from_nanos(until_ns))) {
             Ok((_, Told::Settled)) => {
                 settled += 1;
                 if settled == processes {
-                    crew.order(Order::Times(spec.times_from(now_ns() + LEAD_NS)));
+                    let times = spec.times_from(now_ns() + LEAD_NS);
+                    crew.order(Order::Times(times));
+                    watch(Event::Settled);
+                    if spec.sends.is_none() {
+                        let Times { measure_from_ns, end_ns } = times;
+                        phases = vec![(end_ns, Event::Ended), (measure_from_ns, Event::Began)];
+                    }
                 }
             }
-            Ok((index, Told::Interval(progress))) => gathered.add(index, progress, &mut watch),
+            Ok((index, Told::Interval(progress))) => {
+                gathered.add(index, progress, &mut |progress| watch(Event::Interval(progress)));
+            }
             Ok((index, Told::Done(part))) => {
                 gathered.end(index);
                 match &mut whole {
@@ -224,6 +236,9 @@ pub(super) fn load(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
+        }
+        while phases.last().is_some_and(|(at_ns, _)| now_ns() >= *at_ns) {
+            phases.pop().into_iter().for_each(|(_, phase)| watch(phase));
         }
         if stop.is_requested() && !std::mem::replace(&mut stopped, true) {
             crew.order(Order::Stop);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use weir_lab::report::number::{microseconds, si};
 use weir_load::{
     latency::Summary,
-    tcp::{Causes, LoadReport, Progress},
+    tcp::{Causes, Event, LoadReport, Progress},
 };
 
 use crate::intervals::Intervals;
@@ -20,13 +20,14 @@ const CAUSES_SHOWN: usize = 5;
 /// Collects what the document will hold, and prints what is for people.
 pub(super) struct Shown {
     json: bool,
+    tells_phases: bool,
     settings: Vec<(&'static str, String)>,
     intervals: Intervals<Progress>,
 }
 
 impl Shown {
-    pub(super) fn new(json: bool) -> Self {
-        Self { json, settings: Vec::new(), intervals: Intervals::default() }
+    pub(super) fn new(json: bool, tells_phases: bool) -> Self {
+        Self { json, tells_phases, settings: Vec::new(), intervals: Intervals::default() }
     }
 
     /// A line for people: on stdout, unless that is for the document. A reader that has
@@ -42,6 +43,24 @@ impl Shown {
     /// A figure with its name.
     fn tell(&self, name: &str, value: impl std::fmt::Display) {
         self.say(&format!("{name:>18}  {value}"));
+    }
+
+    /// Shows what happened.
+    pub(super) fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Ready(settings) => self.settings(settings),
+            Event::Settled => self.phase("settled"),
+            Event::Began => self.phase("began"),
+            Event::Ended => self.phase("ended"),
+            Event::Interval(progress) => self.interval(&progress),
+        }
+    }
+
+    /// Whoever started this may wait for it.
+    fn phase(&self, phase: &str) {
+        if self.tells_phases {
+            crate::print(&format!("{}\n", json!({ "phase": phase })));
+        }
     }
 
     pub(super) fn settings(&mut self, settings: &[(&'static str, String)]) {
@@ -215,6 +234,6 @@ fn latency(summary: &Summary) -> String {
 
 /// The document of a load that was not even tried.
 pub(super) fn failure(reason: &str) -> String {
-    let document = Shown::new(true).document(None, "failed", Some(reason.to_owned()));
+    let document = Shown::new(true, false).document(None, "failed", Some(reason.to_owned()));
     document.map(|document| document.to_string()).unwrap_or_default()
 }

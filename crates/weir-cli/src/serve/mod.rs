@@ -9,11 +9,12 @@ mod course;
 mod handler;
 mod peer;
 mod tcp;
+mod tcp_peer;
 mod text;
 mod watch;
 mod window;
 
-use std::io::Read;
+use std::io::{BufRead as _, Read as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,8 +43,10 @@ pub enum Serve {
     Udp(ServeUdp),
     /// Run one TCP design: a sink that counts, unless --echo is given.
     Tcp(tcp::ServeTcp),
-    /// Run a program of another library in the place of a design, to compare it.
+    /// Run a program of another library in the place of a UDP design, to compare it.
     Peer(peer::ServePeer),
+    /// Run any program that echoes TCP in the place of a TCP design, to compare it.
+    TcpPeer(tcp_peer::ServeTcpPeer),
 }
 
 /// Options of `weir serve udp`.
@@ -189,12 +192,16 @@ const REPORT_FETCHED_WITHIN: Duration = Duration::from_secs(2);
 /// How often that is looked at.
 const FETCHED_EVERY: Duration = Duration::from_millis(2);
 
+/// Longest line of the standard input that is listened to.
+const LONGEST_WORD_BYTES: u64 = 64;
+
 /// Runs `weir serve`.
 pub fn run(serve: &Serve) -> ExitCode {
     let (name, json, outcome) = match serve {
         Serve::Udp(args) => ("udp", args.json, serve_udp(args)),
         Serve::Tcp(args) => ("tcp", args.json, tcp::serve(args)),
         Serve::Peer(args) => ("peer", args.json, peer::serve(args)),
+        Serve::TcpPeer(args) => ("tcp-peer", args.json, tcp_peer::serve(args)),
     };
     let code = match outcome {
         Ok(code) => code,
@@ -339,8 +346,15 @@ fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), F
         let sender = events.clone();
         std::thread::spawn(move || {
             let mut input = std::io::stdin().lock();
-            let mut ignored = [0; 256];
-            while input.read(&mut ignored).is_ok_and(|n| n > 0) {}
+            let mut line = Vec::new();
+            let mut next = |line: &mut Vec<u8>| {
+                line.clear();
+                input.by_ref().take(LONGEST_WORD_BYTES).read_until(b'\n', line)
+            };
+            while next(&mut line).is_ok_and(|n| n > 0) {
+                let word = String::from_utf8_lossy(&line).trim().to_owned();
+                let _ = sender.send(Event::Asked(word));
+            }
             let _ = sender.send(Event::Stop);
         });
     }
@@ -386,7 +400,7 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
         match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::Stop) => return,
             Ok(Event::RunEnded) if args.once => return,
-            Ok(Event::RunBegan | Event::RunEnded) => {}
+            Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_)) => {}
             Ok(Event::Note(note)) => eprintln!("{note}"),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

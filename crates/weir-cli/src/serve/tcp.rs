@@ -14,6 +14,7 @@ use clap::Args;
 use weir::counters::os::Sampler;
 use weir::stream::StreamOptions;
 use weir::tcp::{AnyDesign, DEFAULT_BUFFER_BYTES, Limits, Running, Server, WhenFull};
+use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{plan::Work, wire};
 use weir_load::quantity::{parse_count, parse_size, parse_time};
 
@@ -120,18 +121,29 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     // Each connection takes one.
     let descriptors = weir_load::tcp::descriptors();
     let mut sampler = Sampler::new();
+    let held_before = KernelHeld::now(&mut sampler);
     let (running, design) = start(args)?;
     let before = Totals::read(&running, &mut sampler);
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
     announce(args, &running, descriptors);
-    let mut watched =
-        Watched { args, running: &running, sampler, began: Instant::now(), most_open: 0 };
+    let mut watched = Watched {
+        args,
+        running: &running,
+        sampler,
+        began: Instant::now(),
+        most_open: 0,
+        held_before,
+        standing: None,
+        marks: vec![],
+    };
     watched.until_end(&before, &events);
-    let Watched { mut sampler, most_open, .. } = watched;
+    let Watched { mut sampler, most_open, standing, marks, .. } = watched;
     let settings = settings(args, &running, descriptors);
     let fin = running.stop();
     let mut report = Report::of(design, settings, &fin, most_open, &before, &mut sampler);
+    report.standing = standing;
+    report.window = report::window(&marks);
     let failure = fin.failure.map(Failure::from);
     if let Some(failure) = &failure {
         report.failure = Some(failure.message.clone());
@@ -226,9 +238,37 @@ struct Watched<'a> {
     began: Instant,
     /// The most connections that were seen open.
     most_open: u32,
+    /// What the kernel held before the server was started.
+    held_before: KernelHeld,
+    standing: Option<Standing>,
+    /// The first mark and the last one.
+    marks: Vec<Totals>,
 }
 
 impl Watched<'_> {
+    /// What whoever started this asks for by a line of the standard input.
+    fn asked(&mut self, word: &str) {
+        match word {
+            STANDING => {
+                let process = self.sampler.process();
+                let held = KernelHeld::now(&mut self.sampler);
+                let (kernel, all) = held.grown_since(&self.held_before);
+                self.standing = Some(Standing {
+                    open: Some(self.running.open().into()),
+                    threads: Some(self.running.thread_ids().len() as u64),
+                    resident_bytes: process.resident_bytes,
+                    kernel_bytes: Some(all),
+                    kernel,
+                });
+            }
+            MARK => {
+                self.marks.truncate(1);
+                self.marks.push(Totals::read(self.running, &mut self.sampler));
+            }
+            _ => {}
+        }
+    }
+
     /// Prints lines until something ends the server.
     fn until_end(&mut self, before: &Totals, events: &Receiver<Event>) {
         let every = Some(self.args.interval).filter(|every| !every.is_zero());
@@ -239,6 +279,7 @@ impl Watched<'_> {
             let until = next_line.map_or(look, |line| line.min(look));
             match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Asked(word)) => self.asked(&word),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
             self.most_open = self.most_open.max(self.running.open());

@@ -29,6 +29,8 @@ pub enum Event {
     RunBegan,
     /// A run is over and its report is on its way.
     RunEnded,
+    /// A line of the standard input, where its end ends the server.
+    Asked(String),
     /// Something to tell the user.
     Note(String),
 }

@@ -50,20 +50,8 @@ impl Row {
 /// # Errors
 /// What is wrong with the first text that is wrong.
 pub fn of_texts(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
-    let mut rows: Vec<Row> = vec![];
-    for text in peers {
-        let row = Row::parse_peer(text)?;
-        let name = &row.design;
-        if weir::udp::designs().iter().any(|design| design.about().name == name) {
-            return Err(format!("{name:?} is the name of a design; give the peer another one"));
-        }
-        if taken.iter().chain(&rows).any(|other| other.design == *name) {
-            return Err(format!(
-                "two rows would be named {name:?}; give the peers different names"
-            ));
-        }
-        rows.push(row);
-    }
+    let designs: Vec<&str> = weir::udp::designs().iter().map(|of| of.about().name).collect();
+    let mut rows = named(peers, taken, &designs)?;
     for text in heads {
         let (name, head) = text.split_once('=').ok_or_else(|| {
             format!("cannot read the head {text:?}: write it as NAME=HEX, with the peer's name")
@@ -79,6 +67,29 @@ pub fn of_texts(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec
             }
             None => return Err(format!("there is no peer {name:?} for the head {text:?}")),
         }
+    }
+    Ok(rows)
+}
+
+/// The rows of peers, `NAME=COMMAND` each, of which none is named like a row that is there or like one
+/// of these designs.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong.
+pub fn named(peers: &[String], taken: &[Row], designs: &[&str]) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in peers {
+        let row = Row::parse_peer(text)?;
+        let name = &row.design;
+        if designs.contains(&name.as_str()) {
+            return Err(format!("{name:?} is the name of a design; give the peer another one"));
+        }
+        if taken.iter().chain(&rows).any(|other| other.design == *name) {
+            return Err(format!(
+                "two rows would be named {name:?}; give the peers different names"
+            ));
+        }
+        rows.push(row);
     }
     Ok(rows)
 }

@@ -242,7 +242,7 @@ fn hybrid_and_port(results: &Results) -> Vec<String> {
     said
 }
 
-fn worth(difference: &Difference) -> &'static str {
+pub(crate) fn worth(difference: &Difference) -> &'static str {
     match difference {
         Difference::Real(_) => "real",
         Difference::Tie(_) => "within the noise",

@@ -1,5 +1,6 @@
 //! The columns of the tables: what each shows of a row under a load.
 
+use crate::cell::Measured;
 use crate::latency;
 use crate::ledger::Ledger;
 use crate::plan::Row;
@@ -164,14 +165,18 @@ fn received(at: &At) -> String {
     at.median_text(&RECEIVED, |rate| format!("{sign}{}", si(rate)))
 }
 
-/// Half of the interval; in brackets half of the range where there are too few samples for one.
 fn spread(at: &At, metric: &Metric) -> String {
-    let Some(estimate) = at.cell().estimate(metric, at.results.seed) else { return UNKNOWN.into() };
+    spread_of(at.cell(), metric, at.results.seed)
+}
+
+/// Half of the interval; in brackets half of the range where there are too few samples for one.
+pub(crate) fn spread_of<S: Measured>(cell: &Cell<S>, metric: &Metric<S>, seed: u64) -> String {
+    let Some(estimate) = cell.estimate(metric, seed) else { return UNKNOWN.into() };
     let percent = |share: f64| if share > 1.0 { ">100 %".into() } else { percent(share) };
     if let Some(share) = estimate.relative_half_width() {
         return percent(share);
     }
-    let values = at.cell().values(metric);
+    let values = cell.values(metric);
     let range = bootstrap::range(&values).filter(|_| values.len() > 1);
     let of_range = Estimate { interval: range, ..estimate };
     or_unknown(of_range.relative_half_width(), |share| format!("({})", percent(share)))
@@ -206,7 +211,7 @@ fn to_best(at: &At) -> String {
 }
 
 /// A ratio with a sign that says what it is worth.
-pub(super) fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
+pub(crate) fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
     let text = |ratio: &Estimate| match of(ratio.median) {
         ratio if ratio < 99.5 => format!("{ratio:.2}"),
         ratio => format!("{ratio:.0}"),

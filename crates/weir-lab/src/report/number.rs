@@ -51,6 +51,16 @@ pub fn per_1000(value: f64) -> String {
     }
 }
 
+/// A count per message: `12`, `2.0`, `0.04`, `0.001`.
+pub fn per_message(value: f64) -> String {
+    match value.abs() {
+        v if v >= 9.95 || v == 0.0 => format!("{value:.0}"),
+        v if v >= 0.995 => format!("{value:.1}"),
+        v if v >= 0.00995 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
 /// A share (0.03) as percent (`3 %`); small ones keep a decimal place.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -102,6 +112,8 @@ mod tests {
         );
         let shown: Vec<String> = [1000.0, 45.6, 1.0, 0.04, 0.0].map(per_1000).to_vec();
         assert_eq!(shown, ["1000", "46", "1.0", "0.04", "0"]);
+        let shown: Vec<String> = [12.3, 2.0, 0.04, 0.001, 0.0].map(per_message).to_vec();
+        assert_eq!(shown, ["12", "2.0", "0.04", "0.001", "0"]);
         assert_eq!(or_unknown(None, si), "-");
     }
 }

@@ -51,7 +51,7 @@ pub fn against(results: &Results, load: usize, offloaded: bool) -> Vec<Against> 
         .collect()
 }
 
-fn inverse(difference: Difference) -> Difference {
+pub(crate) fn inverse(difference: Difference) -> Difference {
     let of = |ratio: Estimate| Estimate {
         median: 1.0 / ratio.median,
         interval: ratio.interval.map(|i| Interval { low: 1.0 / i.high, high: 1.0 / i.low }),

@@ -186,7 +186,7 @@ fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
     }
 }
 
-pub(super) fn times(ratio: &Estimate) -> String {
+pub(crate) fn times(ratio: &Estimate) -> String {
     let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
     format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
 }
@@ -287,7 +287,7 @@ fn why_open(results: &Results, load: usize, ranking: &Ranking) -> String {
     )
 }
 
-pub(super) fn shortened(mut names: Vec<String>) -> Vec<String> {
+pub(crate) fn shortened(mut names: Vec<String>) -> Vec<String> {
     let more = names.len().saturating_sub(MOST_NAMED);
     if more > 0 {
         names.truncate(MOST_NAMED);
@@ -297,7 +297,7 @@ pub(super) fn shortened(mut names: Vec<String>) -> Vec<String> {
 }
 
 /// "a", "a and b", "a, b and c".
-pub(super) fn list(items: &[String]) -> String {
+pub(crate) fn list(items: &[String]) -> String {
     match items {
         [] => String::new(),
         [one] => one.clone(),

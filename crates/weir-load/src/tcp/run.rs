@@ -33,6 +33,11 @@ pub enum Event<'a> {
     Ready(&'a [(&'static str, String)]),
     /// Every connection of this process is made, or has failed.
     Settled,
+    /// From now on messages are measured, as far as all began together (not with a number of messages
+    /// for each connection).
+    Began,
+    /// From now on they are not.
+    Ended,
     /// An interval is over.
     Interval(Progress),
 }
@@ -343,9 +348,11 @@ impl<'a> Leader<'a> {
         }
         if self.from.is_none() && now >= self.measure_from_ns && now < self.end_ns {
             self.from = Some(self.read(now));
+            watch(Event::Began);
         }
         if self.to.is_none() && self.from.is_some() && now >= self.end_ns {
             self.to = Some(self.read(now));
+            watch(Event::Ended);
         }
         self.open_max = self.open_max.max(self.open());
         if now >= self.next_line_ns {

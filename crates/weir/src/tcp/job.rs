@@ -112,6 +112,14 @@ impl Common {
         (running, threads.gone.clone())
     }
 
+    /// What the calls of all threads counted, of those that have gone too.
+    pub(super) fn calls(&self) -> counters::Snapshot {
+        let threads = lock(&self.threads);
+        let mut total = threads.gone.calls.clone();
+        threads.running.values().for_each(|thread| total.merge(&thread.calls.snapshot()));
+        total
+    }
+
     pub(super) fn thread_ids(&self) -> Vec<ThreadId> {
         let threads = lock(&self.threads);
         threads.running.values().filter_map(|thread| thread.id.get().copied()).collect()

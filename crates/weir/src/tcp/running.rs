@@ -117,6 +117,11 @@ impl Running {
         total
     }
 
+    /// What the calls of all threads into contracts counted, added up, now.
+    pub fn calls(&self) -> counters::Snapshot {
+        self.common.calls()
+    }
+
     /// Connections that are open now.
     pub fn open(&self) -> u32 {
         self.common.open.load(Relaxed)

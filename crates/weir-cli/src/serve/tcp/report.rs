@@ -9,6 +9,7 @@ use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
 use weir::counters::stream::Snapshot;
 use weir::tcp::{Final, Running, ThreadFinal};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown, per_1000, si};
+use weir_lab::tcp::wire::{Standing, Window};
 
 use crate::serve::account::both;
 
@@ -24,6 +25,7 @@ pub const INTERVAL_HEADING: &str =
 pub struct Totals {
     at: Instant,
     counters: Snapshot,
+    calls: weir::counters::Snapshot,
     open: u32,
     process: ProcessUsage,
     system: SystemUsage,
@@ -35,11 +37,28 @@ impl Totals {
         Self {
             at: Instant::now(),
             counters: running.counters(),
+            calls: running.calls(),
             open: running.open(),
             process: sampler.process(),
             system: sampler.system(),
         }
     }
+}
+
+/// What was counted between two marks.
+pub fn window(marks: &[Totals]) -> Option<Window> {
+    let [from, to] = marks else { return None };
+    let of = |named: Vec<(&'static str, u64)>| -> BTreeMap<String, u64> {
+        named.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+    };
+    let used = to.process.since(&from.process);
+    Some(Window {
+        elapsed_ns: to.at.saturating_duration_since(from.at).as_nanos() as u64,
+        cpu_ns: used.cpu_ns,
+        context_switches: both(used.voluntary_switches, used.involuntary_switches),
+        counters: of(to.counters.since(&from.counters).named()),
+        calls: of(to.calls.since(&from.calls).named()),
+    })
 }
 
 /// The line of one interval.
@@ -120,6 +139,10 @@ pub struct Report {
     pub interrupts: Option<u64>,
     /// The most memory that the process had, in bytes.
     pub resident_bytes: Option<u64>,
+    /// What was counted between two marks, where whoever started it asked for them.
+    pub window: Option<Window>,
+    /// What it held when all connections stood, likewise.
+    pub standing: Option<Standing>,
     /// Why it stopped by itself, if it did.
     pub failure: Option<String>,
 }
@@ -165,6 +188,8 @@ impl Report {
             context_switches: both(used.voluntary_switches, used.involuntary_switches),
             interrupts: sampler.system().since(&before.system).total.interrupts,
             resident_bytes: process.peak_resident_bytes,
+            window: None,
+            standing: None,
             failure: None,
         }
     }

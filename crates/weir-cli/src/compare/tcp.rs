@@ -1,0 +1,415 @@
+//! `weir compare tcp`: every design of TCP that can run here, under the same load, side by side.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use weir_lab::machine::Machine;
+use weir_lab::plan::Row;
+use weir_lab::random::fresh_seed;
+use weir_lab::report::json::failure;
+use weir_lab::report::number::percent;
+use weir_lab::tcp::classic::{self, Classic};
+use weir_lab::tcp::experiment::{self, Progress};
+use weir_lab::tcp::plan::{self, Asked, Depth, Pattern, Settings};
+use weir_lab::tcp::processes::Processes;
+use weir_lab::tcp::report::{json, report};
+use weir_lab::tcp::results::Results;
+use weir_lab::tcp::rows::{self, title};
+use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
+use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
+
+use super::display::{Display, width};
+use super::{EXIT_CODES, heed_interrupts};
+use crate::cores::{self, Cores};
+use crate::exit::{self, Failure};
+
+/// What the experiment of the original study fixes by itself.
+const FIXED_BY_CLASSIC: [&str; 6] =
+    ["length", "connections", "pattern", "outstanding", "sweep", "quick"];
+
+/// Rounds of the loads of the original, unless told otherwise: each makes thousands of connections.
+const ROUNDS_OF_CLASSIC: u32 = 3;
+
+/// Options of `weir compare tcp`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TcpArgs {
+    /// Design with its options, such as "epoll --trigger edge"; may be given several times [default:
+    /// every design once].
+    #[arg(long)]
+    design: Vec<String>,
+
+    /// Any program that echoes TCP, to be compared with the designs: a name, "=", and its command, in
+    /// which {ip} and {port} are replaced by the address that it is to listen on. It is started without a
+    /// shell, and is ready when it accepts a connection. May be given several times.
+    #[arg(long, value_name = "NAME=COMMAND")]
+    peer: Vec<String>,
+
+    /// Bytes of a message (k = 1024). Each length is measured with each number of connections in each
+    /// pattern [default: 64; with --sweep 64,1k,16k,64k].
+    #[arg(short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ',')]
+    length: Vec<usize>,
+
+    /// Connections (k = 1000) [default: 1,64,1000; with --quick 64, with --sweep 1,64,1000,10k].
+    #[arg(short, long, value_parser = parse_count, value_delimiter = ',')]
+    connections: Vec<u64>,
+
+    /// What each connection does [default: ping-pong; with --sweep both].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pattern: Vec<Does>,
+
+    /// Messages under way on each streaming connection [default: 256 KiB of them, 2 to 64].
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    outstanding: Option<u32>,
+
+    /// Bytes that weir's servers receive at a time (k = 1024) [default: what is under way on a connection,
+    /// 4 KiB to 64 KiB].
+    #[arg(long, value_parser = parse_size)]
+    buffer: Option<usize>,
+
+    /// A first look in half a minute: one load, too few rounds for intervals.
+    #[arg(long, conflicts_with = "sweep")]
+    quick: bool,
+
+    /// Every length, number of connections and pattern. --dry-run tells how long it takes.
+    #[arg(long)]
+    sweep: bool,
+
+    /// The experiment of the original study: 7000 connections as fast as they can, 12,000 with 200,000
+    /// bytes/s for each block of 1000, and the most that each design can hold.
+    #[arg(long, conflicts_with_all = FIXED_BY_CLASSIC)]
+    classic: bool,
+
+    /// The most connections that are tried with --classic (k = 1000).
+    #[arg(long, default_value = "50k", requires = "classic", value_parser = parse_count)]
+    most: u64,
+
+    /// Rounds of each load [default: as many as the time allows, with --classic 3].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
+    rounds: Option<u32>,
+
+    /// Time that it may take in all [default: 110s, with --quick 30s; with more loads than usual what
+    /// their rounds take, see --dry-run]. The search of --classic comes on top.
+    #[arg(short = 't', long, value_parser = parse_time)]
+    time: Option<Duration>,
+
+    /// A load may end early once every verdict is given and half of every 95 % interval is at most this
+    /// share of its figure.
+    #[arg(long, default_value = "5%", value_parser = parse_percent)]
+    confidence: f64,
+
+    /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
+    #[arg(long)]
+    server_cpu: Option<Cores>,
+
+    /// Cores of the client, with a thread on each [default: the last one].
+    #[arg(long, visible_alias = "generator-cpu")]
+    client_cpu: Option<Cores>,
+
+    /// Seed of the order, to have it again.
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Print every command before it is started.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print the plan and run nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// One document, with every sample, on standard output instead of the tables; with =FILE in that
+    /// file beside them.
+    #[arg(
+        short = 'J', long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "-"
+    )]
+    json: Option<PathBuf>,
+}
+
+/// What a connection does, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Does {
+    /// One message at a time.
+    PingPong,
+    /// Several under way.
+    Streaming,
+}
+
+/// Where the document goes.
+enum Document<'a> {
+    Nowhere,
+    StandardOutput,
+    File(&'a PathBuf),
+}
+
+impl TcpArgs {
+    fn document(&self) -> Document<'_> {
+        match &self.json {
+            None => Document::Nowhere,
+            Some(path) if path.as_os_str() == "-" => Document::StandardOutput,
+            Some(path) => Document::File(path),
+        }
+    }
+}
+
+/// Runs `weir compare tcp`.
+pub fn run(args: &TcpArgs) -> ExitCode {
+    let command = crate::arguments();
+    match compare(args, &command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failed) => {
+            if matches!(args.document(), Document::StandardOutput) {
+                let document = failure(&command, &failed.message, failed.code);
+                crate::print(&format!("{document:#}\n"));
+            }
+            eprintln!("weir compare tcp: {}", failed.message);
+            ExitCode::from(failed.code)
+        }
+    }
+}
+
+fn compare(args: &TcpArgs, command: &[String]) -> Result<u8, Failure> {
+    let interrupt = heed_interrupts()?;
+    let loads = match args.classic {
+        true => classic::loads(),
+        false => asked(args)?.loads(),
+    };
+    let (server_cores, client_cores) = cores::share_out(&args.server_cpu, &args.client_cpu, 1)?;
+    let rows = rows(args, server_cores.len())?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
+    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    results.seed = args.seed.unwrap_or_else(fresh_seed);
+    results.asked_half_width = args.confidence;
+    results.server_cores = server_cores.clone();
+    results.client_cores = client_cores.clone();
+    if let Some(core) = client_cores.iter().find(|core| server_cores.contains(core)) {
+        results
+            .warnings
+            .push(format!("server and client share core {core}: rates say little about either"));
+    }
+    let settings = settings(args);
+    if args.classic {
+        results.classic = Some(Classic::up_to(connections(args.most)?));
+    }
+    eprint!("{}", effective(&results, &settings));
+    if args.dry_run {
+        let plan = || json::plan(&results, &settings);
+        give(args, &|| String::new(), &plan)?;
+        return Ok(exit::OK);
+    }
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
+    let mut display = Display::new();
+    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
+        show(&mut display, &progress);
+    });
+    display.clear();
+    let printed = give(args, &|| report(&results, width()), &|| json::document(&results));
+    if printed.is_err() {
+        // What took minutes to measure is not lost with it.
+        eprint!("{}", report(&results, width()));
+    }
+    printed.map(|()| experiment::exit_code(&results))
+}
+
+/// Gives the document where it was asked for, and else, or besides, the text.
+fn give(
+    args: &TcpArgs,
+    text: &dyn Fn() -> String,
+    document: &dyn Fn() -> serde_json::Value,
+) -> Result<(), Failure> {
+    match args.document() {
+        Document::Nowhere => crate::print_results(&text()),
+        Document::StandardOutput => crate::print_results(&format!("{:#}\n", document())),
+        Document::File(path) => {
+            let written = std::fs::write(path, format!("{:#}\n", document()));
+            crate::print_results(&text())?;
+            written.map_err(|error| {
+                Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
+            })
+        }
+    }
+}
+
+fn settings(args: &TcpArgs) -> Settings {
+    Settings {
+        depth: if args.classic { Depth::Sweep } else { depth(args) },
+        rounds: args.rounds.or(args.classic.then_some(ROUNDS_OF_CLASSIC)),
+        budget_s: args.time.map(|time| time.as_secs_f64()),
+    }
+}
+
+fn depth(args: &TcpArgs) -> Depth {
+    match (args.quick, args.sweep) {
+        (true, _) => Depth::Quick,
+        (_, true) => Depth::Sweep,
+        _ => Depth::Standard,
+    }
+}
+
+/// What was asked for, as the plan takes it.
+fn asked(args: &TcpArgs) -> Result<Asked, Failure> {
+    let length = |length: &usize| match u32::try_from(*length) {
+        Ok(bytes) if (1..=MESSAGE_BYTES_MAX).contains(&bytes) => Ok(bytes),
+        _ => Err(Failure::usage(format!(
+            "a message (--length) of {length} bytes; it must be 1 to {MESSAGE_BYTES_MAX}"
+        ))),
+    };
+    let does = |does: &Does| match does {
+        Does::PingPong => Pattern::PingPong,
+        Does::Streaming => Pattern::Streaming,
+    };
+    let buffer = |bytes: usize| match bytes {
+        1..=weir::tcp::MOST_BUFFER_BYTES => Ok(bytes as u32),
+        _ => Err(Failure::usage(format!(
+            "a buffer (--buffer) of {bytes} bytes; it must be 1 to {}",
+            weir::tcp::MOST_BUFFER_BYTES
+        ))),
+    };
+    Ok(Asked {
+        message_bytes: args.length.iter().map(length).collect::<Result<_, _>>()?,
+        connections: args.connections.iter().map(|n| connections(*n)).collect::<Result<_, _>>()?,
+        patterns: args.pattern.iter().map(does).collect(),
+        outstanding: args.outstanding,
+        buffer_bytes: args.buffer.map(buffer).transpose()?,
+        ..Asked::new(depth(args))
+    })
+}
+
+fn connections(number: u64) -> Result<u32, Failure> {
+    match number {
+        1..=CONNECTIONS_MAX => Ok(number as u32),
+        _ => {
+            Err(Failure::usage(format!("{number} connections; it must be 1 to {CONNECTIONS_MAX}")))
+        }
+    }
+}
+
+/// The rows: designs, peers, and one of the designs twice.
+fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
+    let mut rows = match args.design.is_empty() {
+        true => rows::all(cores),
+        false => rows::of_texts(&args.design).map_err(Failure::usage)?,
+    };
+    let peers = rows::of_peers(&args.peer, &rows).map_err(Failure::usage)?;
+    rows.extend(peers);
+    rows::add_again(&mut rows);
+    Ok(rows)
+}
+
+/// The effective settings, before anything runs.
+fn effective(results: &Results, settings: &Settings) -> String {
+    let budget = settings.budget_s(&results.loads, &results.rows);
+    let time =
+        if budget < 300.0 { format!("{budget:.0} s") } else { format!("{:.0} min", budget / 60.0) };
+    let search = match &results.classic {
+        Some(classic) => format!(", and the search for the most, up to {}", classic.most),
+        None => String::new(),
+    };
+    let mut text = format!(
+        "compares {} rows under {} loads in about {time}{search}: server on core {:?}, client on core \
+         {:?}, intervals of ±{} asked for, seed {}\n",
+        results.rows.len(),
+        results.loads.len(),
+        results.server_cores,
+        results.client_cores,
+        percent(results.asked_half_width),
+        results.seed
+    );
+    for (load, share_s) in results.loads.iter().zip(plan::shares(&results.loads, budget)) {
+        let rounds = settings.rounds();
+        text.push_str(&format!("  load: {load} (about {rounds} rounds, {share_s:.0} s)\n"));
+    }
+    for row in &results.rows {
+        let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
+        text.push_str(&format!("  row: {}{}\n", title(row), reason.unwrap_or_default()));
+    }
+    text
+}
+
+/// Shows how an experiment goes.
+fn show(display: &mut Display, progress: &Progress) {
+    match progress {
+        Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
+        Progress::Dropped(row, reason) => {
+            display.keep(&format!("{} is left out: {reason}", title(row)));
+        }
+        Progress::Load(load, schedule) => {
+            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
+            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
+        }
+        Progress::Run { number, of, row } => {
+            display.change(&format!("[{number}/{of}] {}", title(row)));
+        }
+        Progress::Failed(row, reason) => {
+            display.keep(&format!("{} failed: {reason}", title(row)));
+        }
+        Progress::Trying(row, connections) => {
+            display.change(&format!("{}: {connections} connections", title(row)));
+        }
+        Progress::Held(row, said) => display.keep(&format!("{} {said}", title(row))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(words: &[&str]) -> TcpArgs {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: TcpArgs,
+        }
+        let all = std::iter::once("tcp").chain(words.iter().copied());
+        Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args
+    }
+
+    fn loads(words: &[&str]) -> Vec<String> {
+        asked(&args(words)).unwrap().loads().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn lists_are_every_combination() {
+        assert_eq!(loads(&[]).len(), 3);
+        assert_eq!(loads(&["--quick"]), ["ping-pong, 64 B, 64 connections"]);
+        assert_eq!(loads(&["--sweep"]).len(), 32);
+        let words = ["-l", "64,1k", "-c", "1,2k", "--pattern", "streaming", "-o", "8"];
+        let wanted = [
+            "streaming, 64 B, 1 connection, 8 under way on each",
+            "streaming, 64 B, 2000 connections, 8 under way on each",
+            "streaming, 1024 B, 1 connection, 8 under way on each",
+            "streaming, 1024 B, 2000 connections, 8 under way on each",
+        ];
+        assert_eq!(loads(&words), wanted);
+    }
+
+    #[test]
+    fn the_document_goes_to_standard_output_or_to_a_file() {
+        assert!(matches!(args(&[]).document(), Document::Nowhere));
+        assert!(matches!(args(&["--json"]).document(), Document::StandardOutput));
+        assert!(matches!(args(&["-J"]).document(), Document::StandardOutput));
+        let to_file = args(&["--json=out.json"]);
+        assert!(matches!(to_file.document(), Document::File(path) if path.ends_with("out.json")));
+    }
+
+    #[test]
+    fn the_experiment_of_the_original_has_its_own_rounds() {
+        let of = |words: &[&str]| settings(&args(words));
+        assert_eq!(of(&["--classic"]).rounds, Some(ROUNDS_OF_CLASSIC));
+        assert_eq!(of(&["--classic", "--rounds", "1"]).rounds, Some(1));
+        assert_eq!((of(&[]).rounds, of(&["-t", "5"]).budget_s), (None, Some(5.0)));
+    }
+
+    #[test]
+    fn a_design_is_added_once_more() {
+        let args = args(&["--design", "select", "--design", "epoll", "--peer", "go=x {port}"]);
+        let titles: Vec<String> = rows(&args, 1).unwrap().iter().map(title).collect();
+        assert_eq!(titles[..3], ["select", "epoll", "go (peer)"]);
+    }
+}

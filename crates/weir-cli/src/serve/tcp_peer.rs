@@ -1,0 +1,207 @@
+//! `weir serve tcp-peer`: any program that echoes TCP in the place of a design.
+//!
+//! It starts the program without a shell, waits until it accepts a connection, and reports what the
+//! operating system counted of its process in the words in which `weir serve tcp` reports. So whoever
+//! compares sees no difference, but that the program tells nothing of its calls.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use weir::counters::os::{OtherProcess, ProcessUsage, Sampler};
+use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
+use weir_lab::report::number::{UNKNOWN, bytes, or_unknown};
+use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, ServerReport, Standing, Window};
+use weir_lab::wire;
+
+use super::account::both;
+use super::watch::Event;
+use super::{LOOK_EVERY, pin, stop_on_request, text};
+use crate::cores::Cores;
+use crate::exit::{self, Failure};
+
+/// Options of `weir serve tcp-peer`.
+#[derive(Debug, Args)]
+pub struct ServeTcpPeer {
+    /// The program with its arguments, as a shell reads them; {ip} and {port} in it are replaced by the
+    /// address that it is to listen on. Its figures are those of its own process, not of processes that
+    /// it starts.
+    #[arg(long, value_parser = CommandLine::parse)]
+    command: CommandLine,
+
+    /// Address and port that the program is to listen on; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    bind: SocketAddr,
+
+    /// Cores to run on: 0 or 2,3 or 4-7.
+    #[arg(long)]
+    cpu: Option<Cores>,
+
+    /// End when the standard input ends.
+    #[arg(long)]
+    end_with_input: bool,
+
+    /// Documents on standard output, everything else on standard error.
+    #[arg(short = 'J', long)]
+    pub json: bool,
+}
+
+/// How the program is called in messages.
+const PEER: &str = "the peer";
+/// How long it may take to accept a connection.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// How often is looked whether it does. There is no event for that.
+const LOOK_WHETHER_READY_EVERY: Duration = Duration::from_millis(5);
+
+/// Runs it until something ends it; gives the exit code.
+pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
+    if !args.command.mentions("{port}") {
+        return Err(Failure::usage(format!(
+            "the command {} does not say where {{port}} goes: the program must listen where it is told to",
+            args.command
+        )));
+    }
+    if let Some(cores) = &args.cpu {
+        // Before the program is started: it inherits this, and the limit on descriptors.
+        pin(cores)?;
+    }
+    weir_load::tcp::descriptors();
+    let address = free(args.bind)?;
+    let command = args.command.clone().with("{ip}", address.ip()).with("{port}", address.port());
+    let mut sampler = Sampler::new();
+    let before = KernelHeld::now(&mut sampler);
+    // This thread stays until the end, and the program goes with it.
+    let mut child =
+        Child::spawn_foreign(PEER, &command, false, &Interrupt::new()).map_err(failure)?;
+    until_it_accepts(&mut child, address)?;
+    let process = OtherProcess::new(child.id())?;
+    let (sender, events) = channel();
+    stop_on_request(args.end_with_input, &sender)?;
+    let ready = wire::Ready { addresses: vec![address], control: None, settings: BTreeMap::new() };
+    match args.json {
+        true => super::print_document(&wire::ReadyLine { ready }),
+        false => {
+            crate::print(&format!("{}listens on: {address}\n", text::settings(&ready.settings)))
+        }
+    }
+    let mut watched = Watched { child, process, sampler, before, standing: None, marks: vec![] };
+    watched.until_end(&events)?;
+    let report = watched.report(command.to_string());
+    match args.json {
+        true => super::print_document(&report),
+        false => crate::print(&said(&report)),
+    }
+    Ok(exit::OK)
+}
+
+/// The address with a port that is free now; a program that finds it taken says so by its end.
+fn free(mut address: SocketAddr) -> Result<SocketAddr, Failure> {
+    if address.port() == 0 {
+        let free = TcpListener::bind(address).and_then(|socket| socket.local_addr());
+        address = free.map_err(|error| {
+            Failure::failed(format!("there is no free port on {address}: {error}"))
+        })?;
+    }
+    Ok(address)
+}
+
+fn until_it_accepts(child: &mut Child, address: SocketAddr) -> Result<(), Failure> {
+    let deadline = Instant::now() + READY_WITHIN;
+    while TcpStream::connect_timeout(&address, READY_WITHIN).is_err() {
+        child.is_alive_after("first connection", LOOK_WHETHER_READY_EVERY).map_err(failure)?;
+        if Instant::now() >= deadline {
+            return Err(Failure::failed(format!(
+                "{PEER} was ended: it accepted no connection on {address} within {READY_WITHIN:?}"
+            )));
+        }
+    }
+    // Whatever answered, it is still there.
+    child.is_alive_after("first connection", Duration::ZERO).map_err(failure)
+}
+
+/// A program that is watched.
+struct Watched {
+    child: Child,
+    process: OtherProcess,
+    sampler: Sampler,
+    before: KernelHeld,
+    standing: Option<Standing>,
+    /// The first mark and the last one.
+    marks: Vec<(Instant, ProcessUsage)>,
+}
+
+impl Watched {
+    fn until_end(&mut self, events: &Receiver<Event>) -> Result<(), Failure> {
+        loop {
+            match events.recv_timeout(LOOK_EVERY) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.child.is_alive_after("end", Duration::ZERO).map_err(failure);
+                }
+                Ok(Event::Asked(word)) if word == STANDING => {
+                    let usage = self.process.usage();
+                    let (kernel, all) =
+                        KernelHeld::now(&mut self.sampler).grown_since(&self.before);
+                    self.standing = Some(Standing {
+                        open: None,
+                        threads: usage.threads,
+                        resident_bytes: usage.resident_bytes,
+                        kernel_bytes: Some(all),
+                        kernel,
+                    });
+                }
+                Ok(Event::Asked(word)) if word == MARK => {
+                    let mark = (Instant::now(), self.process.usage());
+                    self.marks.truncate(1);
+                    self.marks.push(mark);
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.child.is_alive_after("end", Duration::ZERO).map_err(failure)?;
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, design: String) -> ServerReport {
+        let usage = self.process.usage();
+        let window = match &self.marks[..] {
+            [(from, then), (to, now)] => {
+                let used = now.since(then);
+                Some(Window {
+                    elapsed_ns: to.duration_since(*from).as_nanos() as u64,
+                    cpu_ns: used.cpu_ns,
+                    context_switches: both(used.voluntary_switches, used.involuntary_switches),
+                    ..Window::default()
+                })
+            }
+            _ => None,
+        };
+        ServerReport {
+            design,
+            most_threads: self.standing.as_ref().and_then(|standing| standing.threads),
+            cpu_ns: usage.cpu_ns,
+            resident_bytes: usage.peak_resident_bytes,
+            window,
+            standing: self.standing.clone(),
+            ..ServerReport::default()
+        }
+    }
+}
+
+fn said(report: &ServerReport) -> String {
+    let ms = or_unknown(report.cpu_ns.map(|ns| ns as f64 / 1e6), |ms| format!("{ms:.1}"));
+    let memory = or_unknown(report.resident_bytes.map(|n| n as f64), bytes);
+    let threads = report.most_threads.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
+    format!("CPU time: {ms} ms\nmemory: {memory}\nthreads: {threads}\n")
+}
+
+/// A program that is not there is no failure of a run: it cannot be measured here.
+fn failure(error: ChildError) -> Failure {
+    let code = match &error {
+        ChildError::Spawn { .. } => exit::UNAVAILABLE,
+        _ => exit::FAILED,
+    };
+    Failure { message: error.to_string(), code }
+}

@@ -1,0 +1,197 @@
+use super::*;
+use crate::machine::Machine;
+use crate::tcp::classic::Classic;
+use crate::tcp::plan::{Depth, Pattern};
+use crate::tcp::rows;
+use crate::tcp::sample::tests::made;
+
+/// Rows with a speed each; the clock goes on by what each run takes.
+#[derive(Default)]
+struct Simulated {
+    now_s: f64,
+    speeds: Vec<(&'static str, f64)>,
+    polls: Vec<&'static str>,
+    /// A row that fails its check, and one that fails its runs.
+    wrong: Option<&'static str>,
+    crashes: Option<&'static str>,
+    /// Connections that a row can hold.
+    holds: Option<(&'static str, u32)>,
+    /// The run at which the user has had enough.
+    interrupted_at: Option<usize>,
+    runs: Vec<(String, u32)>,
+}
+
+impl Bench for Simulated {
+    fn elapsed_s(&self) -> f64 {
+        self.now_s
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        Some(27.0)
+    }
+
+    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+        self.now_s += 0.5;
+        if self.wrong == Some(row.design.as_str()) {
+            return Err(RunError::Failed("byte 3 came back as 4".into()));
+        }
+        let polls = self.polls.contains(&row.design.as_str());
+        Ok(Checked {
+            connections: 16,
+            messages: 320,
+            message_bytes: (1, 65_536),
+            cores_busy: Some(if polls { 1.0 } else { 0.3 }),
+        })
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        self.runs.push((run.row.spec(), run.load.connections));
+        if self.interrupted_at == Some(self.runs.len()) {
+            return Err(RunError::Interrupted);
+        }
+        self.now_s += (run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.1;
+        if self.crashes == Some(run.row.design.as_str()) {
+            return Err(RunError::Failed("the server ended with signal: 9".into()));
+        }
+        let speed = self.speeds.iter().find(|(name, _)| *name == run.row.design).unwrap().1;
+        let mut made = made(speed, 5000.0);
+        let holds = self.holds.filter(|(name, _)| *name == run.row.design);
+        let connected = holds.map_or(run.load.connections, |(_, n)| n.min(run.load.connections));
+        made.load.counts.attempted = run.load.connections.into();
+        made.load.counts.connected = connected.into();
+        Ok(made)
+    }
+}
+
+fn experiment(bench: &mut Simulated, loads: Vec<Load>, settings: Settings) -> Results {
+    let parse = |(name, _): &(&'static str, f64)| Row::parse(name).unwrap();
+    let mut all: Vec<Row> = bench.speeds.iter().map(parse).collect();
+    rows::add_again(&mut all);
+    let mut results = Results::new(vec![], Machine::default(), all, loads);
+    results.seed = 3;
+    results.server_cores = vec![0];
+    results.client_cores = vec![1];
+    run(bench, &mut results, &settings, &mut |_| ());
+    results
+}
+
+fn standard() -> (Vec<Load>, Settings) {
+    let loads = [1, 64].map(|n| Load::new(Pattern::PingPong, 64, n, None, None)).to_vec();
+    (loads, Settings { depth: Depth::Standard, rounds: None, budget_s: Some(60.0) })
+}
+
+fn bench() -> Simulated {
+    let speeds = vec![("poll", 80e3), ("epoll", 100e3), ("select", 120e3)];
+    Simulated { speeds, ..Simulated::default() }
+}
+
+#[test]
+fn every_row_runs_in_every_round_and_the_budget_is_kept() {
+    let (loads, settings) = standard();
+    let mut bench = bench();
+    let results = experiment(&mut bench, loads, settings);
+    assert_eq!((results.rows.len(), results.warnings.clone()), (4, vec![]));
+    for load in 0..2 {
+        for cell in &results.cells[load] {
+            // All are alike in the simulation, so it ends as soon as there are intervals.
+            assert_eq!(cell.samples.len(), 6);
+        }
+        assert_eq!(results.ranking(load, false).winner().unwrap().row, 2);
+    }
+    assert!(bench.now_s <= 60.0, "{}", bench.now_s);
+    assert_eq!(exit_code(&results), exit::OK);
+    // A block holds every row once.
+    let mut block: Vec<&str> = bench.runs[..4].iter().map(|(row, _)| row.as_str()).collect();
+    block.sort_unstable();
+    assert_eq!(block, ["epoll", "epoll", "poll", "select"]);
+}
+
+#[test]
+fn rounds_that_were_asked_for_are_all_made() {
+    let (loads, settings) = standard();
+    let settings = Settings { rounds: Some(8), ..settings };
+    let results = experiment(&mut bench(), loads, settings);
+    assert!(results.cells.iter().flatten().all(|cell| cell.samples.len() == 8));
+}
+
+#[test]
+fn a_group_that_polls_gets_a_row_under_two_names_of_its_own() {
+    let (loads, settings) = standard();
+    let mut bench = Simulated { polls: vec!["select"], ..bench() };
+    let results = experiment(&mut bench, loads, settings);
+    assert_eq!(results.groups(), [false, true]);
+    assert_eq!(results.again(true), Some((2, 4)));
+    assert_eq!(results.cells[0][4].samples.len(), results.cells[0][2].samples.len());
+    assert!(results.ranking(0, true).noise_floor.is_some());
+}
+
+#[test]
+fn a_row_that_answers_wrongly_is_never_timed() {
+    let (loads, settings) = standard();
+    let mut bench = Simulated { wrong: Some("poll"), ..bench() };
+    let results = experiment(&mut bench, loads, settings);
+    assert!(bench.runs.iter().all(|(row, _)| row != "poll"));
+    assert!(results.unranked(0, 0).unwrap().contains("byte 3 came back as 4"));
+    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+}
+
+#[test]
+fn a_row_that_crashes_is_given_up_and_the_others_go_on() {
+    let (loads, settings) = standard();
+    let mut bench = Simulated { crashes: Some("poll"), ..bench() };
+    let results = experiment(&mut bench, loads, settings);
+    assert_eq!(results.cells[0][0].failed_runs, GIVEN_UP_AFTER);
+    assert!(results.unranked(0, 0).unwrap().contains("signal: 9"));
+    assert_eq!(results.cells[0][1].samples.len(), 6);
+    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+}
+
+#[test]
+fn a_row_that_cannot_hold_the_connections_keeps_its_figures_and_has_no_rank() {
+    let (loads, settings) = standard();
+    let mut bench = Simulated { holds: Some(("poll", 50)), ..bench() };
+    let results = experiment(&mut bench, loads, settings);
+    assert_eq!(results.unranked(0, 0), None, "one connection it holds");
+    assert!(results.unranked(1, 0).unwrap().contains("50 of 64 connections"));
+    assert_eq!(results.cells[1][0].samples.len(), 2, "more would tell nothing");
+    assert_eq!(exit_code(&results), exit::OK);
+}
+
+#[test]
+fn an_interrupt_leaves_what_there_is() {
+    let (loads, settings) = standard();
+    let mut bench = Simulated { interrupted_at: Some(10), ..bench() };
+    let results = experiment(&mut bench, loads, settings);
+    assert!(results.interrupted && results.has_figures());
+    assert_eq!(results.cells.iter().flatten().map(|cell| cell.samples.len()).sum::<usize>(), 9);
+    assert_eq!(exit_code(&results), exit::FAILED);
+}
+
+#[test]
+fn the_experiment_of_the_original_searches_for_the_most() {
+    let settings = Settings { depth: Depth::Standard, rounds: Some(1), budget_s: None };
+    let mut bench = Simulated { holds: Some(("poll", 19_900)), ..bench() };
+    let rows = [Row::parse("poll").unwrap(), Row::parse("epoll").unwrap()].to_vec();
+    let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
+    results.classic = Some(Classic::up_to(30_000));
+    run(&mut bench, &mut results, &settings, &mut |_| ());
+    let held = &results.classic.as_ref().unwrap().held;
+    let poll = held[0].as_ref().unwrap();
+    assert_eq!(
+        (poll.connections, poll.broke_at, poll.made_there),
+        (Some(18_000), Some(21_000), Some(19_900))
+    );
+    assert!(poll.cause.as_ref().unwrap().contains("19900 of 21000"));
+    assert_eq!(held[1].as_ref().unwrap().connections, Some(30_000));
+}
+
+#[test]
+fn nothing_that_can_run_is_an_error_of_its_own() {
+    let (loads, settings) = standard();
+    let mut row = Row::parse("epoll").unwrap();
+    row.unavailable = Some("no epoll here".into());
+    let mut results = Results::new(vec![], Machine::default(), vec![row], loads);
+    run(&mut bench(), &mut results, &settings, &mut |_| ());
+    assert!(results.error.is_some());
+    assert_eq!(exit_code(&results), exit::UNAVAILABLE);
+}

@@ -1,0 +1,345 @@
+//! Which loads there are, how long they take, and how often they run.
+
+use std::fmt;
+
+use crate::plan::budget;
+use crate::plan::{Row, Schedule};
+use crate::stats::bootstrap;
+
+/// What a connection does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// One message at a time: the next one follows the answer.
+    PingPong,
+    /// Several messages under way, so that neither end waits for the other.
+    Streaming,
+}
+
+impl Pattern {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::PingPong, Self::Streaming];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PingPong => "ping-pong",
+            Self::Streaming => "streaming",
+        }
+    }
+}
+
+/// Bytes that one streaming connection has under way, unless told otherwise: what keeps both ends busy
+/// on loopback.
+const STREAM_BYTES: u64 = 256 << 10;
+/// Messages that it has under way at least and at most, whatever their size.
+const STREAM_MESSAGES: (u64, u64) = (2, 64);
+/// Bytes under way on all connections together beyond which each has fewer: the system's memory for
+/// TCP has a limit.
+const BYTES_UNDER_WAY_MAX: u64 = 1 << 30;
+/// Bytes that a server receives at a time, at least (the originals' buffer) and at most.
+const BUFFER_BYTES: (u64, u64) = (4 << 10, 64 << 10);
+
+/// One load. Rows are compared only under the same one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// What a connection does.
+    pub pattern: Pattern,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Connections, in all.
+    pub connections: u32,
+    /// Blocks that they come in, of which each has as many.
+    pub blocks: u32,
+    /// Bytes per second that are sent on all connections of a block together; `None` for as many as come
+    /// back.
+    pub block_bytes_per_s: Option<u32>,
+    /// Messages under way on each.
+    pub outstanding: u32,
+    /// Bytes that a server of weir's receives at a time.
+    pub buffer_bytes: u32,
+}
+
+impl Load {
+    /// A load; `outstanding` and `buffer_bytes` as they were asked for.
+    pub fn new(
+        pattern: Pattern,
+        message_bytes: u32,
+        connections: u32,
+        outstanding: Option<u32>,
+        buffer_bytes: Option<u32>,
+    ) -> Self {
+        let bytes = u64::from(message_bytes).max(1);
+        let under_way = match (pattern, outstanding) {
+            (Pattern::PingPong, _) => 1,
+            (Pattern::Streaming, Some(asked)) => u64::from(asked),
+            (Pattern::Streaming, None) => {
+                let most = BYTES_UNDER_WAY_MAX / u64::from(connections.max(1));
+                (STREAM_BYTES.min(most) / bytes).clamp(STREAM_MESSAGES.0, STREAM_MESSAGES.1)
+            }
+        };
+        let comes = (bytes * under_way).clamp(BUFFER_BYTES.0, BUFFER_BYTES.1);
+        Self {
+            pattern,
+            message_bytes,
+            connections,
+            blocks: 1,
+            block_bytes_per_s: None,
+            outstanding: under_way as u32,
+            buffer_bytes: buffer_bytes.unwrap_or(comes as u32),
+        }
+    }
+
+    /// Connections of each block.
+    pub fn connections_per_block(&self) -> u32 {
+        self.connections / self.blocks.max(1)
+    }
+
+    /// What making and ending its connections costs, in milliseconds, as long as it was not measured.
+    pub fn connecting_ms(&self) -> u64 {
+        u64::from(self.connections) * CONNECTING_US / 1000
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} B, ", self.pattern.name(), self.message_bytes)?;
+        match self.connections {
+            1 => f.write_str("1 connection")?,
+            n => write!(f, "{n} connections")?,
+        }
+        match self.outstanding {
+            1 => {}
+            n => write!(f, ", {n} under way on each")?,
+        }
+        match self.block_bytes_per_s {
+            None => Ok(()),
+            Some(rate) => {
+                write!(f, ", {rate} bytes/s for each block of {}", self.connections_per_block())
+            }
+        }
+    }
+}
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// A first look: one load, three rounds, which are too few for intervals.
+    Quick,
+    /// The table within two minutes.
+    Standard,
+    /// Every size, number of connections and pattern; as long as that takes.
+    Sweep,
+}
+
+/// What was asked for; an empty list stands for what the depth has by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// How much to measure.
+    pub depth: Depth,
+    /// Bytes of a message.
+    pub message_bytes: Vec<u32>,
+    /// Connections.
+    pub connections: Vec<u32>,
+    /// What they do.
+    pub patterns: Vec<Pattern>,
+    /// Messages under way on each streaming connection.
+    pub outstanding: Option<u32>,
+    /// Bytes that a server receives at a time.
+    pub buffer_bytes: Option<u32>,
+}
+
+impl Asked {
+    /// Only what the depth has by itself.
+    pub fn new(depth: Depth) -> Self {
+        Self {
+            depth,
+            message_bytes: vec![],
+            connections: vec![],
+            patterns: vec![],
+            outstanding: None,
+            buffer_bytes: None,
+        }
+    }
+
+    /// Every load: each size with each number of connections in each pattern, once.
+    pub fn loads(&self) -> Vec<Load> {
+        fn or<T: Copy>(said: &[T], otherwise: &[T]) -> Vec<T> {
+            if said.is_empty() { otherwise.to_vec() } else { said.to_vec() }
+        }
+        let (sizes, connections, patterns): (&[u32], &[u32], &[Pattern]) = match self.depth {
+            Depth::Quick => (&[64], &[64], &[Pattern::PingPong]),
+            Depth::Standard => (&[64], &[1, 64, 1000], &[Pattern::PingPong]),
+            Depth::Sweep => (&[64, 1024, 16_384, 65_536], &[1, 64, 1000, 10_000], &Pattern::ALL),
+        };
+        let mut loads: Vec<Load> = vec![];
+        for pattern in or(&self.patterns, patterns) {
+            for size in or(&self.message_bytes, sizes) {
+                for connections in or(&self.connections, connections) {
+                    let load =
+                        Load::new(pattern, size, connections, self.outstanding, self.buffer_bytes);
+                    if !loads.contains(&load) {
+                        loads.push(load);
+                    }
+                }
+            }
+        }
+        loads
+    }
+}
+
+/// Length of a run in milliseconds where the time follows from what is asked for.
+const PLANNED_RUN_MS: u64 = 300;
+/// What starting and ending both processes of a run costs until it has been measured, connections apart.
+pub const PLANNED_OVERHEAD_MS: u64 = 100;
+/// What making and ending a connection costs, in microseconds, at both ends together.
+const CONNECTING_US: u64 = 60;
+/// What checking a row costs in such a plan, in milliseconds.
+const PLANNED_CHECK_MS: u64 = 600;
+
+/// How an experiment is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// How much to measure.
+    pub depth: Depth,
+    /// Rounds of each load, if they were asked for.
+    pub rounds: Option<u32>,
+    /// Seconds it may take in all; `None` for the time that what was asked for takes.
+    pub budget_s: Option<f64>,
+}
+
+impl Settings {
+    /// Rounds that are aimed at.
+    pub fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(match self.depth {
+            Depth::Quick => budget::FEWEST_ROUNDS,
+            // Three more than an interval needs, for a machine that changes its speed by itself.
+            Depth::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
+            Depth::Sweep => bootstrap::FEWEST_SAMPLES as u32,
+        })
+    }
+
+    /// Seconds from the first check to the table: fixed for the first look and the table within two
+    /// minutes, and what the rounds take for what was asked for besides.
+    pub fn budget_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
+        let ordinary = self.rounds.is_none()
+            && loads.iter().all(|load| load.connections <= 1000)
+            && loads.len() <= Asked::new(Depth::Standard).loads().len();
+        self.budget_s.unwrap_or_else(|| match self.depth {
+            Depth::Quick if ordinary && loads.len() == 1 => 30.0,
+            Depth::Standard if ordinary => 110.0,
+            _ => self.estimate_s(loads, rows),
+        })
+    }
+
+    fn estimate_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
+        let rows = rows.iter().filter(|row| row.unavailable.is_none()).count() as u64;
+        let run_ms = |load: &Load| {
+            PLANNED_RUN_MS + budget::WARMUP_MS + PLANNED_OVERHEAD_MS + load.connecting_ms()
+        };
+        let one_round_ms: u64 = loads.iter().map(run_ms).sum();
+        let all_ms = rows * (PLANNED_CHECK_MS + u64::from(self.rounds()) * one_round_ms);
+        all_ms as f64 / 1000.0
+    }
+
+    /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run with
+    /// its connections costs `overhead_ms`.
+    pub fn schedule(&self, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule {
+        let schedule = budget::fit(self.rounds(), share_s, rows, overhead_ms);
+        match self.rounds {
+            None => schedule,
+            Some(rounds) => {
+                let per_run_ms = (share_s * 1000.0) as u64 / u64::from(rounds) / rows.max(1) as u64;
+                let run_ms = per_run_ms.saturating_sub(overhead_ms + budget::WARMUP_MS);
+                let run_ms = run_ms.clamp(budget::SHORTEST_RUN_MS, budget::LONGEST_RUN_MS);
+                Schedule { rounds, run_ms, ..schedule }
+            }
+        }
+    }
+}
+
+/// The seconds of each load of what is left: in proportion to what a round of it takes at least.
+pub fn shares(loads: &[Load], seconds: f64) -> Vec<f64> {
+    let least_ms = budget::SHORTEST_RUN_MS + budget::WARMUP_MS + PLANNED_OVERHEAD_MS;
+    let weight = |load: &Load| (least_ms + load.connecting_ms()) as f64;
+    let all: f64 = loads.iter().map(weight).sum();
+    loads.iter().map(|load| seconds * weight(load) / all.max(1.0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(asked: &Asked) -> Vec<String> {
+        asked.loads().iter().map(Load::to_string).collect()
+    }
+
+    #[test]
+    fn the_default_is_three_numbers_of_connections_and_the_sweep_is_everything() {
+        let wanted = [
+            "ping-pong, 64 B, 1 connection",
+            "ping-pong, 64 B, 64 connections",
+            "ping-pong, 64 B, 1000 connections",
+        ];
+        assert_eq!(texts(&Asked::new(Depth::Standard)), wanted);
+        assert_eq!(texts(&Asked::new(Depth::Sweep)).len(), 4 * 4 * 2);
+        assert_eq!(texts(&Asked::new(Depth::Quick)).len(), 1);
+    }
+
+    #[test]
+    fn lists_are_every_combination_once() {
+        let asked = Asked {
+            message_bytes: vec![64, 1024, 64],
+            connections: vec![4],
+            patterns: vec![Pattern::Streaming],
+            ..Asked::new(Depth::Standard)
+        };
+        let wanted = [
+            "streaming, 64 B, 4 connections, 64 under way on each",
+            "streaming, 1024 B, 4 connections, 64 under way on each",
+        ];
+        assert_eq!(texts(&asked), wanted);
+    }
+
+    #[test]
+    fn what_is_under_way_is_bounded() {
+        let of = |bytes, connections| {
+            Load::new(Pattern::Streaming, bytes, connections, None, None).outstanding
+        };
+        assert_eq!((of(64, 1), of(1024, 1), of(16_384, 1), of(65_536, 1)), (64, 64, 16, 4));
+        assert_eq!((of(65_536, 10_000), of(16_384, 10_000)), (2, 6));
+        let told = Load::new(Pattern::Streaming, 65_536, 4, Some(16), Some(1 << 20));
+        assert_eq!((told.outstanding, told.buffer_bytes), (16, 1 << 20));
+        let buffer = |pattern, bytes| Load::new(pattern, bytes, 1, None, None).buffer_bytes;
+        assert_eq!(buffer(Pattern::PingPong, 64), 4096);
+        assert_eq!(buffer(Pattern::PingPong, 16_384), 16_384);
+        assert_eq!(buffer(Pattern::Streaming, 65_536), 65_536);
+        assert_eq!(Load::new(Pattern::PingPong, 64, 1, Some(9), None).outstanding, 1);
+    }
+
+    #[test]
+    fn the_default_fits_into_two_minutes_with_enough_rounds_for_intervals() {
+        // Fifteen designs and one of them twice; checks have taken ten seconds.
+        let loads = Asked::new(Depth::Standard).loads();
+        let settings = Settings { depth: Depth::Standard, rounds: None, budget_s: None };
+        assert_eq!(settings.budget_s(&loads, &[]), 110.0);
+        for (load, share_s) in loads.iter().zip(shares(&loads, 100.0)) {
+            let overhead_ms = PLANNED_OVERHEAD_MS + load.connecting_ms();
+            let schedule = settings.schedule(share_s, 16, overhead_ms);
+            assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES, "{load}: {schedule:?}");
+            assert!(schedule.total_ms(16, overhead_ms) as f64 <= share_s * 1000.0, "{schedule:?}");
+        }
+    }
+
+    #[test]
+    fn rounds_that_were_asked_for_are_kept() {
+        let settings = Settings { depth: Depth::Standard, rounds: Some(4), budget_s: None };
+        assert_eq!(settings.schedule(0.1, 8, 100).rounds, 4);
+        let long = settings.schedule(1000.0, 2, 100);
+        assert_eq!((long.rounds, long.run_ms), (4, budget::LONGEST_RUN_MS));
+        let rows = [Row::parse("epoll").unwrap()];
+        let loads = Asked::new(Depth::Quick).loads();
+        // One check and four rounds of 300 + 60 + 100 + 3 ms.
+        let estimate = settings.budget_s(&loads, &rows);
+        assert!((estimate - (0.6 + 4.0 * 0.463)).abs() < 1e-9, "{estimate}");
+    }
+}

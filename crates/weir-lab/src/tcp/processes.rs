@@ -1,0 +1,309 @@
+//! Runs with two processes: `weir serve tcp` on its cores, `weir load tcp` on others.
+//!
+//! Both are this same executable, started with commands that a person can repeat. The server says where
+//! it listens; the client connects to it, says when all connections stand, when it begins to measure and
+//! when it ends, and the server is told so. Each answer has a deadline; a child that misses it is ended.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir::machine::LoadMeter;
+
+use super::bench::{Bench, Checked, Made, Run};
+use super::plan::{Load, Pattern};
+use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport};
+use crate::bench::RunError;
+use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::plan::Row;
+use crate::wire::{Failure, ReadyLine};
+
+const SERVER: &str = "the server";
+const CLIENT: &str = "the client";
+
+/// How long a server may take to listen.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+/// How long making all connections may take.
+const SETUP: Duration = Duration::from_secs(30);
+/// How long making one connection may take, and an answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long either may take for its report beyond the time of the run and the making of connections.
+const REPORT_WITHIN: Duration = Duration::from_secs(20);
+/// How long either may take to end after its report.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// A server that has crashed says so by its end; it is asked for no longer than this when the client
+/// failed, since its fault is the likelier cause.
+const BLAME_WITHIN: Duration = Duration::from_secs(2);
+/// Connections that a server is allowed besides those of the load.
+const MORE_CONNECTIONS: u32 = 64;
+/// Fewest connections that a server is allowed.
+const CONNECTIONS_MAX: u32 = 65_536;
+
+/// A check: so many connections, messages on each, messages under way, bytes of a message.
+const CHECK_CONNECTIONS: u32 = 16;
+const CHECK_MESSAGES: u64 = 20;
+const CHECK_OUTSTANDING: u32 = 4;
+const CHECK_BYTES: (u32, u32) = (1, 64 << 10);
+/// How long a check may take.
+const CHECK_TIME: Duration = Duration::from_secs(10);
+/// A look at how busy a server is with little to do: warm-up and time that is measured.
+const IDLE_WARMUP_MS: u64 = 40;
+const IDLE_RUN_MS: u64 = 120;
+
+/// Makes runs with this executable.
+pub struct Processes {
+    program: PathBuf,
+    server_cores: Vec<usize>,
+    client_cores: Vec<usize>,
+    interrupt: Interrupt,
+    tell: Option<fn(&str)>,
+    began: Instant,
+}
+
+impl Processes {
+    /// With the executable at `program`, which is `weir` itself. `tell` is given every command before it
+    /// is started.
+    pub fn new(
+        program: PathBuf,
+        server_cores: Vec<usize>,
+        client_cores: Vec<usize>,
+        interrupt: Interrupt,
+        tell: Option<fn(&str)>,
+    ) -> Self {
+        Self { program, server_cores, client_cores, interrupt, tell, began: Instant::now() }
+    }
+
+    /// The command of the server of a row.
+    fn server(&self, row: &Row, connections: u32, buffer_bytes: u32) -> CommandLine {
+        let command = CommandLine::new(&self.program).arguments(["serve"]);
+        let command = match &row.peer {
+            None => command
+                .arguments(["tcp".to_owned(), "--design".into(), row.spec(), "--echo".into()])
+                .option("--buffer", Some(buffer_bytes))
+                .option(
+                    "--connections-max",
+                    Some((connections + MORE_CONNECTIONS).max(CONNECTIONS_MAX)),
+                )
+                .arguments(["--interval", "0"]),
+            Some(peer) => command.arguments([
+                "tcp-peer".to_owned(),
+                "--command".into(),
+                peer.command.to_string(),
+            ]),
+        };
+        command
+            .arguments(["--bind", "127.0.0.1:0"])
+            .option("--cpu", cores(&self.server_cores))
+            .arguments(["--end-with-input", "--json"])
+    }
+
+    /// The command of a client.
+    fn client(&self, target: SocketAddr) -> CommandLine {
+        CommandLine::new(&self.program)
+            .arguments(["load".to_owned(), "tcp".into(), target.ip().to_string()])
+            .option("-p", Some(target.port()))
+            .option("--cpu", cores(&self.client_cores))
+            .option("--threads", Some(self.client_cores.len()).filter(|cores| *cores > 1))
+            .option("--setup-time", Some(format!("{}s", SETUP.as_secs())))
+            .option("--connect-timeout", Some(format!("{}s", ANSWER.as_secs())))
+            .option("--answer-timeout", Some(format!("{}s", ANSWER.as_secs())))
+            .arguments(["-i", "0", "--json"])
+    }
+
+    /// The command of the client of a load for a time.
+    fn client_for(
+        &self,
+        target: SocketAddr,
+        load: &Load,
+        (warmup, run): (u64, u64),
+    ) -> CommandLine {
+        let blocks = (load.blocks > 1).then_some(load.blocks);
+        self.client(target)
+            .option("-c", Some(load.connections_per_block()))
+            .option("--blocks", blocks)
+            .option("--block-interval", blocks.map(|_| "0"))
+            .option("-b", Some(load.message_bytes))
+            .option("-o", Some(load.outstanding))
+            .option("-r", load.block_bytes_per_s)
+            .option("-t", Some(format!("{}ms", warmup + run)))
+            .option("-O", (warmup > 0).then(|| format!("{warmup}ms")))
+            .arguments(["--tell-phases"])
+    }
+
+    /// The command of the client of a check.
+    fn client_of_check(&self, target: SocketAddr) -> CommandLine {
+        self.client(target)
+            .option("-c", Some(CHECK_CONNECTIONS))
+            .option("-b", Some(format!("{}-{}", CHECK_BYTES.0, CHECK_BYTES.1)))
+            .option("-o", Some(CHECK_OUTSTANDING))
+            .option("-x", Some(CHECK_MESSAGES))
+            .option("-t", Some(format!("{}s", CHECK_TIME.as_secs())))
+    }
+
+    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
+        if let Some(tell) = self.tell {
+            tell(&command.to_string());
+        }
+        Child::spawn(name, command, &self.interrupt)
+    }
+
+    /// Starts a server and waits until it listens. Gives also where, and with which settings.
+    fn start(&self, command: &CommandLine) -> Result<(Child, SocketAddr, ReadyLine), ChildError> {
+        let mut server = self.spawn(SERVER, command)?;
+        let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
+        match line.ready.addresses.first().copied() {
+            Some(at) => Ok((server, at, line)),
+            None => Err(ChildError::Garbage {
+                name: SERVER,
+                what: "ready line",
+                problem: "no address in it".into(),
+            }),
+        }
+    }
+
+    /// Lets a client load a server, which is told how far it is. Gives the client's report, and why it is
+    /// invalid if it is.
+    fn load(
+        &self,
+        command: &CommandLine,
+        server: &mut Child,
+        lasts: Duration,
+    ) -> Result<(LoadReport, Option<String>), ChildError> {
+        let mut client = self.spawn(CLIENT, command)?;
+        let deadline = Instant::now() + SETUP + lasts + REPORT_WITHIN;
+        let document = loop {
+            let document: Value = client.document("report", deadline)?;
+            match serde_json::from_value(document.clone()) {
+                Ok(PhaseLine { phase }) if phase == "settled" => server.say(STANDING),
+                Ok(PhaseLine { .. }) => server.say(MARK),
+                Err(_) => break document,
+            }
+        };
+        client.finish(Instant::now() + END_WITHIN)?;
+        let garbage = |error: serde_json::Error| ChildError::Garbage {
+            name: CLIENT,
+            what: "report",
+            problem: error.to_string(),
+        };
+        let LoadDocument { status, reason, report } =
+            serde_json::from_value(document).map_err(garbage)?;
+        let why = || reason.clone().unwrap_or_else(|| "the client failed".into());
+        match (status.as_str(), report) {
+            ("ok", Some(report)) => Ok((report, None)),
+            ("invalid", Some(report)) => Ok((report, Some(why()))),
+            // That not all connections were made is a figure, and no failure of the client.
+            (_, Some(report)) if report.counts.connected > 0 && report.counts.messages_over > 0 => {
+                Ok((report, None))
+            }
+            _ => Err(ChildError::Reported(Failure { unavailable: false, message: why() })),
+        }
+    }
+
+    fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
+        let mut meter = LoadMeter::start();
+        let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
+        let (mut server, at, line) = self.start(&command)?;
+        let command = self.client_for(at, &run.load, (run.warmup_ms, run.run_ms));
+        let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
+        let (load, invalid) = match self.load(&command, &mut server, lasts) {
+            Ok(loaded) => loaded,
+            Err(error) => return Err(blame(server, error)),
+        };
+        let mut report = end(server)?;
+        for (name, value) in line.ready.settings {
+            report.settings.entry(name).or_insert(value);
+        }
+        let own_ns = report.cpu_ns.unwrap_or(0) + load.process_cpu_ns.unwrap_or(0);
+        let load_of_others = meter.read(own_ns).others;
+        Ok(Made { server: report, load, invalid, load_of_others })
+    }
+
+    fn try_check(&self, row: &Row) -> Result<Checked, ChildError> {
+        let command = self.server(row, CHECK_CONNECTIONS, CHECK_BYTES.1);
+        let (mut server, at, _) = self.start(&command)?;
+        let (load, invalid) = match self.load(&self.client_of_check(at), &mut server, CHECK_TIME) {
+            Ok(loaded) => loaded,
+            Err(error) => return Err(blame(server, error)),
+        };
+        let wrong =
+            |message: String| Err(ChildError::Reported(Failure { unavailable: false, message }));
+        let of = &load.counts;
+        let messages = u64::from(CHECK_CONNECTIONS) * CHECK_MESSAGES;
+        if let Some(reason) = invalid {
+            return wrong(reason);
+        }
+        if of.messages_over != messages || of.finished != u64::from(CHECK_CONNECTIONS) {
+            let cause = load.worst_cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+            return wrong(format!(
+                "of {messages} messages {} came back, and of {CHECK_CONNECTIONS} connections {} ended \
+                 in order{cause}",
+                of.messages_over, of.finished
+            ));
+        }
+        let idle = Load::new(Pattern::PingPong, 64, 1, None, None);
+        let command = self.client_for(at, &idle, (IDLE_WARMUP_MS, IDLE_RUN_MS));
+        let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
+        if let Err(error) = self.load(&command, &mut server, lasts) {
+            return Err(blame(server, error));
+        }
+        let report = end(server)?;
+        let busy = report.window.and_then(|window| {
+            crate::sample::divide(window.cpu_ns? as f64, window.elapsed_ns as f64)
+        });
+        Ok(Checked {
+            connections: CHECK_CONNECTIONS.into(),
+            messages,
+            message_bytes: CHECK_BYTES,
+            cores_busy: busy,
+        })
+    }
+}
+
+impl Bench for Processes {
+    fn elapsed_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        let (server, client) = (*self.server_cores.first()?, *self.client_cores.first()?);
+        (server != client).then(|| weir::machine::core_to_core_ns(server, client))?
+    }
+
+    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+        Ok(self.try_check(row)?)
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        Ok(self.try_run(run)?)
+    }
+}
+
+/// Cores as a command spells them.
+fn cores(list: &[usize]) -> Option<String> {
+    let text: Vec<String> = list.iter().map(usize::to_string).collect();
+    (!text.is_empty()).then(|| text.join(","))
+}
+
+/// Ends a server in order and takes its report.
+fn end(mut server: Child) -> Result<ServerReport, ChildError> {
+    server.close_input();
+    let report: ServerReport = server.document("report", Instant::now() + REPORT_WITHIN)?;
+    let ended = server.finish(Instant::now() + END_WITHIN)?;
+    match ended.success() {
+        true => Ok(report),
+        false => Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }),
+    }
+}
+
+/// Whose fault it was that the client failed: the server's, if it has ended.
+fn blame(mut server: Child, client: ChildError) -> ChildError {
+    if matches!(client, ChildError::Interrupted) {
+        return client;
+    }
+    server.close_input();
+    match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
+        Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
+        _ => client,
+    }
+}

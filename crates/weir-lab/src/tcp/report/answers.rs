@@ -1,0 +1,321 @@
+//! What the figures say, in words: each sentence is computed from the rows, and says where nothing was
+//! measured or nothing can be told.
+
+use crate::plan::Role;
+use crate::ranking::{Place, Ranking};
+use crate::report::answers::{Answer, worth};
+use crate::report::number::{bytes, microseconds, per_message, si};
+use crate::report::sentences::{list, shortened, times};
+use crate::stats::compare::Difference;
+use crate::tcp::plan::Pattern;
+use crate::tcp::results::Results;
+use crate::tcp::rows::title;
+use crate::tcp::sample::{
+    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, MEMORY, MESSAGES, SERVER_CPU, THREADS,
+    TcpMetric, word,
+};
+
+/// A change of a figure by less than this factor explains nothing.
+const EXPLAINS: f64 = 1.15;
+
+/// The sentences of a group of rows under one load.
+pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<String> {
+    let among = match (results.groups().len(), group) {
+        (1, _) => "",
+        (_, false) => " of those that wait",
+        (_, true) => " of those that poll",
+    };
+    let Some(winner) = ranking.winner() else {
+        return vec![match ranking.is_too_noisy() {
+            true => "Too noisy to compare: one design under two names differs from itself by more \
+                     than 100 %."
+                .into(),
+            false => format!("No design{among} delivered a figure that can be ranked."),
+        }];
+    };
+    let name = title(&results.rows[winner.row]);
+    let mut said = vec![match results.loads[load].block_bytes_per_s {
+        None => format!("{name} is the fastest{among} with {} messages/s.", si(winner.median)),
+        Some(_) => format!(
+            "{name} has the most messages/s{among}, {}; what was offered was the same for all.",
+            si(winner.median)
+        ),
+    }];
+    let names = |of: fn(&Place) -> bool| -> Vec<String> {
+        let places = ranking.places.iter().filter(|place| of(place));
+        shortened(places.map(|place| title(&results.rows[place.row])).collect())
+    };
+    let tied = names(Place::ties_with_winner);
+    if !tied.is_empty() {
+        said.push(format!("Tied with it, within the noise: {}.", list(&tied)));
+    }
+    let open = names(Place::is_unclear);
+    if !open.is_empty() {
+        said.push(format!(
+            "Open (marked ?), for want of comparable rounds or of a noise floor: {}.",
+            list(&open)
+        ));
+    }
+    said.extend(last(results, load, ranking));
+    let verdict = results.cells[load][winner.row].verdict();
+    if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound)
+        && results.loads[load].block_bytes_per_s.is_none()
+    {
+        said.push(format!("Its figure is a lower bound: {}.", verdict.reason));
+    }
+    said
+}
+
+/// How far the last one is behind, and why.
+fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
+    let (winner, last) = (ranking.winner()?, ranking.places.last()?);
+    let Some(Difference::Real(ratio)) = last.winner_to_it else { return None };
+    let mut causes = vec![];
+    for (metric, what, text) in [
+        (&CPU, "ns of CPU time", (|v: f64| format!("{v:.0}")) as fn(f64) -> String),
+        (&KERNEL_ENTRIES, "calls into the kernel", per_message),
+        (&CONTEXT_SWITCHES, "context switches", per_message),
+    ] {
+        let of = |row: usize| median(results, load, row, metric);
+        if let (Some(its), Some(winners)) = (of(last.row), of(winner.row))
+            && winners > 0.0
+            && its >= winners * EXPLAINS
+        {
+            causes.push(format!("{} {what} instead of {}", text(its), text(winners)));
+        }
+    }
+    let why = match causes.is_empty() {
+        true => String::new(),
+        false => format!("; that takes, for a message, {}", list(&causes)),
+    };
+    Some(format!("It is {} {}, the slowest{why}.", times(&ratio), title(&results.rows[last.row])))
+}
+
+fn median(results: &Results, load: usize, row: usize, metric: &TcpMetric) -> Option<f64> {
+    Some(results.cells[load][row].estimate(metric, results.seed)?.median)
+}
+
+/// Every question that this experiment can be asked.
+pub fn all(results: &Results) -> Vec<Answer> {
+    let of = |question, sentences: Vec<String>| Answer { question, sentences };
+    vec![
+        of("Which design for few connections, and which for many?", which(results)),
+        of("What does a thread for each connection cost?", threads(results)),
+        of("What does polling buy?", polling(results)),
+    ]
+}
+
+/// The loads that differ in their number of connections only, fewest first: those of the first size and
+/// pattern.
+fn by_connections(results: &Results) -> Vec<usize> {
+    let Some(first) = results.loads.first() else { return vec![] };
+    let like = |load: &usize| {
+        let of = &results.loads[*load];
+        of.pattern == first.pattern
+            && of.message_bytes == first.message_bytes
+            && of.block_bytes_per_s.is_none()
+    };
+    let mut loads: Vec<usize> = (0..results.loads.len()).filter(like).collect();
+    loads.sort_by_key(|load| results.loads[*load].connections);
+    loads
+}
+
+fn which(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    for load in by_connections(results) {
+        for group in results.groups() {
+            let ranking = results.ranking(load, group);
+            let Some(winner) = ranking.winner() else { continue };
+            let mut names = vec![title(&results.rows[winner.row])];
+            let tied = ranking.places.iter().filter(|place| place.ties_with_winner());
+            names.extend(tied.map(|place| title(&results.rows[place.row])));
+            let who = match (results.groups().len(), group) {
+                (1, _) => "",
+                (_, false) => " of what waits",
+                (_, true) => " of what polls",
+            };
+            let limited = results.cells[load][winner.row].verdict().map(|v| word(v.limited_by));
+            said.push(format!(
+                "{}: {}{who} with {} messages/s (limited by: {}).",
+                results.loads[load],
+                list(&shortened(names)),
+                si(winner.median),
+                limited.unwrap_or("unknown"),
+            ));
+        }
+    }
+    if said.is_empty() {
+        said.push("Not measured: no load has a design that could be ranked.".into());
+    }
+    said
+}
+
+fn threads(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    for load in by_connections(results) {
+        let connections = f64::from(results.loads[load].connections);
+        let of = |row: usize, metric| median(results, load, row, metric);
+        let grown = |row: &usize| of(*row, &THREADS).is_some_and(|n| n >= connections);
+        let ranking = results.ranking(load, false);
+        let designs = ranking.places.iter().filter(|at| results.rows[at.row].peer.is_none());
+        let (many, few): (Vec<usize>, Vec<usize>) =
+            designs.map(|place| place.row).partition(|row| grown(row));
+        // With one connection every design has a thread for each.
+        let (Some(many), Some(few), true) = (many.first(), few.first(), connections > 1.0) else {
+            continue;
+        };
+        let difference = results.against(load, &MESSAGES, (*many, *few));
+        let Some(ratio) = difference.ratio() else { continue };
+        let figures = |row: usize| {
+            let text = |value: Option<f64>, text: fn(f64) -> String| {
+                value.map_or_else(|| "?".into(), text)
+            };
+            format!(
+                "{} threads, {} of memory, {} ns of CPU time and {} context switches for a message",
+                text(of(row, &THREADS), |n| format!("{n:.0}")),
+                text(of(row, &MEMORY), bytes),
+                text(of(row, &CPU), |ns| format!("{ns:.0}")),
+                text(of(row, &CONTEXT_SWITCHES), per_message),
+            )
+        };
+        said.push(format!(
+            "{}: {} has {} the messages/s of {} ({}); it takes {}, the other {}.",
+            results.loads[load],
+            title(&results.rows[*many]),
+            times(&ratio),
+            title(&results.rows[*few]),
+            worth(&difference),
+            figures(*many),
+            figures(*few),
+        ));
+    }
+    let held = |load: usize, row: usize| {
+        let named = results.rows[row].design == "blocking" && results.rows[row].role == Role::Plain;
+        let reason = results.unranked(load, row).filter(|_| named)?;
+        let broke = results.cells[load][row].samples.iter().any(|s| s.incomplete().is_some());
+        broke.then(|| {
+            format!("{}: {} broke: {reason}.", results.loads[load], title(&results.rows[row]))
+        })
+    };
+    for load in 0..results.loads.len() {
+        said.extend((0..results.rows.len()).filter_map(|row| held(load, row)));
+    }
+    if said.is_empty() {
+        said.push(
+            "Not measured: it takes a ranked design with a thread for each connection beside one with \
+             fewer, and several connections."
+                .into(),
+        );
+    }
+    said
+}
+
+fn polling(results: &Results) -> Vec<String> {
+    let loads =
+        (0..results.loads.len()).filter(|load| results.loads[*load].pattern == Pattern::PingPong);
+    let said: Vec<String> = loads.filter_map(|load| polling_under(results, load)).collect();
+    match said.is_empty() {
+        false => said,
+        true => vec!["Not measured: no design that polls was ranked beside one that waits.".into()],
+    }
+}
+
+fn polling_under(results: &Results, load: usize) -> Option<String> {
+    // The question is what a design's polling buys: a peer differs in more than that.
+    let best = |polls: bool| {
+        let ranking = results.ranking(load, polls);
+        ranking.places.iter().map(|at| at.row).find(|row| results.rows[*row].peer.is_none())
+    };
+    let (poll, wait) = (best(true)?, best(false)?);
+    let rate = results.against(load, &MESSAGES, (poll, wait));
+    let time = results.against(load, &LATENCY_P50, (poll, wait));
+    let cores = results.server_cores.len().max(1) as f64;
+    let busy = |row: usize| {
+        median(results, load, row, &SERVER_CPU)
+            .map_or_else(|| "?".into(), |share| format!("{:.2}", share / 100.0 * cores))
+    };
+    let p50 = |row: usize| {
+        median(results, load, row, &LATENCY_P50).map_or_else(|| "?".into(), microseconds)
+    };
+    Some(format!(
+        "{}: the best that polls, {}, has {} the messages/s ({}) and {} the median round trip ({}, {} \
+         instead of {} µs) of the best that waits, {}, and keeps {} of a core busy instead of {}.",
+        results.loads[load],
+        title(&results.rows[poll]),
+        times(&rate.ratio()?),
+        worth(&rate),
+        times(&time.ratio()?),
+        worth(&time),
+        p50(poll),
+        p50(wait),
+        title(&results.rows[wait]),
+        busy(poll),
+        busy(wait),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::results::tests::results;
+
+    fn said(results: &Results, about: &str) -> String {
+        let answers = all(results);
+        answers.iter().find(|a| a.question.contains(about)).unwrap().sentences.join(" ")
+    }
+
+    #[test]
+    fn the_winner_its_ties_and_how_far_the_last_is_behind() {
+        let mut results = results(&[("blocking", 50e3), ("epoll", 100e3), ("poll", 99.9e3)], 1);
+        for sample in &mut results.cells[0][0].samples {
+            sample.context_switches_per_message = Some(4.0);
+        }
+        let text = of_load(&results, 0, false, &results.ranking(0, false)).join(" ");
+        for wanted in [
+            "epoll is the fastest with 90 k messages/s.",
+            "Tied with it, within the noise: poll.",
+            "2.00 times (2.00 to 2.00) blocking, the slowest",
+            "10000 ns of CPU time instead of 5000",
+            "4.0 context switches instead of 0.10",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is missing of {text}");
+        }
+        assert!(said(&results, "few").contains("64 connections: epoll and poll with 90 k"));
+    }
+
+    #[test]
+    fn a_thread_for_each_connection_has_its_price() {
+        let mut results = results(&[("blocking", 50e3), ("epoll", 100e3)], 1);
+        assert!(said(&results, "thread").contains("Not measured"));
+        for sample in &mut results.cells[0][0].samples {
+            sample.threads = Some(129);
+        }
+        let text = said(&results, "thread");
+        assert!(text.contains("blocking has 0.50 times"), "{text}");
+        assert!(
+            text.contains("it takes 129 threads") && text.contains("the other 1 threads"),
+            "{text}"
+        );
+        for sample in &mut results.cells[0][0].samples {
+            sample.connected = 40;
+            sample.cause = Some("no more threads".into());
+        }
+        assert!(
+            said(&results, "thread").contains("40 of 64 connections were made: no more threads")
+        );
+    }
+
+    #[test]
+    fn polling_buys_what_the_pairs_say() {
+        let mut results = results(&[("ring", 150e3), ("epoll", 100e3)], 1);
+        assert!(said(&results, "polling").contains("Not measured"));
+        results.busy[0] = Some(0.99);
+        results.add_again(0);
+        results.cells[0][3] = results.cells[0][0].clone();
+        let text = said(&results, "polling");
+        assert!(
+            text.contains("ring, has 1.50 times (1.50 to 1.50) the messages/s (real)"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,386 @@
+//! What a person reads of a comparison of TCP ([`report`]), and what a program reads ([`json`]).
+
+pub mod answers;
+pub mod columns;
+pub mod json;
+pub mod peers;
+
+use std::fmt::Write as _;
+
+use crate::cell::Status;
+use crate::ranking::Ranking;
+use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
+use crate::report::number::{or_unknown, percent, si};
+use crate::stats::quantile;
+use crate::tcp::classic::{self, PUBLISHED, rank_and_ratio};
+use crate::tcp::results::Results;
+use crate::tcp::rows::title;
+use crate::tcp::sample::RECEIVED;
+use columns::{At, Column, NAMES};
+use comfy_table::CellAlignment;
+
+/// The whole report, at most `width` characters wide where the figures allow it.
+pub fn report(results: &Results, width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = settings(results, width);
+    let mut said_of_rows = vec![];
+    for load in 0..results.loads.len() {
+        let untouched =
+            results.cells[load].iter().all(|c| c.samples.is_empty() && c.failed_runs == 0);
+        if load > 0 && untouched {
+            continue;
+        }
+        one_load(&mut text, results, load, width);
+        for sentence in left_out(results, load) {
+            if !said_of_rows.contains(&sentence) {
+                paragraph(&mut text, &sentence, width);
+                said_of_rows.push(sentence);
+            }
+        }
+    }
+    if results.classic.is_some() {
+        text.push('\n');
+        classic::said(results).iter().for_each(|said| paragraph(&mut text, said, width));
+        text.push_str(&published(results, width));
+    }
+    if results.has_figures() {
+        for answer in answers::all(results) {
+            text.push('\n');
+            paragraph(&mut text, answer.question, width);
+            answer.sentences.iter().for_each(|sentence| paragraph(&mut text, sentence, width));
+        }
+    }
+    warnings(&mut text, results, width);
+    legend(&mut text, results, width);
+    text
+}
+
+/// What the experiment ran on and with.
+fn settings(results: &Results, width: usize) -> String {
+    let mut text = String::new();
+    let property = |name| results.machine.text(name);
+    let known = [
+        property("cpu_model"),
+        property("cores").map(|cores| format!("{cores} cores")),
+        property("kernel"),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    if !known.is_empty() {
+        paragraph(&mut text, &format!("machine: {}", known.join(", ")), width);
+    }
+    let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
+    let times: Vec<f64> = samples.filter_map(|sample| sample.core_to_core_ns).collect();
+    if let (Some(low), Some(middle), Some(high)) =
+        (quantile(&times, 0.0), quantile(&times, 0.5), quantile(&times, 1.0))
+    {
+        let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
+        paragraph(&mut text, &line, width);
+    }
+    let cores = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    if !results.server_cores.is_empty() {
+        let line = format!(
+            "server on core {}, client on core {}",
+            cores(&results.server_cores),
+            cores(&results.client_cores)
+        );
+        paragraph(&mut text, &line, width);
+    }
+    if results.server_cores.len() == 1 {
+        paragraph(&mut text, "one core: the rows claim nothing about scaling", width);
+    }
+    if let Some(checked) = &results.checked {
+        let (least, most) = checked.message_bytes;
+        let line = format!(
+            "checked before timing: each row answered {} messages of {least} to {most} bytes on {} \
+             connections byte for byte, and ended each connection in order; every byte of the runs was \
+             verified, too",
+            checked.messages, checked.connections
+        );
+        paragraph(&mut text, &line, width);
+    }
+    let _ = writeln!(text, "seed: {}", results.seed);
+    text
+}
+
+/// The tables of one load, one for each group, and what they say.
+fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
+    let groups = results.groups();
+    for group in &groups {
+        let beside = match (*group, groups.len()) {
+            (_, 1) => "",
+            (false, _) => ", what waits",
+            (true, _) => ", what polls",
+        };
+        let of = &results.loads[load];
+        let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results, load));
+        let ranking = results.ranking(load, *group);
+        let order = order(results, load, *group, &ranking);
+        let filled = |column: &Column| Filled {
+            heading: column.heading.into(),
+            figure: column.figure,
+            texts: order
+                .iter()
+                .map(|row| (column.text)(&At { results, ranking: &ranking, load, row: *row }))
+                .collect(),
+        };
+        let names = NAMES.iter().map(filled).collect();
+        let columns = columns::of(results, load).iter().map(filled).collect();
+        for part in layout::parts(names, columns, width) {
+            let _ = writeln!(text, "{}\n", part.trim_fmt());
+        }
+        let said = answers::of_load(results, load, *group, &ranking);
+        paragraph(text, &said.join(" "), width);
+        paragraph(text, &noise(results, load, *group, &ranking), width);
+    }
+    paragraph(text, &peers::said(results, load).join(" "), width);
+}
+
+fn rounds(results: &Results, load: usize) -> String {
+    match results.schedules[load] {
+        Some(schedule) => format!(
+            ": {} rounds of {} ms after {} ms of warm-up",
+            schedule.rounds, schedule.run_ms, schedule.warmup_ms
+        ),
+        None => String::new(),
+    }
+}
+
+/// The rows of a group: ranked ones first, best first, each followed by its second name; then the others.
+fn order(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<usize> {
+    let mut order: Vec<usize> = vec![];
+    let again = results.again(group);
+    for place in &ranking.places {
+        order.push(place.row);
+        if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
+            order.push(second);
+        }
+    }
+    let mut rest: Vec<usize> = (0..results.rows.len())
+        .filter(|row| results.group_of(*row) == group && !order.contains(row))
+        // The first table says that they cannot run here.
+        .filter(|row| load == 0 || results.status(load, *row) != Status::Unavailable)
+        .collect();
+    rest.sort_by_key(|row| results.status(load, *row) != Status::Ok);
+    order.extend(rest);
+    order
+}
+
+fn noise(results: &Results, load: usize, group: bool, ranking: &Ranking) -> String {
+    let mut text = match (ranking.noise_floor, results.again(group)) {
+        (Some(floor), Some((of, _))) if !ranking.is_too_noisy() => {
+            format!(
+                "Noise floor {} ({} under two names).",
+                percent(floor),
+                title(&results.rows[of])
+            )
+        }
+        (Some(_), Some((of, _))) => {
+            format!("Noise floor above 100 % ({} under two names).", title(&results.rows[of]))
+        }
+        _ => "The noise floor is not known, so no difference is called real.".into(),
+    };
+    let confidence = results.confidence(load);
+    let _ = match confidence.widest {
+        Some(widest) if confidence.reached() => {
+            write!(text, " Every figure is known within ±{} (95 %).", percent(widest))
+        }
+        Some(widest) => write!(
+            text,
+            " The confidence asked for (±{}) was not reached: the widest is ±{}; more rounds or fewer \
+             designs make it narrower.",
+            percent(confidence.asked),
+            percent(widest)
+        ),
+        None => write!(text, " Too few rounds for intervals."),
+    };
+    let changed = results.changed_runs(load);
+    if changed > 0 {
+        let _ = write!(text, " In {changed} runs the machine changed (core to core).");
+    }
+    if ranking.unlike_pairs > 0 {
+        let _ = write!(
+            text,
+            " In {} comparisons of two runs it changed between them; they are left out.",
+            ranking.unlike_pairs
+        );
+    }
+    text
+}
+
+fn left_out(results: &Results, load: usize) -> Vec<String> {
+    (0..results.rows.len())
+        .filter_map(|row| {
+            let reason = results.unranked(load, row)?;
+            Some(format!("Not ranked: {}: {reason}", title(&results.rows[row])))
+        })
+        .collect()
+}
+
+/// The table of the original beside the figures of this machine, as ranks and ratios.
+fn published(results: &Results, width: usize) -> String {
+    let mut table = table_of_width(width);
+    table.set_header([
+        "table 6-3 (Jones and Ohlund, 2002)",
+        "connected",
+        "rank",
+        "ratio",
+        "here",
+        "connected",
+        "rank",
+        "ratio",
+    ]);
+    let parts = ["as fast as they can", "at a rate", "the most"];
+    for (part, name) in parts.iter().enumerate() {
+        let theirs: Vec<&classic::Published> =
+            PUBLISHED.iter().filter(|figure| figure.part == part).collect();
+        let all: Vec<f64> = theirs.iter().map(|figure| figure.received_per_s).collect();
+        let ours = |design: &str| here(results, part, design);
+        let all_ours: Vec<f64> =
+            theirs.iter().filter_map(|figure| ours(figure.ours)).map(|found| found.1).collect();
+        for figure in theirs {
+            let (rank, ratio) = rank_and_ratio(&all, figure.received_per_s);
+            let connected = figure.connections.map(|(of, made)| format!("{made} of {of}"));
+            let found = ours(figure.ours);
+            let own = found.as_ref().map(|(_, rate)| rank_and_ratio(&all_ours, *rate));
+            table.add_row([
+                format!("{name}: {}", figure.model),
+                connected.unwrap_or_else(|| "?".into()),
+                rank.to_string(),
+                format!("{ratio:.2}"),
+                figure.ours.to_owned(),
+                found.map_or_else(|| "not measured".into(), |(connected, _)| connected),
+                own.map_or_else(|| "-".into(), |(rank, _)| rank.to_string()),
+                or_unknown(own.map(|(_, ratio)| ratio), |ratio| format!("{ratio:.2}")),
+            ]);
+        }
+    }
+    for column in [1, 2, 3, 5, 6, 7] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    narrow(&mut table);
+    format!("\n{}\n", table.trim_fmt())
+}
+
+/// Connections made of how many, and bytes per second received, of our design in a part of the table.
+pub(crate) fn here(results: &Results, part: usize, design: &str) -> Option<(String, f64)> {
+    let row = classic::row_of(results, design)?;
+    if part < results.loads.len() {
+        let cell = &results.cells[part][row];
+        let rate = cell.estimate(&RECEIVED, results.seed)?.median;
+        let sample = cell.samples.last()?;
+        return Some((format!("{} of {}", sample.connected, sample.asked), rate));
+    }
+    let sample = results.classic.as_ref()?.held.get(row)?.as_ref()?.sample.as_ref()?;
+    let rate = sample.received_bytes_per_s?;
+    Some((format!("{} of {}", sample.connected, sample.asked), rate))
+}
+
+fn warnings(text: &mut String, results: &Results, width: usize) {
+    text.push('\n');
+    for warning in results.machine.warnings.iter().chain(&results.warnings) {
+        paragraph(text, &format!("warning: {warning}"), width);
+    }
+    if results.interrupted {
+        paragraph(text, "warning: ended before its plan was through; this is what there is", width);
+    }
+    if let Some(error) = &results.error {
+        paragraph(text, &format!("error: {error}"), width);
+    }
+}
+
+fn legend(text: &mut String, results: &Results, width: usize) {
+    text.push('\n');
+    if results.rows.iter().any(|row| row.peer.is_some()) {
+        paragraph(
+            text,
+            "peer: a program of another library. Its figures are those that the system counts of its \
+             process; its calls into the kernel are not known, and its threads are all that it has.",
+            width,
+        );
+    }
+    let rate = results.loads.iter().filter_map(|load| load.block_bytes_per_s).next();
+    for line in [
+        "messages/s: messages that came back, median over the rounds, after the warm-up; ≥ the client was \
+         (also) the limit; ± half of its 95 % interval, or in brackets half of the range of fewer than 6 \
+         rounds, which is no interval. × best: to the figure of the best row of its group, the median over \
+         pairs of runs of one round; ~ a tie, within the noise; ? open, too few pairs; - not ranked, for \
+         the reason below the table, and then its figures stand alone. (again): the same row under a \
+         second name, which shows the noise.",
+        "CPU: of the server's process, system calls and its share of the network's work included. round \
+         trip: from when a message was to be sent to its last byte, of all rounds together. calls, waits, \
+         switches: entries into the kernel, waits among them, and context switches of the server, per \
+         message. threads, memory: of the server when all connections stood. kernel: how much more the \
+         kernel held then than before, for both ends, the objects and stacks of other programs that began \
+         meanwhile included; not shown for fewer than 500 connections. made: connections made of those \
+         that were asked for.",
+        "limited by: server, its cores were used up; client, those of the client were; both; neither, \
+         each waited for the other; load, it was taken at its rate. What polls keeps a core busy with one \
+         connection in ping-pong; it is ranked apart from what waits. INVALID: bytes were wrong or lost, \
+         see below the table.",
+    ] {
+        paragraph(text, line, width);
+    }
+    if let Some(rate) = rate {
+        let line = format!(
+            "at a rate: each block of connections is sent {} bytes/s in all.",
+            si(f64::from(rate))
+        );
+        paragraph(text, &line, width);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::results::tests::results;
+
+    #[test]
+    fn the_report_has_a_table_for_each_group_and_says_what_cannot_be_ranked() {
+        let mut results = results(
+            &[("poll", 80e3), ("epoll", 100e3), ("select", 120e3), ("go=x {port}", 90e3)],
+            1,
+        );
+        results.busy[2] = Some(1.0);
+        results.cells[0][0].samples[2].connected = 60;
+        results.cells[0][0].samples[2].cause = Some("no descriptor".into());
+        let text = report(&results, 205);
+        for wanted in [
+            "ping-pong, 64 B, 64 connections, what waits",
+            "ping-pong, 64 B, 64 connections, what polls",
+            "epoll (again)",
+            "go (peer)",
+            "Not ranked: poll: 60 of 64 connections were made: no descriptor",
+            "server on core 0, client on core 1",
+            "Noise floor",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is missing of\n{text}");
+        }
+        let waits = text.find("what waits").unwrap();
+        let epoll = text[waits..].find("epoll").unwrap();
+        assert!(epoll < text[waits..].find("go (peer)").unwrap(), "the best is first\n{text}");
+    }
+
+    #[test]
+    fn every_line_keeps_to_the_width() {
+        let results = results(&[("poll", 80e3), ("epoll", 100e3)], 1);
+        for width in [100, 205] {
+            let text = report(&results, width);
+            let widest = text.lines().map(layout::chars).max().unwrap();
+            assert!(widest <= width, "{widest} of {width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_original_stands_beside_as_ranks_and_ratios() {
+        let mut results = results(&[("blocking", 20e3), ("event-select", 100e3)], 1);
+        results.classic = Some(classic::Classic::up_to(50_000));
+        let text = published(&results, 205);
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        let blocking = line("as fast as they can: blocking");
+        assert!(blocking.contains("1008 of 7000") && blocking.contains("0.42"), "{blocking}");
+        assert!(blocking.contains("64 of 64") && blocking.ends_with("0.20"), "{blocking}");
+        assert!(line("as fast as they can: completion").contains("not measured"), "{text}");
+    }
+}

@@ -1,0 +1,173 @@
+//! The rows of the comparison, from the library's own table: a design that is added there becomes a row
+//! here by itself.
+
+use weir::tcp::{AnyDesign, designs};
+
+use crate::plan::{self, Role, Row};
+
+/// The design whose row runs under two names, in the order of preference: where the others are near it
+/// the noise matters most.
+const AGAIN: [&str; 2] = ["ring", "epoll"];
+
+/// Every design once, those included that cannot run here; with as many threads as the server has cores
+/// where it takes a number of them.
+pub fn all(cores: usize) -> Vec<Row> {
+    designs().iter().map(|design| of_design(design, cores)).collect()
+}
+
+fn of_design(design: &AnyDesign, cores: usize) -> Row {
+    let about = design.about();
+    let known = design.known_options();
+    let own: Option<usize> = known
+        .iter()
+        .find(|option| option.name == "threads")
+        .and_then(|option| option.default.parse().ok());
+    // 0 stands for as many as the cores that it may run on, which are the server's.
+    let spec = match own {
+        Some(own) if own > cores.max(1) => format!("{} --threads {}", about.name, cores.max(1)),
+        _ => about.name.to_owned(),
+    };
+    let mut row = Row::parse(&spec).unwrap_or_else(|error| panic!("{error}"));
+    find_availability(&mut row);
+    row
+}
+
+/// The rows of the given texts.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong, and what there is.
+pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in texts {
+        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+        AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
+        if rows.iter().any(|other| other.spec() == row.spec()) {
+            return Err(format!(
+                "the design {text:?} is given twice; once is enough, for the experiment runs one \
+                 design under two names by itself"
+            ));
+        }
+        find_availability(&mut row);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// The rows of peers, `NAME=COMMAND` each.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong.
+pub fn of_peers(peers: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
+    let names: Vec<&str> = designs().iter().map(|design| design.about().name).collect();
+    let rows = plan::peer::named(peers, taken, &names)?;
+    for row in &rows {
+        if row.peer.as_ref().is_some_and(|peer| !peer.command.mentions("{port}")) {
+            return Err(format!(
+                "the command of the peer {:?} does not say where {{port}} goes; write it as \
+                 \"{}=program --listen {{ip}}:{{port}}\"",
+                row.design, row.design
+            ));
+        }
+    }
+    Ok(rows)
+}
+
+/// Adds the row that runs under two names.
+pub fn add_again(rows: &mut Vec<Row>) {
+    let runs = |row: &Row| row.unavailable.is_none() && row.peer.is_none();
+    let preferred =
+        AGAIN.iter().find_map(|name| rows.iter().position(|row| row.design == *name && runs(row)));
+    plan::add_again(rows, preferred);
+}
+
+fn find_availability(row: &mut Row) {
+    match AnyDesign::parse(&row.spec()) {
+        Ok(mut design) => {
+            design.resolve();
+            row.runs_on = Some(design.provider().into());
+            row.unavailable =
+                design.availability().err().map(|unavailable| unavailable.to_string());
+        }
+        Err(error) => row.unavailable = Some(error.to_string()),
+    }
+}
+
+/// A row as it is shown. A peer of TCP is always measured from outside, so nothing more is said of it.
+pub fn title(row: &Row) -> String {
+    let again = if matches!(row.role, Role::Again(_)) { " (again)" } else { "" };
+    match &row.peer {
+        Some(_) => format!("{} (peer){again}", row.design),
+        None => format!("{}{again}", row.spec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_design_of_the_table_is_a_row_and_every_row_is_understood() {
+        for cores in [1, 2, 64] {
+            let rows = all(cores);
+            let names: Vec<&str> = rows.iter().map(|row| row.design.as_str()).collect();
+            let wanted: Vec<&str> = designs().iter().map(|design| design.about().name).collect();
+            assert_eq!(names, wanted);
+            for row in &rows {
+                AnyDesign::parse(&row.spec()).unwrap_or_else(|error| panic!("{row}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn designs_are_given_as_many_threads_as_the_server_has_cores() {
+        let epoll = all(1).into_iter().find(|row| row.design == "epoll").unwrap();
+        assert!(epoll.threads().is_none_or(|threads| threads == 1), "{epoll}");
+        let select = all(1).into_iter().find(|row| row.design == "select").unwrap();
+        assert_eq!(select.spec(), "select");
+    }
+
+    fn strings(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn texts_are_read_with_their_options_and_wrong_ones_are_explained() {
+        let rows = of_texts(&strings(&["epoll --trigger edge", "poll"])).unwrap();
+        assert_eq!(title(&rows[0]), "epoll --trigger edge");
+        for (texts, said) in [
+            (&["nonsense"][..], "there is no"),
+            (&["poll", "poll"], "twice"),
+            (&["epoll --trigger sideways"], "sideways"),
+        ] {
+            let error = of_texts(&strings(texts)).unwrap_err();
+            assert!(error.contains(said) || error.contains("nonsense"), "{texts:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn peers_are_told_where_to_listen() {
+        let rows = of_peers(&strings(&["go=server {ip} {port}"]), &[]).unwrap();
+        assert_eq!((rows.len(), title(&rows[0]).as_str()), (1, "go (peer)"));
+        for (peer, said) in [
+            ("go=server", "{port}"),
+            ("epoll=server {port}", "name of a design"),
+            ("go", "write it as"),
+        ] {
+            let error = of_peers(&strings(&[peer]), &[]).unwrap_err();
+            assert!(error.contains(said), "{peer}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_design_and_no_peer_runs_again() {
+        let mut rows = of_peers(&strings(&["go=server {port}"]), &[]).unwrap();
+        rows.extend(of_texts(&strings(&["poll", "epoll"])).unwrap());
+        add_again(&mut rows);
+        let last = rows.last().unwrap();
+        let second = rows.iter().position(|row| row.design == "epoll").unwrap();
+        if rows[second].unavailable.is_none() {
+            assert_eq!((last.design.as_str(), last.role), ("epoll", Role::Again(second)));
+            assert_eq!(title(last), "epoll (again)");
+        }
+    }
+}

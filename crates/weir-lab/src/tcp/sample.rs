@@ -1,0 +1,456 @@
+//! What one run delivered, and the metrics that are taken from it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::bench::Made;
+use super::plan::Load;
+use crate::cell::{Measured, Metric, metrics};
+use crate::latency::of_histogram;
+use crate::sample::divide;
+use crate::verdict::{Limit, USED_UP, Verdict};
+use crate::wire::Latency;
+
+/// The circumstances of a run, that neither child knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Circumstances {
+    /// The block it belongs to.
+    pub block: u32,
+    /// Nanoseconds of a cache line's way from core to core just before it.
+    pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
+    /// How many cores the server had.
+    pub server_cores: usize,
+    /// How many cores the client had.
+    pub client_cores: usize,
+    /// Whether the server polls: then it is always busy. `None` if that is not known.
+    pub polls: Option<bool>,
+}
+
+/// One run's figures. Unknown ones are `None`. A message is counted when all of it has come back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// The block it belongs to.
+    pub block: u32,
+    /// False if the machine was another than during most runs of the load, so that the medians are
+    /// taken without it.
+    pub counted: bool,
+    /// Nanoseconds of a cache line's way from core to core just before it.
+    pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
+    /// Share (0 to 1) of all cores that other programs had meanwhile.
+    pub load_of_others: Option<f64>,
+    /// Messages per second that came back.
+    pub messages_per_s: Option<f64>,
+    /// Bytes per second that the client sent.
+    pub sent_bytes_per_s: Option<f64>,
+    /// Bytes per second that came back to it.
+    pub received_bytes_per_s: Option<f64>,
+    /// CPU time of the server's process per message in nanoseconds.
+    pub cpu_ns_per_message: Option<f64>,
+    /// The same for each byte of a message.
+    pub cpu_ns_per_byte: Option<f64>,
+    /// Share of its cores that the server used.
+    pub server_cpu: Option<f64>,
+    /// Share of its cores that the client used.
+    pub client_cpu: Option<f64>,
+    /// Round trips.
+    pub latency_ns: Option<Latency>,
+    /// Their histogram, to be merged with those of other runs.
+    #[serde(skip)]
+    pub latency_histogram: Vec<(u64, u64)>,
+    /// Entries into the kernel of the server per message, where it counts them.
+    pub kernel_entries_per_message: Option<f64>,
+    /// Waits of the server per message, where it counts them.
+    pub waits_per_message: Option<f64>,
+    /// Context switches of the server's process per message.
+    pub context_switches_per_message: Option<f64>,
+    /// Threads of the server when all connections stood.
+    pub threads: Option<u64>,
+    /// Memory of the server's process then, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// How much more the kernel held then than before the server started, in bytes, for both ends.
+    pub kernel_bytes: Option<i64>,
+    /// The parts of that.
+    pub kernel: BTreeMap<String, Option<i64>>,
+    /// Connections asked for.
+    pub asked: u64,
+    /// Those that were begun.
+    pub attempted: u64,
+    /// Those that were made.
+    pub connected: u64,
+    /// Of those, the ones that ended otherwise than in order.
+    pub lost: u64,
+    /// Connections made per second.
+    pub connects_per_s: Option<f64>,
+    /// Messages that were sent and did not come back.
+    pub unanswered: u64,
+    /// What most connections failed for, if any did.
+    pub cause: Option<String>,
+    /// Why nothing may be concluded from the run, if so.
+    pub invalid: Option<String>,
+    /// What limited the run.
+    pub verdict: Verdict,
+    /// The server's settings as obtained.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Sample {
+    /// Puts together what both children said.
+    pub fn of(at: &Circumstances, asked: &Load, made: &Made) -> Self {
+        let Made { server, load, .. } = made;
+        let measured = load.window.as_ref();
+        let per_s = |count: u64, elapsed_ns: u64| divide(count as f64 * 1e9, elapsed_ns as f64);
+        let rate = |of: fn(&weir_load::tcp::Window) -> u64| {
+            measured.and_then(|window| per_s(of(window), window.elapsed_ns))
+        };
+        let messages_per_s = rate(|window| window.messages);
+        // The server's marks lie a little beside the client's; so its figures are those of a second of
+        // its own time, and the messages those of a second of the client's.
+        let of_server = server.window.as_ref();
+        let per_message = |of: &dyn Fn(&super::wire::Window) -> Option<u64>| {
+            let window = of_server?;
+            divide(per_s(of(window)?, window.elapsed_ns)?, messages_per_s?)
+        };
+        let cpu_ns_per_message = per_message(&|window| window.cpu_ns);
+        let call = |name: &'static str| {
+            per_message(&move |window: &super::wire::Window| window.calls.get(name).copied())
+        };
+        let busy = |cpu_ns: Option<u64>, elapsed_ns: u64, cores: usize| {
+            divide(cpu_ns? as f64, elapsed_ns as f64 * cores.max(1) as f64)
+        };
+        let server_cpu = of_server.and_then(|w| busy(w.cpu_ns, w.elapsed_ns, at.server_cores));
+        let client_cpu = measured.and_then(|w| busy(w.cpu_ns, w.elapsed_ns, at.client_cores));
+        let standing = server.standing.as_ref();
+        Self {
+            block: at.block,
+            counted: true,
+            core_to_core_ns: at.core_to_core_ns,
+            core_to_core_after_ns: at.core_to_core_after_ns,
+            load_of_others: made.load_of_others,
+            messages_per_s,
+            sent_bytes_per_s: rate(|window| window.bytes_sent),
+            received_bytes_per_s: rate(|window| window.bytes_received),
+            cpu_ns_per_message,
+            cpu_ns_per_byte: cpu_ns_per_message
+                .and_then(|ns| divide(ns, f64::from(asked.message_bytes))),
+            server_cpu,
+            client_cpu,
+            latency_ns: of_histogram(&load.latency_histogram),
+            latency_histogram: load.latency_histogram.clone(),
+            kernel_entries_per_message: call("kernel_entries"),
+            waits_per_message: call("waits"),
+            context_switches_per_message: per_message(&|window| window.context_switches),
+            threads: standing.and_then(|standing| standing.threads),
+            resident_bytes: standing.and_then(|standing| standing.resident_bytes),
+            kernel_bytes: standing.and_then(|standing| standing.kernel_bytes),
+            kernel: standing.map(|standing| standing.kernel.clone()).unwrap_or_default(),
+            asked: asked.connections.into(),
+            attempted: load.counts.attempted,
+            connected: load.counts.connected,
+            lost: load.lost(),
+            connects_per_s: load.connects_per_s,
+            unanswered: load.messages_unanswered,
+            cause: load.worst_cause(),
+            invalid: made.invalid.clone(),
+            verdict: verdict(at, asked, server_cpu, client_cpu),
+            settings: server.settings.clone(),
+        }
+    }
+
+    /// What was not as it was asked for, so that its figures are those of another load: connections that
+    /// could not be made, or were lost, and messages that were not answered.
+    pub fn incomplete(&self) -> Option<String> {
+        let cause = || self.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+        if self.connected < self.asked {
+            return Some(format!(
+                "{} of {} connections were made{}",
+                self.connected,
+                self.asked,
+                cause()
+            ));
+        }
+        if self.lost > 0 {
+            return Some(format!(
+                "{} of {} connections broke{}",
+                self.lost,
+                self.connected,
+                cause()
+            ));
+        }
+        (self.unanswered > 0).then(|| format!("{} messages were never answered", self.unanswered))
+    }
+}
+
+/// What limited a run: whoever's cores were used up.
+fn verdict(
+    at: &Circumstances,
+    asked: &Load,
+    server_cpu: Option<f64>,
+    client_cpu: Option<f64>,
+) -> Verdict {
+    let used_up = |share: Option<f64>| share.filter(|share| *share >= USED_UP);
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let of = |limited_by, lower_bound, reason| Verdict { limited_by, lower_bound, reason };
+    if asked.block_bytes_per_s.is_some() {
+        return of(Limit::Load, true, "the load had a rate".into());
+    }
+    // One that polls is always busy, which says nothing.
+    let server = used_up(server_cpu).filter(|_| at.polls != Some(true));
+    match (server, used_up(client_cpu)) {
+        (Some(server), Some(client)) => {
+            let (server, client) = (percent(server), percent(client));
+            let reason = format!("server's cores {server} busy, client's {client}");
+            of(Limit::Both, true, reason)
+        }
+        (Some(server), None) => {
+            of(Limit::Server, false, format!("server's cores {} busy", percent(server)))
+        }
+        (None, Some(client)) => {
+            of(Limit::Generator, true, format!("client's cores {} busy", percent(client)))
+        }
+        (None, None) if server_cpu.is_none() || client_cpu.is_none() => {
+            of(Limit::Unknown, true, "CPU time is not known".into())
+        }
+        (None, None) => of(
+            Limit::Unknown,
+            false,
+            "neither side's cores were busy: each waited for the other".into(),
+        ),
+    }
+}
+
+/// A verdict in one word for a table.
+pub fn word(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Generator => "client",
+        Limit::Unknown => "neither",
+        other => other.word(),
+    }
+}
+
+impl Measured for Sample {
+    fn block(&self) -> u32 {
+        self.block
+    }
+
+    fn counted(&self) -> bool {
+        self.counted
+    }
+
+    fn count(&mut self, counted: bool) {
+        self.counted = counted;
+    }
+
+    fn core_to_core_ns(&self) -> [Option<f64>; 2] {
+        [self.core_to_core_ns, self.core_to_core_after_ns]
+    }
+
+    fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
+        (self.latency_ns, &self.latency_histogram)
+    }
+}
+
+/// A metric of a run of TCP.
+pub type TcpMetric = Metric<Sample>;
+
+metrics! {
+    Sample;
+    /// Messages per second that came back.
+    MESSAGES, "messages_per_s", "messages/s", |s| s.messages_per_s;
+    /// Bytes per second sent.
+    SENT, "sent_bytes_per_s", "bytes/s", |s| s.sent_bytes_per_s;
+    /// Bytes per second that came back.
+    RECEIVED, "received_bytes_per_s", "bytes/s", |s| s.received_bytes_per_s;
+    /// CPU time of the server per message.
+    CPU, "cpu_ns_per_message", "ns", |s| s.cpu_ns_per_message;
+    /// CPU time of the server per byte of a message.
+    CPU_PER_BYTE, "cpu_ns_per_byte", "ns", |s| s.cpu_ns_per_byte;
+    /// Share of its cores that the server used.
+    SERVER_CPU, "server_cpu_utilization_percent", "%", |s| s.server_cpu.map(|c| c * 100.0);
+    /// Share of its cores that the client used.
+    CLIENT_CPU, "client_cpu_utilization_percent", "%", |s| s.client_cpu.map(|c| c * 100.0);
+    /// Median round trip.
+    LATENCY_P50, "round_trip_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
+    /// 99th percentile of the round trip.
+    LATENCY_P99, "round_trip_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
+    /// 99.9th percentile of the round trip.
+    LATENCY_P999, "round_trip_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
+    /// Longest round trip.
+    LATENCY_MAX, "round_trip_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    /// Entries into the kernel.
+    KERNEL_ENTRIES, "kernel_entries_per_message", "1", |s| s.kernel_entries_per_message;
+    /// Waits.
+    WAITS, "waits_per_message", "1", |s| s.waits_per_message;
+    /// Context switches of the server.
+    CONTEXT_SWITCHES, "context_switches_per_message", "1", |s| s.context_switches_per_message;
+    /// Threads of the server.
+    THREADS, "threads", "threads", |s| Some(s.threads? as f64);
+    /// Memory of the server's process.
+    MEMORY, "resident_bytes", "bytes", |s| Some(s.resident_bytes? as f64);
+    /// Memory of the kernel for both ends.
+    KERNEL_MEMORY, "kernel_bytes", "bytes", |s| Some(s.kernel_bytes? as f64);
+    /// Connections begun.
+    ATTEMPTED, "attempted", "connections", |s| Some(s.attempted as f64);
+    /// Connections made.
+    CONNECTED, "connected", "connections", |s| Some(s.connected as f64);
+    /// Connections made per second.
+    CONNECTS, "connects_per_s", "connections/s", |s| s.connects_per_s;
+    /// A cache line's way from core to core.
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.core_to_core_ns;
+    /// Share of all cores that other programs had.
+    OTHERS, "load_of_others_percent", "%", |s| s.load_of_others.map(|share| share * 100.0);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::tcp::plan::Pattern;
+    use crate::tcp::wire::{LoadReport, ServerReport, Standing, Window};
+    use weir_load::tcp::{Counts, Window as LoadWindow};
+
+    pub(crate) fn load() -> Load {
+        Load::new(Pattern::PingPong, 64, 64, None, None)
+    }
+
+    /// A run of half a second: 100,000 messages/s, 5 µs of the server's CPU for each.
+    pub(crate) fn made(messages_per_s: f64, cpu_ns_per_message: f64) -> Made {
+        let messages = (messages_per_s / 2.0) as u64;
+        let window = LoadWindow {
+            elapsed_ns: 500_000_000,
+            messages,
+            bytes_sent: messages * 64,
+            bytes_received: messages * 64,
+            messages_per_s,
+            bits_per_second_sent: 0.0,
+            bits_per_second_received: 0.0,
+            cpu_ns: Some(450_000_000),
+            cpu_ns_per_message: None,
+        };
+        // The server's marks are a tenth farther apart.
+        let of_server = (messages_per_s * 0.55) as u64;
+        Made {
+            server: ServerReport {
+                design: "epoll".into(),
+                window: Some(Window {
+                    elapsed_ns: 550_000_000,
+                    cpu_ns: Some((of_server as f64 * cpu_ns_per_message) as u64),
+                    context_switches: Some(of_server / 10),
+                    calls: [("kernel_entries".to_owned(), of_server * 2)].into(),
+                    ..Window::default()
+                }),
+                standing: Some(Standing {
+                    open: Some(64),
+                    threads: Some(1),
+                    resident_bytes: Some(5 << 20),
+                    kernel_bytes: Some(64 * 7400),
+                    ..Standing::default()
+                }),
+                ..ServerReport::default()
+            },
+            load: LoadReport {
+                counts: Counts {
+                    attempted: 64,
+                    connected: 64,
+                    finished: 64,
+                    messages_sent: messages,
+                    messages_over: messages,
+                    ..Counts::default()
+                },
+                not_attempted: 0,
+                processes: 1,
+                connects_per_s: Some(20_000.0),
+                messages_unanswered: 0,
+                window: Some(window),
+                latency_histogram: vec![(600_000, messages - 1), (900_000, 1)],
+                errors: BTreeMap::new(),
+                refusals: BTreeMap::new(),
+                wrong_bytes: None,
+                process_cpu_ns: Some(480_000_000),
+            },
+            invalid: None,
+            load_of_others: Some(0.01),
+        }
+    }
+
+    pub(crate) fn at(block: u32) -> Circumstances {
+        Circumstances { block, server_cores: 1, client_cores: 1, ..Circumstances::default() }
+    }
+
+    #[test]
+    fn figures_of_the_server_are_those_of_its_own_window() {
+        let sample = Sample::of(&at(0), &load(), &made(100_000.0, 5000.0));
+        assert_eq!(sample.messages_per_s, Some(100_000.0));
+        assert_eq!(sample.received_bytes_per_s, Some(6_400_000.0));
+        let near = |value: Option<f64>, wanted: f64| {
+            assert!(
+                value.is_some_and(|v| (v - wanted).abs() < 1e-6 * wanted),
+                "{value:?} {wanted}"
+            );
+        };
+        near(sample.cpu_ns_per_message, 5000.0);
+        near(sample.cpu_ns_per_byte, 5000.0 / 64.0);
+        near(sample.kernel_entries_per_message, 2.0);
+        near(sample.context_switches_per_message, 0.1);
+        near(sample.server_cpu, 0.5);
+        near(sample.client_cpu, 0.9);
+        assert_eq!(sample.latency_ns.unwrap().p50, 600_000);
+        assert_eq!((sample.incomplete(), sample.invalid.as_ref()), (None, None));
+        assert_eq!(sample.waits_per_message, None, "what is not counted is not known");
+    }
+
+    #[test]
+    fn whose_cores_are_used_up_limits() {
+        let limit = |server_ns: f64, client_ns: u64, polls| {
+            let mut made = made(100_000.0, server_ns);
+            made.load.window.as_mut().unwrap().cpu_ns = Some(client_ns);
+            let at = Circumstances { polls, ..at(0) };
+            let verdict = Sample::of(&at, &load(), &made).verdict;
+            (verdict.limited_by, verdict.lower_bound)
+        };
+        assert_eq!(limit(9800.0, 300_000_000, None), (Limit::Server, false));
+        assert_eq!(limit(9800.0, 499_000_000, None), (Limit::Both, true));
+        assert_eq!(limit(5000.0, 499_000_000, None), (Limit::Generator, true));
+        assert_eq!(limit(5000.0, 300_000_000, None), (Limit::Unknown, false));
+        assert_eq!(limit(9999.0, 300_000_000, Some(true)), (Limit::Unknown, false));
+        assert_eq!((word(Limit::Generator), word(Limit::Unknown)), ("client", "neither"));
+    }
+
+    #[test]
+    fn a_load_that_was_not_the_one_asked_for_says_so() {
+        let of = |change: &dyn Fn(&mut Made)| {
+            let mut made = made(1000.0, 5000.0);
+            change(&mut made);
+            Sample::of(&at(0), &load(), &made).incomplete()
+        };
+        let fewer = of(&|made| {
+            made.load.counts.connected = 60;
+            made.load.refusals = [("no thread".to_owned(), 4)].into();
+        });
+        assert_eq!(fewer.unwrap(), "60 of 64 connections were made: no thread");
+        assert_eq!(of(&|m| m.load.counts.reset = 2).unwrap(), "2 of 64 connections broke");
+        assert!(of(&|m| m.load.messages_unanswered = 1).unwrap().contains("1 messages"));
+    }
+
+    #[test]
+    fn documents_without_figures_make_a_sample_of_unknowns() {
+        let mut made = made(1000.0, 1.0);
+        made.server = ServerReport::default();
+        made.load.window = None;
+        made.load.latency_histogram = vec![];
+        made.load.connects_per_s = None;
+        made.load_of_others = None;
+        let sample = Sample::of(&Circumstances::default(), &load(), &made);
+        let known: Vec<&str> =
+            METRICS.iter().filter(|m| (m.of)(&sample).is_some()).map(|m| m.name).collect();
+        assert_eq!(known, ["attempted", "connected"]);
+        assert_eq!(sample.verdict.limited_by, Limit::Unknown);
+    }
+}
