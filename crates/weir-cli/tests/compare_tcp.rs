@@ -1,0 +1,257 @@
+//! `weir compare tcp` as a user meets it.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use common::{document, errors, output};
+use serde_json::Value;
+
+#[test]
+fn a_short_comparison_is_one_valid_document() {
+    let _alone = common::alone();
+    let run = output(&[
+        "compare", "tcp", "--design", "epoll", "--design", "poll", "-c", "1", "--rounds", "3", "-t",
+        "6", "--seed", "7", "--json",
+    ]);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let document = document(&run);
+    assert_eq!((&document["schema_version"], &document["kind"]), (&1.into(), &"tcp".into()));
+    assert_eq!((&document["seed"], &document["error"]), (&7.into(), &Value::Null));
+    assert_eq!(document["check"]["messages"], 320);
+    let rows = document["results"].as_array().unwrap();
+    let named: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| (row["design"].as_str().unwrap(), row["role"].as_str().unwrap()))
+        .collect();
+    assert_eq!(named, [("epoll", "plain"), ("poll", "plain"), ("epoll", "again")]);
+    for row in rows {
+        assert_eq!((&row["status"], &row["conformance"]), (&"ok".into(), &"passed".into()));
+        assert_eq!(row["reason"], Value::Null, "{row:#}");
+        let metric = |name: &str| row["metrics"][name]["median"].as_f64();
+        for name in [
+            "messages_per_s",
+            "cpu_ns_per_message",
+            "kernel_entries_per_message",
+            "context_switches_per_message",
+            "resident_bytes",
+        ] {
+            assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {:#}", row["metrics"][name]);
+        }
+        assert_eq!((metric("connected"), metric("threads")), (Some(1.0), Some(1.0)), "{row:#}");
+        assert!(row["round_trip_of_all_runs_ns"]["p50"].as_u64() > Some(1000), "{row:#}");
+        // Three were asked for; a run is made again if the machine changed.
+        assert!(row["runs"].as_array().unwrap().len() >= 3, "{row:#}");
+    }
+}
+
+#[test]
+fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
+    let _alone = common::alone();
+    let directory = directory("file");
+    let path = directory.join("out.json");
+    let json = format!("--json={}", path.display());
+    let words = ["--design", "epoll", "-c", "4", "--pattern", "streaming", "-l", "4k"];
+    let rest = ["--rounds", "3", "-t", "4", &json];
+    let run = output(&[&["compare", "tcp"], &words[..], &rest[..]].concat());
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let table = String::from_utf8(run.stdout).unwrap();
+    for wanted in ["streaming, 4096 B, 4 connections, 64 under way on each", "epoll (again)", "4/4"] {
+        assert!(table.contains(wanted), "{wanted:?} is missing of\n{table}");
+    }
+    let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(document["loads"][0]["load"]["outstanding"], 64);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn the_plan_can_be_seen_without_a_run() {
+    let _alone = common::alone();
+    let plan = output(&["compare", "tcp", "--dry-run", "--sweep", "--json"]);
+    assert_eq!(plan.status.code(), Some(0), "{}", errors(&plan));
+    let document = document(&plan);
+    assert_eq!(document["loads"].as_array().map(Vec::len), Some(32));
+    assert_eq!((&document["kind"], &document["results"]), (&"tcp".into(), &serde_json::json!([])));
+    let planned: Vec<&str> =
+        document["planned"].as_array().unwrap().iter().map(|row| row.as_str().unwrap()).collect();
+    for design in weir::tcp::designs() {
+        let name = design.about().name;
+        assert!(planned.iter().any(|spec| spec.split(' ').next() == Some(name)), "{name}");
+    }
+    let classic = output(&["compare", "tcp", "--classic", "--dry-run"]);
+    let said = errors(&classic);
+    assert!(said.contains("7000 connections") && said.contains("up to 50000"), "{said}");
+    let plain = errors(&output(&["compare", "tcp", "--dry-run"]));
+    assert!(plain.contains("in about 110 s"), "{plain}");
+}
+
+#[test]
+fn wrong_usage_is_said_and_json_stays_valid() {
+    let _alone = common::alone();
+    for (words, said) in [
+        (&["--design", "nonsense"][..], "nonsense"),
+        (&["--design", "epoll --threads 9999"][..], "threads"),
+        (&["--design", "poll", "--design", "poll"][..], "twice"),
+        (&["--design", "rio-hybrid --trigger x"][..], "rio-hybrid"),
+        (&["-l", "0"][..], "must be 1 to"),
+        (&["-c", "0"][..], "must be 1 to"),
+        (&["--buffer", "1g"][..], "must be 1 to"),
+        (&["--peer", "go"][..], "write it as"),
+        (&["--peer", "go=program"][..], "{port}"),
+        (&["--peer", "epoll=program {port}"][..], "name of a design"),
+        (&["--server-cpu", "8000"][..], "core 8000"),
+        (&["--classic", "--sweep"][..], "--sweep"),
+        (&["--classic", "-c", "5"][..], "--connections"),
+        (&["--most", "5"][..], "--classic"),
+        (&["--rounds", "0"][..], "1..=50"),
+        (&["--receive-offload"][..], "--receive-offload"),
+    ] {
+        let failed = output(&[&["compare", "tcp", "--json"], words].concat());
+        assert_eq!(failed.status.code(), Some(2), "{words:?}: {}", errors(&failed));
+        let document = document(&failed);
+        assert_eq!(document["results"], serde_json::json!([]));
+        assert!(document["error"].as_str().is_some_and(|error| error.contains(said)), "{document}");
+    }
+}
+
+/// A directory of this test's own.
+fn directory(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("weir-tcp-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// A server in Python with a thread for each connection; `answer` says what it does with what it received,
+/// `data`, on its connection number `number`.
+fn python(name: &str, answer: &str) -> Option<(PathBuf, String)> {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("not run: there is no python3 here, in which the peer is written");
+        return None;
+    }
+    let directory = directory(name);
+    let script = directory.join("echo.py");
+    let text = format!(
+        "import os, socket, sys, threading\n\
+         def serve(connection, number):\n\
+         \x20   with connection:\n\
+         \x20       while True:\n\
+         \x20           data = connection.recv(65536)\n\
+         \x20           if not data:\n\
+         \x20               return\n\
+         \x20           {answer}\n\
+         \x20           connection.sendall(data)\n\
+         listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=256)\n\
+         number = 0\n\
+         while True:\n\
+         \x20   connection, _ = listener.accept()\n\
+         \x20   number += 1\n\
+         \x20   threading.Thread(target=serve, args=(connection, number), daemon=True).start()\n"
+    );
+    std::fs::File::create(&script).unwrap().write_all(text.as_bytes()).unwrap();
+    let peer = format!("python=python3 {} {{ip}} {{port}}", script.display());
+    Some((directory, peer))
+}
+
+/// Compares a peer with `epoll` and gives the document and the exit code.
+fn with_peer(peer: &str, connections: &str) -> (Value, Option<i32>) {
+    let run = output(&[
+        "compare", "tcp", "--design", "epoll", "--peer", peer, "-c", connections, "--rounds", "3", "-t",
+        "8", "--json",
+    ]);
+    (document(&run), run.status.code())
+}
+
+fn row<'a>(document: &'a Value, design: &str) -> &'a Value {
+    let rows = document["results"].as_array().unwrap();
+    rows.iter().find(|row| row["design"] == design).unwrap()
+}
+
+#[test]
+fn a_peer_is_a_row_like_any_other() {
+    let _alone = common::alone();
+    let Some((directory, peer)) = python("echo", "pass") else { return };
+    let (document, code) = with_peer(&peer, "8");
+    let row = row(&document, "python");
+    assert_eq!((code, &row["reason"]), (Some(0), &Value::Null), "{row:#}");
+    assert_eq!((&row["kind"], &row["status"], &row["polls"]), (&"peer".into(), &"ok".into(), &false.into()));
+    assert!(row["rank"].as_u64().is_some(), "{row:#}");
+    let metric = |name: &str| row["metrics"][name]["median"].as_f64();
+    for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
+        assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
+    }
+    assert_eq!(metric("threads"), Some(9.0), "one, and one for each connection");
+    assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
+    let peers = document["loads"][0]["peers"].as_array().unwrap();
+    assert!(peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python"), "{peers:?}");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_peer_that_does_not_echo_rightly_gets_no_rank() {
+    let _alone = common::alone();
+    let change = "data = data[:-1] + bytes([data[-1] ^ 1])";
+    let Some((directory, peer)) = python("wrong", change) else { return };
+    let (document, code) = with_peer(&peer, "8");
+    let row = row(&document, "python");
+    assert_eq!((code, &row["conformance"]), (Some(3), &"failed".into()), "{row:#}");
+    assert_eq!((&row["rank"], &row["status"]), (&Value::Null, &"failed".into()));
+    assert!(row["reason"].as_str().unwrap().contains("failed the check before timing"), "{row:#}");
+    assert_eq!(self::row(&document, "epoll")["status"], "ok");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_peer_that_crashes_keeps_its_row_and_its_reason() {
+    let _alone = common::alone();
+    // The check makes 18 connections, the first one to see whether it listens; a run of 30 makes more.
+    let crash = "os._exit(7) if number > 25 else None";
+    let Some((directory, peer)) = python("crash", crash) else { return };
+    let (document, code) = with_peer(&peer, "30");
+    let row = row(&document, "python");
+    assert_eq!((code, &row["conformance"]), (Some(3), &"passed".into()), "{row:#}");
+    assert_eq!((&row["rank"], &row["status"]), (&Value::Null, &"failed".into()));
+    let reason = row["reason"].as_str().unwrap();
+    assert!(reason.contains("the peer ended with exit status: 7"), "{reason}");
+    assert_eq!(self::row(&document, "epoll")["status"], "ok");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_program_that_is_not_there_cannot_be_measured_here() {
+    let _alone = common::alone();
+    let (document, code) = with_peer("ghost=/nowhere/ghost {port}", "1");
+    let row = row(&document, "ghost");
+    assert_eq!((code, &row["status"]), (Some(0), &"unavailable".into()), "{row:#}");
+    assert!(row["reason"].as_str().unwrap().contains("/nowhere/ghost"), "{row:#}");
+}
+
+#[test]
+fn ctrl_c_ends_a_comparison_with_what_there_is() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let _alone = common::alone();
+    let mut child = common::weir(&[
+        "compare", "tcp", "--design", "epoll", "-c", "3", "-l", "1237", "-t", "60", "-v", "--json",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    // Two loads belong to the check; with the second one of a run the first run has been made.
+    for _ in 0..2 {
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("-b 1237"))));
+    }
+    std::thread::spawn(move || lines.for_each(drop));
+    common::interrupt(child.id());
+    let ended = common::ends(child);
+    assert_eq!(ended.status.code(), Some(1));
+    let document = document(&ended);
+    assert_eq!(document["interrupted"], true);
+    let rows = document["results"].as_array().unwrap();
+    let runs: usize = rows.iter().map(|row| row["runs"].as_array().unwrap().len()).sum();
+    assert!(runs >= 1, "the figures so far: {document:#}");
+}
