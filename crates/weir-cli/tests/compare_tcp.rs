@@ -14,8 +14,8 @@ use serde_json::Value;
 fn a_short_comparison_is_one_valid_document() {
     let _alone = common::alone();
     let run = output(&[
-        "compare", "tcp", "--design", "epoll", "--design", "poll", "-c", "1", "--rounds", "3", "-t",
-        "6", "--seed", "7", "--json",
+        "compare", "tcp", "--design", "epoll", "--design", "poll", "-c", "1", "--rounds", "3",
+        "-t", "6", "--seed", "7", "--json",
     ]);
     assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
     let document = document(&run);
@@ -59,7 +59,8 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     let run = output(&[&["compare", "tcp"], &words[..], &rest[..]].concat());
     assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
     let table = String::from_utf8(run.stdout).unwrap();
-    for wanted in ["streaming, 4096 B, 4 connections, 64 under way on each", "epoll (again)", "4/4"] {
+    for wanted in ["streaming, 4096 B, 4 connections, 64 under way on each", "epoll (again)", "4/4"]
+    {
         assert!(table.contains(wanted), "{wanted:?} is missing of\n{table}");
     }
     let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -158,8 +159,19 @@ fn python(name: &str, answer: &str) -> Option<(PathBuf, String)> {
 /// Compares a peer with `epoll` and gives the document and the exit code.
 fn with_peer(peer: &str, connections: &str) -> (Value, Option<i32>) {
     let run = output(&[
-        "compare", "tcp", "--design", "epoll", "--peer", peer, "-c", connections, "--rounds", "3", "-t",
-        "8", "--json",
+        "compare",
+        "tcp",
+        "--design",
+        "epoll",
+        "--peer",
+        peer,
+        "-c",
+        connections,
+        "--rounds",
+        "3",
+        "-t",
+        "8",
+        "--json",
     ]);
     (document(&run), run.status.code())
 }
@@ -176,7 +188,10 @@ fn a_peer_is_a_row_like_any_other() {
     let (document, code) = with_peer(&peer, "8");
     let row = row(&document, "python");
     assert_eq!((code, &row["reason"]), (Some(0), &Value::Null), "{row:#}");
-    assert_eq!((&row["kind"], &row["status"], &row["polls"]), (&"peer".into(), &"ok".into(), &false.into()));
+    assert_eq!(
+        (&row["kind"], &row["status"], &row["polls"]),
+        (&"peer".into(), &"ok".into(), &false.into())
+    );
     assert!(row["rank"].as_u64().is_some(), "{row:#}");
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
     for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
@@ -185,7 +200,10 @@ fn a_peer_is_a_row_like_any_other() {
     assert_eq!(metric("threads"), Some(9.0), "one, and one for each connection");
     assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
     let peers = document["loads"][0]["peers"].as_array().unwrap();
-    assert!(peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python"), "{peers:?}");
+    assert!(
+        peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python"),
+        "{peers:?}"
+    );
     std::fs::remove_dir_all(directory).unwrap();
 }
 

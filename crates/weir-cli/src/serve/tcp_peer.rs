@@ -173,6 +173,7 @@ impl Watched {
                     elapsed_ns: to.duration_since(*from).as_nanos() as u64,
                     cpu_ns: used.cpu_ns,
                     context_switches: both(used.voluntary_switches, used.involuntary_switches),
+                    voluntary_switches: used.voluntary_switches,
                     ..Window::default()
                 })
             }

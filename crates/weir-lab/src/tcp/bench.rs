@@ -46,10 +46,36 @@ pub struct Checked {
     pub messages: u64,
     /// Bytes of a message, at least and at most.
     pub message_bytes: (u32, u32),
-    /// Cores' worth of time that the server took in a ping-pong on one connection, where it waits half
-    /// of the time if it can wait; if known.
+    /// What the server did with little to do.
     #[serde(skip)]
+    pub idle: Idle,
+}
+
+/// What a server does in a ping-pong on one connection, where it can wait half of the time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Idle {
+    /// Cores' worth of time that it takes, if known.
     pub cores_busy: Option<f64>,
+    /// Times that it gives up its core for each message, if known.
+    pub sleeps_per_message: Option<f64>,
+}
+
+/// Cores' worth of time from which a server with little to do counts as polling.
+const POLLS: f64 = 0.9;
+/// Sleeps per message up to which it does, too: on a machine that is busy with other things, a server that
+/// polls does not get a core's time, and still never gives up its core.
+const HARDLY_SLEEPS: f64 = 0.1;
+
+impl Idle {
+    /// Whether the server polls. `None` if that is not known.
+    pub fn polls(&self) -> Option<bool> {
+        let busy = self.cores_busy.map(|cores| cores >= POLLS);
+        let sleepless = self.sleeps_per_message.map(|sleeps| sleeps <= HARDLY_SLEEPS);
+        match (busy, sleepless) {
+            (None, None) => None,
+            (busy, sleepless) => Some(busy == Some(true) || sleepless == Some(true)),
+        }
+    }
 }
 
 /// Where runs are made.
@@ -72,4 +98,20 @@ pub trait Bench {
     /// # Errors
     /// Any [`RunError`].
     fn run(&mut self, run: &Run) -> Result<Made, RunError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_core_busy_or_never_sleeps_polls() {
+        let of = |cores_busy, sleeps_per_message| Idle { cores_busy, sleeps_per_message }.polls();
+        assert_eq!(of(Some(0.98), Some(0.0)), Some(true));
+        assert_eq!(of(Some(0.4), Some(1.0)), Some(false));
+        assert_eq!(of(Some(0.5), Some(0.0)), Some(true), "others had the core");
+        assert_eq!(of(Some(0.95), None), Some(true));
+        assert_eq!(of(None, Some(0.9)), Some(false));
+        assert_eq!(of(None, None), None);
+    }
 }

@@ -4,7 +4,7 @@
 //! its confidence is reached or its time is up. What fails is noted and the experiment goes on; an
 //! interrupt ends it with what there is.
 
-use super::bench::{Bench, Checked, Made, Run};
+use super::bench::{Bench, Checked, Idle, Made, Run};
 use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::Results;
@@ -91,8 +91,8 @@ impl Experiment<'_> {
             (self.tell)(Progress::Checking(&row));
             results.conformance[index] = match self.bench.check(&row) {
                 Ok(checked) => {
-                    results.busy[index] = checked.cores_busy;
-                    results.checked = Some(Checked { cores_busy: None, ..checked });
+                    results.idle[index] = checked.idle;
+                    results.checked = Some(Checked { idle: Idle::default(), ..checked });
                     Conformance::Passed
                 }
                 Err(RunError::Interrupted) => return Err(Interrupted),
@@ -132,7 +132,7 @@ impl Experiment<'_> {
                 Some(second) => {
                     let Role::Again(of) = results.rows[second].role else { continue };
                     results.conformance[second] = results.conformance[of].clone();
-                    results.busy[second] = results.busy[of];
+                    results.idle[second] = results.idle[of];
                 }
                 None if planned => results.add_again(first),
                 None => {}

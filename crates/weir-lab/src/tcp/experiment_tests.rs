@@ -40,7 +40,10 @@ impl Bench for Simulated {
             connections: 16,
             messages: 320,
             message_bytes: (1, 65_536),
-            cores_busy: Some(if polls { 1.0 } else { 0.3 }),
+            idle: Idle {
+                cores_busy: Some(if polls { 1.0 } else { 0.3 }),
+                sleeps_per_message: Some(if polls { 0.0 } else { 1.0 }),
+            },
         })
     }
 

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir::machine::LoadMeter;
 
-use super::bench::{Bench, Checked, Made, Run};
+use super::bench::{Bench, Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport};
 use crate::bench::RunError;
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::plan::Row;
+use crate::sample::divide;
 use crate::wire::{Failure, ReadyLine};
 
 const SERVER: &str = "the server";
@@ -244,18 +245,25 @@ impl Processes {
         let idle = Load::new(Pattern::PingPong, 64, 1, None, None);
         let command = self.client_for(at, &idle, (IDLE_WARMUP_MS, IDLE_RUN_MS));
         let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
-        if let Err(error) = self.load(&command, &mut server, lasts) {
-            return Err(blame(server, error));
-        }
-        let report = end(server)?;
-        let busy = report.window.and_then(|window| {
-            crate::sample::divide(window.cpu_ns? as f64, window.elapsed_ns as f64)
-        });
+        let (load, _) = match self.load(&command, &mut server, lasts) {
+            Ok(loaded) => loaded,
+            Err(error) => return Err(blame(server, error)),
+        };
+        let window = end(server)?.window.unwrap_or_default();
+        let per_ns = |count: Option<u64>| divide(count? as f64, window.elapsed_ns as f64);
+        let messages_per_ns =
+            load.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
+        let sleeps_per_ns = per_ns(window.voluntary_switches);
         Ok(Checked {
             connections: CHECK_CONNECTIONS.into(),
             messages,
             message_bytes: CHECK_BYTES,
-            cores_busy: busy,
+            idle: Idle {
+                cores_busy: per_ns(window.cpu_ns),
+                sleeps_per_message: sleeps_per_ns
+                    .zip(messages_per_ns)
+                    .and_then(|(s, m)| divide(s, m)),
+            },
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What a comparison of TCP found: every row under every load, with its samples.
 
-use super::bench::Checked;
+use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
 use super::sample::{MESSAGES, Sample, TcpMetric};
@@ -13,9 +13,6 @@ use crate::results::CONFIDENCE;
 use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
 use crate::stats::{Estimate, median};
 use weir::machine::MOST_LOAD_OF_OTHERS;
-
-/// Cores' worth of time from which a server with little to do counts as polling.
-pub const POLLS: f64 = 0.9;
 
 /// An experiment and what came out.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,8 +29,8 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// What is known of each row's conformance.
     pub conformance: Vec<Conformance>,
-    /// Cores' worth of time that each took with little to do, where that is known.
-    pub busy: Vec<Option<f64>>,
+    /// What each did with little to do.
+    pub idle: Vec<Idle>,
     /// The loads.
     pub loads: Vec<Load>,
     /// How often and how long each load was planned to run, once that is known.
@@ -65,7 +62,7 @@ impl Results {
             seed: 0,
             asked_half_width: 0.05,
             conformance: vec![Conformance::NotChecked; rows.len()],
-            busy: vec![None; rows.len()],
+            idle: vec![Idle::default(); rows.len()],
             cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
             schedules: vec![None; loads.len()],
             rows,
@@ -84,13 +81,13 @@ impl Results {
     pub fn add_again(&mut self, of: usize) {
         self.rows.push(self.rows[of].clone().with_role(Role::Again(of)));
         self.conformance.push(self.conformance[of].clone());
-        self.busy.push(self.busy[of]);
+        self.idle.push(self.idle[of]);
         self.cells.iter_mut().for_each(|cells| cells.push(Cell::default()));
     }
 
-    /// Whether a row polls: it keeps a core busy with little to do. `None` if that is not known.
+    /// Whether a row polls. `None` if that is not known.
     pub fn polls(&self, row: usize) -> Option<bool> {
-        self.busy[row].map(|cores| cores >= POLLS)
+        self.idle[row].polls()
     }
 
     /// The group in which a row is ranked: rows that poll (true) and rows that wait. One of which it is
@@ -296,7 +293,7 @@ pub(crate) mod tests {
                 _ => (false, row),
             };
             results.conformance[row] = Conformance::Passed;
-            results.busy[row] = Some(0.4);
+            results.idle[row].cores_busy = Some(0.4);
             for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].into_iter().enumerate() {
                 let waver = if second && block % 2 == 0 { 1.01 } else { 1.0 };
                 let speed = rows[of].1 * common * waver;
@@ -321,7 +318,7 @@ pub(crate) mod tests {
     #[test]
     fn what_polls_is_ranked_apart() {
         let mut results = results(&[("poll", 80e3), ("epoll", 100e3), ("select", 120e3)], 1);
-        results.busy[2] = Some(0.99);
+        results.idle[2].cores_busy = Some(0.99);
         assert_eq!(results.groups(), [false, true]);
         assert_eq!(results.ranking(0, false).winner().unwrap().row, 1);
         let polling = results.ranking(0, true);

@@ -53,6 +53,8 @@ pub struct Window {
     pub cpu_ns: Option<u64>,
     /// Context switches of the process, if known.
     pub context_switches: Option<u64>,
+    /// Those of them with which a thread gave up its core by itself, if known.
+    pub voluntary_switches: Option<u64>,
     /// What it counted of connections and bytes, by name; empty for a program that tells nothing.
     pub counters: BTreeMap<String, u64>,
     /// What its calls counted, by name; likewise.

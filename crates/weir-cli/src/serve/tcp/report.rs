@@ -56,6 +56,7 @@ pub fn window(marks: &[Totals]) -> Option<Window> {
         elapsed_ns: to.at.saturating_duration_since(from.at).as_nanos() as u64,
         cpu_ns: used.cpu_ns,
         context_switches: both(used.voluntary_switches, used.involuntary_switches),
+        voluntary_switches: used.voluntary_switches,
         counters: of(to.counters.since(&from.counters).named()),
         calls: of(to.calls.since(&from.calls).named()),
     })

@@ -309,7 +309,7 @@ mod tests {
     fn polling_buys_what_the_pairs_say() {
         let mut results = results(&[("ring", 150e3), ("epoll", 100e3)], 1);
         assert!(said(&results, "polling").contains("Not measured"));
-        results.busy[0] = Some(0.99);
+        results.idle[0].cores_busy = Some(0.99);
         results.add_again(0);
         results.cells[0][3] = results.cells[0][0].clone();
         let text = said(&results, "polling");

@@ -138,7 +138,8 @@ fn row_value(results: &Results, (load, index): (usize, usize), ranking: Option<&
             Conformance::Failed(_) => "failed",
         },
         "polls": results.polls(index),
-        "cores_busy_with_one_connection": results.busy[index],
+        "cores_busy_with_one_connection": results.idle[index].cores_busy,
+        "sleeps_per_message_with_one_connection": results.idle[index].sleeps_per_message,
         "rank": ranking.and_then(|ranking| ranking.rank(index)),
         "tied_with_winner": ranking
             .filter(|ranking| !ranking.is_too_noisy())

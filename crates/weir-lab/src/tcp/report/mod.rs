@@ -317,7 +317,7 @@ fn legend(text: &mut String, results: &Results, width: usize) {
          that were asked for.",
         "limited by: server, its cores were used up; client, those of the client were; both; neither, \
          each waited for the other; load, it was taken at its rate. What polls keeps a core busy with one \
-         connection in ping-pong; it is ranked apart from what waits. INVALID: bytes were wrong or lost, \
+         connection in ping-pong, or never gives it up; it is ranked apart from what waits. INVALID: bytes were wrong or lost, \
          see below the table.",
     ] {
         paragraph(text, line, width);
@@ -342,7 +342,7 @@ mod tests {
             &[("poll", 80e3), ("epoll", 100e3), ("select", 120e3), ("go=x {port}", 90e3)],
             1,
         );
-        results.busy[2] = Some(1.0);
+        results.idle[2].cores_busy = Some(1.0);
         results.cells[0][0].samples[2].connected = 60;
         results.cells[0][0].samples[2].cause = Some("no descriptor".into());
         let text = report(&results, 205);
