@@ -149,6 +149,15 @@ impl Ring {
         self.io.submitter().register_files_update(at, &[fd]).map(drop)
     }
 
+    /// Rings an eventfd whenever the ring has something for whoever uses it
+    /// (IORING_REGISTER_EVENTFD): with DEFER_TASKRUN that is also work that an entry into the kernel will run.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn ring_at(&self, eventfd: std::os::fd::RawFd) -> io::Result<()> {
+        self.io.submitter().register_eventfd(eventfd)
+    }
+
     /// Lets whoever waits in this ring poll the queues of devices that its sockets' datagrams come by,
     /// for so long (IORING_REGISTER_NAPI, Linux 6.9). Says in words what came of it.
     pub fn busy_poll(&self, time: Duration) -> String {

@@ -14,7 +14,9 @@ impl Token {
         Self::new(class, 0, 0)
     }
 
-    const fn new(class: u8, slot: u32, generation: u32) -> Self {
+    /// A token for what keeps its own slots, of which there are 2^24 at most.
+    #[inline]
+    pub const fn new(class: u8, slot: u32, generation: u32) -> Self {
         Self((class as u64) << 56 | (slot as u64) << 32 | generation as u64)
     }
 
@@ -42,8 +44,9 @@ impl Token {
         (self.0 >> 32) as usize & 0xff_ffff
     }
 
+    /// Which use of the slot.
     #[inline]
-    const fn generation(self) -> u32 {
+    pub const fn generation(self) -> u32 {
         self.0 as u32
     }
 }
@@ -53,7 +56,9 @@ impl Token {
 #[derive(Debug)]
 pub(crate) struct Slots<V> {
     class: u8,
-    slots: Box<[Slot<V>]>,
+    slots: Vec<Slot<V>>,
+    /// How many there may be.
+    most: usize,
     /// Slots not in use, the latest on top.
     free: Vec<u32>,
 }
@@ -77,8 +82,18 @@ impl<V> Slots<V> {
         Self {
             class,
             slots: (0..capacity).map(|_| Slot { generation: 0, value: None }).collect(),
+            most: capacity,
             free: (0..capacity as u32).rev().collect(),
         }
+    }
+
+    /// Room for up to `most` requests of this class; memory is taken as there are more of them.
+    ///
+    /// # Panics
+    /// If a token could not tell so many slots apart (2^24).
+    pub fn growing(class: u8, most: usize) -> Self {
+        assert!(most <= MOST_SLOTS, "{most} slots do not fit a token");
+        Self { class, slots: Vec::new(), most, free: Vec::new() }
     }
 
     /// Adds a request.
@@ -87,7 +102,14 @@ impl<V> Slots<V> {
     /// Gives the value back when every slot is in use.
     #[inline]
     pub fn insert(&mut self, value: V) -> Result<Token, V> {
-        let Some(index) = self.free.pop() else { return Err(value) };
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < self.most => {
+                self.slots.push(Slot { generation: 0, value: None });
+                self.slots.len() as u32 - 1
+            }
+            None => return Err(value),
+        };
         let slot = &mut self.slots[index as usize];
         slot.value = Some(value);
         Ok(Token::new(self.class, index, slot.generation))
@@ -175,6 +197,16 @@ mod tests {
         slots.remove(token).unwrap();
         slots.insert(3).unwrap();
         assert_eq!(slots.iter().map(|(_, value)| *value).sum::<i32>(), 4);
+    }
+
+    #[test]
+    fn one_that_grows_is_full_at_its_bound() {
+        let mut slots = Slots::growing(1, 2);
+        let first = slots.insert(1).unwrap();
+        slots.insert(2).unwrap();
+        assert_eq!((slots.insert(3), slots.len()), (Err(3), 2));
+        assert_eq!(slots.remove(first), Some(1));
+        assert_ne!(slots.insert(3).unwrap(), first);
     }
 
     proptest::proptest! {

@@ -46,6 +46,7 @@ mod never;
 mod requests;
 mod sharing;
 mod signals;
+pub mod streams;
 pub mod turn;
 pub mod uring;
 pub mod xdp;

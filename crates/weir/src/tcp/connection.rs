@@ -242,6 +242,11 @@ impl<H: Handler> Connection<H> {
         self.reason.is_some() && !self.parts
     }
 
+    /// Whether the peer has sent all that it will.
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Whether the peer was told that nothing follows.
     pub fn is_told(&self) -> bool {
         self.told

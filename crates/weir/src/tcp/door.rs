@@ -72,7 +72,8 @@ impl Door {
         }
     }
 
-    fn pause(&mut self) {
+    /// Accepts nothing until something was given back, or for a tick.
+    pub(super) fn pause(&mut self) {
         self.paused_until = Some(Instant::now() + TICK);
         self.open = false;
     }

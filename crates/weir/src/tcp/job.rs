@@ -19,7 +19,11 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     ops::Deref,
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32, mpsc},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU32, AtomicU64},
+        mpsc,
+    },
     thread,
     time::Instant,
 };
@@ -265,6 +269,11 @@ impl<H: Handler> Job<H> {
     /// States a setting that is in effect.
     pub fn state(&self, name: &str, value: impl ToString) {
         self.server.shared.state(name, value);
+    }
+
+    /// Makes a value tunable while the server runs, between `least` and `most`.
+    pub fn tunable(&self, name: &'static str, value: u64, least: u64, most: u64) -> Arc<AtomicU64> {
+        self.server.shared.tunable(name, value, least, most)
     }
 
     /// Calls `waker` when the server stops.

@@ -39,6 +39,7 @@ mod job;
 mod limits;
 mod ready_frame;
 mod reason;
+mod ring_frame;
 mod running;
 mod server;
 mod table;
@@ -92,6 +93,9 @@ designs! {
     async_select::AsyncSelect,
     event_select::EventSelect,
     epoll::Epoll,
+    ring::Ring,
+    rio_tcp::RioTcp,
+    ring_hybrid::RingHybrid,
 }
 
 /// How the threads of a server share what connects.

@@ -112,21 +112,37 @@ impl<H: Handler> Worker<H> {
     /// it is told so.
     #[must_use]
     pub fn admit(&self, stream: &Stream) -> bool {
+        let admitted = self.let_in();
+        if let Err(why) = &admitted {
+            self.refuse(stream, why);
+        }
+        admitted.is_ok()
+    }
+
+    /// The same for a design that tells it by itself ([`refusal`](Self::refusal)).
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn let_in(&self) -> Result<(), String> {
         let most = self.limits.connections;
         let admit = |open: u32| (open < most).then_some(open + 1);
         let admitted = self.server.open.fetch_update(Relaxed, Relaxed, admit).is_ok();
         if admitted {
             self.counters.accepted.one();
-        } else {
-            self.counters.refused.one();
-            self.refuse(stream, &format!("there are {most} connections, the most that may be"));
+            return Ok(());
         }
-        admitted
+        self.counters.refused.one();
+        Err(format!("there are {most} connections, the most that may be"))
+    }
+
+    /// What a connection is told that is refused.
+    pub fn refusal(why: &str) -> String {
+        format!("{}{why}\n", super::REFUSAL)
     }
 
     /// Tells a connection that it is refused, and why, as far as that goes without waiting.
     pub fn refuse(&self, stream: &Stream, why: &str) {
-        let text = format!("{}{why}\n", super::REFUSAL);
+        let text = Self::refusal(why);
         let _ = stream.send(text.as_bytes(), crate::stream::Mode::Try, &self.calls);
         let _ = stream.end_sending(&self.calls);
     }

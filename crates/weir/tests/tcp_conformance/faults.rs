@@ -206,7 +206,7 @@ fn hoard() -> Vec<File> {
 }
 
 /// Connections wait meanwhile, the server waits with them instead of trying again and again, and
-/// what is open is served.
+/// what is open is served. Where connections of the server are no descriptors, none waits.
 fn descriptors_run_out(subject: &Subject) -> Result<(), Skipped> {
     const WAITING: usize = 20;
     const WATCHED: Duration = Duration::from_millis(400);
@@ -215,14 +215,27 @@ fn descriptors_run_out(subject: &Subject) -> Result<(), Skipped> {
     }
     let (server, log) = subject.echo(&server());
     let to = server.local_addresses()[0];
+    let before = machine::descriptors();
     let mut open = clients(2, to);
     open.iter_mut().for_each(Client::ping);
+    let taken = machine::descriptors().zip(before).map(|(after, before)| after - before);
     // These need no descriptor any more to connect.
     let sockets: Vec<_> =
         (0..WAITING).map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()).collect();
     let hoarded = hoard();
     for socket in &sockets {
         socket.connect(&SockAddr::from(to)).expect("the system connects before anyone accepts");
+    }
+    if taken == Some(open.len()) {
+        for (number, socket) in (10..).zip(sockets) {
+            let mut client = Client::on(socket.into(), number);
+            client.ping();
+        }
+        drop((open, hoarded));
+        let total = stop(server, &log);
+        let all = WAITING as u64 + 2;
+        assert_eq!((total.accepted, total.closed_finished, total.accept_pauses), (all, all, 0));
+        return Ok(());
     }
     until("a pause of accepting", || server.counters().accept_pauses > 0);
     // This measures what is used up in a time, so it waits for time.

@@ -26,6 +26,7 @@
 mod linux;
 #[cfg(not(target_os = "linux"))]
 mod missing;
+pub mod streams;
 
 #[cfg(target_os = "linux")]
 pub use linux::{UringCompletions, UringOpened, UringRequests};

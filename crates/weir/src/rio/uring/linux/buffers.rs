@@ -26,14 +26,14 @@ use std::{
 };
 
 /// The most buffers that the kernel takes in one ring.
-pub(super) const MOST_HELD: u32 = 1 << 15;
+pub(in crate::rio::uring) const MOST_HELD: u32 = 1 << 15;
 
 /// No slice has this index: a region that large has no address space.
 const NONE: u32 = u32::MAX;
 
 /// The memory of a ring of provided buffers.
 #[derive(Debug)]
-struct Entries {
+pub(in crate::rio::uring) struct Entries {
     first: NonNull<BufRingEntry>,
     count: usize,
 }
@@ -51,7 +51,8 @@ impl Entries {
             .expect("a ring of at most 32,768 entries fits the address space")
     }
 
-    fn new(count: usize) -> Self {
+    /// Room for so many, a power of two; all empty.
+    pub(in crate::rio::uring) fn new(count: usize) -> Self {
         let layout = Self::layout(count);
         // SAFETY: the layout has a size, since there is at least one entry.
         let first = unsafe { alloc::alloc_zeroed(layout) };
@@ -59,8 +60,14 @@ impl Entries {
         Self { first, count }
     }
 
+    /// Address and number of the entries, for the kernel.
+    pub(in crate::rio::uring) fn extent(&self) -> (u64, u16) {
+        (self.first.as_ptr() as u64, self.count as u16)
+    }
+
+    /// Writes an entry. The kernel reads it once the tail was published.
     #[inline]
-    fn set(&mut self, place: usize, address: u64, length: u32, id: u16) {
+    pub(in crate::rio::uring) fn set(&mut self, place: usize, address: u64, length: u32, id: u16) {
         assert!(place < self.count);
         // SAFETY: inside the allocation, which starts as zeroes and is a valid entry. The
         // kernel reads an entry only after the tail that covers it was published. The tail
@@ -71,8 +78,9 @@ impl Entries {
         entry.set_bid(id);
     }
 
+    /// Makes known all that lies before `tail`.
     #[inline]
-    fn publish(&mut self, tail: u16) {
+    pub(in crate::rio::uring) fn publish(&mut self, tail: u16) {
         // SAFETY: the tail is an aligned 16-bit field of the first entry, which the kernel reads
         // while we write it: so both do so atomically.
         unsafe {
@@ -153,7 +161,7 @@ impl Buffers {
 
     /// Address and number of the entries, for the kernel.
     pub fn extent(&self) -> (u64, u16) {
-        (self.entries.first.as_ptr() as u64, self.entries.count as u16)
+        self.entries.extent()
     }
 
     /// How many slices the kernel holds at a time.

@@ -14,7 +14,7 @@
 
 mod armer;
 mod arming;
-mod buffers;
+pub(super) mod buffers;
 mod common;
 mod completions;
 mod frame;

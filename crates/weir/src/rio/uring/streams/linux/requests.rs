@@ -1,0 +1,94 @@
+//! What is asked of the kernel: an entry for each kind of request. Sockets are files of the ring's table.
+
+use super::{accepts::Name, queue::class};
+use crate::ring::Token;
+use io_uring::{
+    opcode,
+    squeue::Entry,
+    types::{DestinationSlot, Fd, Fixed},
+};
+use std::os::fd::RawFd;
+
+/// The group of buffers: a ring has one.
+pub(super) const GROUP: u16 = 0;
+
+/// The count of bytes that wait in a socket (SOCKET_URING_OP_SIOCINQ of linux/io_uring.h).
+const SIOCINQ: u32 = 0;
+
+/// Closing with it resets (socket(7), SO_LINGER).
+static NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
+
+/// An accept into a place of the table.
+pub(super) fn accept(listener: RawFd, place: u32, name: *mut Name, token: Token) -> Entry {
+    let into = DestinationSlot::try_from_slot_target(place).expect("a place of the table");
+    let (address, len) = Name::parts(name);
+    opcode::Accept::new(Fd(listener), address, len)
+        .file_index(Some(into))
+        .build()
+        .user_data(token.user_data())
+}
+
+/// A receive that goes on, each time into a buffer of the group.
+pub(super) fn receive_many(place: u32, token: Token) -> Entry {
+    opcode::RecvMulti::new(Fixed(place), GROUP).build().user_data(token.user_data())
+}
+
+/// A receive into one slice.
+pub(super) fn receive_one(place: u32, token: Token, into: *mut u8, len: u32) -> Entry {
+    opcode::Recv::new(Fixed(place), into, len).build().user_data(token.user_data())
+}
+
+/// A send. What finds no room waits for it, and takes a part.
+pub(super) fn send(place: u32, token: Token, bytes: *const u8, len: u32) -> Entry {
+    opcode::Send::new(Fixed(place), bytes, len)
+        .flags(libc::MSG_NOSIGNAL)
+        .build()
+        .user_data(token.user_data())
+}
+
+/// A send of all of it, from where it lies.
+pub(super) fn send_zero_copy(place: u32, token: Token, bytes: *const u8, len: u32) -> Entry {
+    opcode::SendZc::new(Fixed(place), bytes, len)
+        .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
+        .build()
+        .user_data(token.user_data())
+}
+
+/// The end of sending.
+pub(super) fn end_sending(place: u32, token: Token) -> Entry {
+    opcode::Shutdown::new(Fixed(place), libc::SHUT_WR).build().user_data(token.user_data())
+}
+
+/// The count of bytes that wait.
+pub(super) fn waiting(place: u32, token: Token) -> Entry {
+    opcode::UringCmd16::new(Fixed(place), SIOCINQ).build().user_data(token.user_data())
+}
+
+/// Has the close that follows reset the connection. Nobody waits for it.
+pub(super) fn reset_when_closed(place: u32) -> Entry {
+    let value = (&raw const NO_LINGER).cast();
+    let (level, name) = (libc::SOL_SOCKET as u32, libc::SO_LINGER as u32);
+    opcode::SetSockOpt::new(Fixed(place), level, name, value, size_of::<libc::linger>() as u32)
+        .build()
+        .user_data(Token::bare(class::OTHER).user_data())
+}
+
+/// The close.
+pub(super) fn close(place: u32, token: Token) -> Entry {
+    opcode::Close::new(Fixed(place)).build().user_data(token.user_data())
+}
+
+/// A cancel. Nobody waits for it: what it cancels has a completion of its own.
+pub(super) fn cancel(token: Token) -> Entry {
+    opcode::AsyncCancel::new(token.user_data())
+        .build()
+        .user_data(Token::bare(class::OTHER).user_data())
+}
+
+/// A completion each time that something is rung.
+pub(super) fn watch(eventfd: RawFd, token: Token) -> Entry {
+    opcode::PollAdd::new(Fd(eventfd), libc::EPOLLIN as u32)
+        .multi(true)
+        .build()
+        .user_data(token.user_data())
+}

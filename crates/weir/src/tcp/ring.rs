@@ -1,0 +1,121 @@
+//! `ring`: each thread asks for what it wants in a ring that it shares with the kernel, and takes what
+//! completed from another.
+//!
+//! Nothing is asked whether it is ready: a connection is accepted, received from and sent to by requests,
+//! and what became of them comes as completions, some dozens for one entry into the kernel that
+//! submits as many requests. A connection receives until it is told not to, into slices that all of them
+//! share, so an idle one holds no buffer; what was received goes back in the slice it came in, without
+//! a copy. Connections are no descriptors of the process but places in a table of the ring's.
+//!
+//! It costs an entry into the kernel for each batch, and one more before each wait: a message that comes alone
+//! costs about as much as with `epoll`. It fails where the system has no such rings, or forbids them,
+//! as containers do; and ending one direction only is dear (a thread of the kernel's does it). A table
+//! holds as many connections as the process may have descriptors: beyond that a thread makes further rings
+//! (`--rings`), and watches them from its first.
+//!
+//! New connections come to one of the threads by a socket for each on one address (SO_REUSEPORT), which
+//! spreads them by a hash whether a thread is busy or not.
+//!
+//! Origin: io_uring, Linux 5.1; multishot receives and provided buffers, 6.0.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    ring_frame::{self, DEQUEUED, Room},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    rio::{
+        Batch,
+        streams::{Receiving, StreamCompletion, StreamNeeds, StreamQueue},
+    },
+};
+
+options! {
+    /// Options of the design `ring`.
+    pub struct Ring {
+        /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Slices of a ring that its connections receive into.
+        slices: u32 = 512, 4..=32_768;
+        /// Most rings of a thread; 0 for as many as the connections need that there may be.
+        rings: u32 = 0, 0..=1024;
+        /// Bytes from which on a send is made from where they lie (zero copy); 0 for never.
+        zero_copy: u32 = 0, 0..=16_777_216;
+    }
+}
+
+impl Design for Ring {
+    const ABOUT: About = About {
+        name: "ring",
+        summary: "each thread asks for what it wants in a ring, and takes what completed from it",
+        origin: "io_uring, Linux 5.1 and 6.0",
+        contract: Contract::Rio,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let needs = needs(&job, self.slices, self.rings, self.zero_copy);
+        ring_frame::start(&mut job, self.threads, needs, run)?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        ring_frame::provider()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        ring_frame::availability()
+    }
+}
+
+/// Most bytes of the slices of one ring: fewer where each is long.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// What the designs need that receive into slices which connections share.
+pub(super) fn needs<H: Handler>(
+    job: &Job<H>,
+    slices: u32,
+    rings: u32,
+    zero_copy: u32,
+) -> StreamNeeds {
+    let slices = slices.min((MOST_BYTES / job.buffer_bytes) as u32).max(4);
+    StreamNeeds {
+        slice_bytes: job.buffer_bytes,
+        connections: job.limits.connections,
+        receiving: Receiving::Shared { slices },
+        tables: rings,
+        zero_copy_bytes: (zero_copy > 0).then_some(zero_copy as usize),
+    }
+}
+
+fn run<H: Handler, Q: StreamQueue>(
+    worker: &mut Worker<H>,
+    room: &mut Room<H, Q>,
+) -> Result<(), Error> {
+    let mut batch = Batch::new(DEQUEUED);
+    while worker.serving(room.len()) {
+        if room.dequeue(&mut batch)? == 0 {
+            room.wait(worker)?;
+        }
+        handle(worker, room, &mut batch);
+    }
+    Ok(())
+}
+
+fn handle<H: Handler, Q: StreamQueue>(
+    worker: &mut Worker<H>,
+    room: &mut Room<H, Q>,
+    batch: &mut Batch<StreamCompletion>,
+) {
+    room.mind_the_time(worker);
+    room.handle(worker, batch);
+}

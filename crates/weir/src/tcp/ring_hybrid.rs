@@ -1,0 +1,219 @@
+//! `ring-hybrid`: a ring that polls while it wins.
+//!
+//! It is `ring`, but a thread that finds nothing looks again for a while (`spin`) before it waits: whoever
+//! waits must be woken, which takes longer than a small message takes. A look costs no entry into the
+//! kernel: what is there to be done stands in memory that both share.
+//!
+//! Polling wins where something comes before the time is over. Each thread keeps count: as long as, of its last
+//! spells of polling, `threshold` in a thousand or more have won, it polls; else it waits at once, and tries
+//! a spell now and then. So an idle server sleeps, and a busy one does not; between the two it takes
+//! a core's time for latency. Both can be tuned while it runs.
+//!
+//! Origin: the "RIO hybrid" of Holgate's study of UDP (2012), for TCP.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    ring::needs,
+    ring_frame::{self, DEQUEUED, Room},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Microseconds, MicrosecondsValue, Options as _, options},
+    rio::{
+        Batch,
+        streams::{StreamCompletion, StreamQueue},
+    },
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+options! {
+    /// Options of the design `ring-hybrid`.
+    pub struct RingHybrid {
+        /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Slices of a ring that its connections receive into.
+        slices: u32 = 512, 4..=32_768;
+        /// Most rings of a thread; 0 for as many as the connections need that there may be.
+        rings: u32 = 0, 0..=1024;
+        /// Bytes from which on a send is made from where they lie (zero copy); 0 for never.
+        zero_copy: u32 = 0, 0..=16_777_216;
+        /// Spells of polling in a thousand that must win for it to go on (tunable).
+        threshold: u32 = 500, 0..=1000;
+        /// How long a spell lasts before waiting, in microseconds (tunable); 0 for none.
+        spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
+    }
+}
+
+impl Design for RingHybrid {
+    const ABOUT: About = About {
+        name: "ring-hybrid",
+        summary: "a ring for each thread, which polls while it wins before it waits",
+        origin: "RIO hybrid, Holgate 2012, for TCP",
+        contract: Contract::Rio,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let needs = needs(&job, self.slices, self.rings, self.zero_copy);
+        let tuning = Tuning {
+            threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
+            spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
+        };
+        ring_frame::start(&mut job, self.threads, needs, move |worker, room| {
+            run(worker, room, &tuning)
+        })?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        ring_frame::provider()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        ring_frame::availability()
+    }
+}
+
+/// What may be changed while the server runs.
+#[derive(Clone)]
+struct Tuning {
+    threshold: Arc<AtomicU64>,
+    spin_us: Arc<AtomicU64>,
+}
+
+/// One in so many waits is preceded by a spell of polling even where that does not win: to find out when
+/// it would again.
+const TRIED: u32 = 16;
+
+/// Whether polling wins.
+struct Spells {
+    /// Of the last spells, those that won, in 65,536: each counts an eighth of what the one after it does
+    /// less.
+    won: u32,
+    since: Option<Instant>,
+    until: Option<Duration>,
+    not_tried: u32,
+}
+
+impl Spells {
+    const ALL: u32 = 1 << 16;
+
+    fn new() -> Self {
+        Self { won: Self::ALL, since: None, until: None, not_tried: 0 }
+    }
+
+    /// Whether to look again rather than wait, after a look that found nothing.
+    #[inline]
+    fn again(&mut self, tuning: &Tuning) -> bool {
+        let now = Instant::now();
+        let Some(since) = self.since else {
+            let time = Duration::from_micros(tuning.spin_us.load(Relaxed));
+            let wins = u64::from(self.won) * 1000 >= tuning.threshold.load(Relaxed) * u64::from(Self::ALL);
+            if time.is_zero() || (!wins && self.not_tried < TRIED) {
+                self.not_tried += 1;
+                return false;
+            }
+            self.not_tried = 0;
+            (self.since, self.until) = (Some(now), Some(time));
+            return true;
+        };
+        std::hint::spin_loop();
+        if self.until.is_some_and(|time| now - since < time) {
+            return true;
+        }
+        self.since = None;
+        self.won -= self.won / 8;
+        false
+    }
+
+    /// Something came.
+    #[inline]
+    fn found(&mut self) {
+        if self.since.take().is_some() {
+            self.won += (Self::ALL - self.won) / 8;
+        }
+    }
+}
+
+fn run<H: Handler, Q: StreamQueue>(
+    worker: &mut Worker<H>,
+    room: &mut Room<H, Q>,
+    tuning: &Tuning,
+) -> Result<(), Error> {
+    let mut spells = Spells::new();
+    let mut batch = Batch::new(DEQUEUED);
+    while worker.serving(room.len()) {
+        if room.dequeue(&mut batch)? > 0 {
+            spells.found();
+        } else if !spells.again(tuning) {
+            worker.calls.notifies.one();
+            room.wait(worker)?;
+        }
+        handle(worker, room, &mut batch);
+    }
+    Ok(())
+}
+
+fn handle<H: Handler, Q: StreamQueue>(
+    worker: &mut Worker<H>,
+    room: &mut Room<H, Q>,
+    batch: &mut Batch<StreamCompletion>,
+) {
+    room.mind_the_time(worker);
+    room.handle(worker, batch);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuning(threshold: u64, spin_us: u64) -> Tuning {
+        let value = |value| Arc::new(AtomicU64::new(value));
+        Tuning { threshold: value(threshold), spin_us: value(spin_us) }
+    }
+
+    /// A spell that finds nothing.
+    fn loses(spells: &mut Spells, tuning: &Tuning) -> bool {
+        let polled = spells.again(tuning);
+        while spells.since.is_some() && spells.again(tuning) {}
+        polled
+    }
+
+    #[test]
+    fn it_waits_at_once_where_polling_does_not_win_and_tries_again() {
+        let (mut spells, tuning) = (Spells::new(), tuning(500, 1));
+        while loses(&mut spells, &tuning) {}
+        let waited = (1..).take_while(|_| !loses(&mut spells, &tuning)).count();
+        assert_eq!(waited as u32, TRIED - 1, "waits between two tries, the first was seen above");
+        // It wins again, and polls each time.
+        for _ in 0..16 {
+            while !spells.again(&tuning) {}
+            spells.found();
+        }
+        assert!(loses(&mut spells, &tuning) && loses(&mut spells, &tuning));
+    }
+
+    #[test]
+    fn what_is_tuned_holds_at_once() {
+        let (mut spells, never) = (Spells::new(), tuning(500, 0));
+        assert!(!spells.again(&never));
+        never.spin_us.store(1, Relaxed);
+        while loses(&mut spells, &never) {}
+        never.threshold.store(0, Relaxed);
+        assert!((0..100).all(|_| loses(&mut spells, &never)), "it always polls");
+    }
+}

@@ -1,0 +1,115 @@
+//! `rio-tcp`: registered I/O for TCP, each receive with a slice of its own.
+//!
+//! It is `ring` as Windows' registered I/O would have it: a slice is posted for each connection before
+//! anything comes, and comes back with what was received. So receiving needs no choice of a buffer and
+//! nobody starves another, and each connection, idle or not, holds as many slices as are posted for it
+//! (`--posts`): that is what it costs beside a post for each message. Where all slices are posted a connection
+//! waits for one (`--slices`).
+//!
+//! On io_uring the kernel holds one of a connection's slices at a time, and the others follow: several receives
+//! at once would complete in any order.
+//!
+//! Origin: registered I/O, Windows 8, for TCP: left open by Holgate's study of UDP (2012).
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    ring_frame::{self, DEQUEUED, Room},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    rio::{
+        Batch,
+        streams::{Receiving, StreamCompletion, StreamNeeds, StreamQueue},
+    },
+};
+
+options! {
+    /// Options of the design `rio-tcp`.
+    pub struct RioTcp {
+        /// Threads, each with a queue and connections of its own; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Slices posted for each connection.
+        posts: u32 = 1, 1..=16;
+        /// Slices of a thread; 0 for as many as its connections may post, and for their answers.
+        slices: u32 = 0, 0..=16_777_216;
+        /// Most tables of connections of a thread; 0 for as many as the connections need that there may be.
+        tables: u32 = 0, 0..=1024;
+    }
+}
+
+impl Design for RioTcp {
+    const ABOUT: About = About {
+        name: "rio-tcp",
+        summary: "each thread posts a slice for every connection, and takes what completed",
+        origin: "registered I/O, Windows 8; left open by Holgate 2012",
+        contract: Contract::Rio,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let needs = self.needs(&job);
+        ring_frame::start(&mut job, self.threads, needs, run)?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        ring_frame::provider()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        ring_frame::availability()
+    }
+}
+
+/// Most bytes of the slices of a thread, of address space: memory is taken as they are used.
+const MOST_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Slices for answers under way, beside those that are posted.
+const ANSWERS: u32 = 1024;
+
+impl RioTcp {
+    fn needs<H: Handler>(&self, job: &Job<H>) -> StreamNeeds {
+        let posted = job.limits.connections.saturating_mul(self.posts).saturating_add(ANSWERS);
+        let slices = if self.slices == 0 { posted } else { self.slices };
+        let slices = slices.min((MOST_BYTES / job.buffer_bytes) as u32).max(4);
+        StreamNeeds {
+            slice_bytes: job.buffer_bytes,
+            connections: job.limits.connections,
+            receiving: Receiving::Posted { each: self.posts, slices },
+            tables: self.tables,
+            zero_copy_bytes: None,
+        }
+    }
+}
+
+fn run<H: Handler, Q: StreamQueue>(
+    worker: &mut Worker<H>,
+    room: &mut Room<H, Q>,
+) -> Result<(), Error> {
+    let mut batch = Batch::new(DEQUEUED);
+    while worker.serving(room.len()) {
+        if room.dequeue(&mut batch)? == 0 {
+            room.wait(worker)?;
+        }
+        handle(worker, room, &mut batch);
+    }
+    Ok(())
+}
+
+fn handle<H: Handler, Q: StreamQueue>(
+    worker: &mut Worker<H>,
+    room: &mut Room<H, Q>,
+    batch: &mut Batch<StreamCompletion>,
+) {
+    room.mind_the_time(worker);
+    room.handle(worker, batch);
+}
