@@ -4,7 +4,7 @@ mod bare;
 mod client;
 
 use crate::timing::{Extent, Sample, cpu_ns_of_threads, quantile};
-use bare::{blocking, epoll, poll, select};
+use bare::{blocking, epoll, poll, ring, select};
 use client::{Client, MESSAGE_BYTES, check_echo};
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A bare loop: it echoes on connections to a socket that listens, until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
 
-/// Each design with the bare loop of its system calls. Those of rings and of a completion port belong
+/// Each design with the bare loop of its system calls. Those of a completion port belong
 /// here, each with its loop in a file of its own beside `bare/epoll.rs`.
 const PAIRS: &[(&str, Bare)] = &[
     ("epoll --threads 1", epoll::level),
@@ -30,6 +30,7 @@ const PAIRS: &[(&str, Bare)] = &[
     ("select", select::select),
     ("select-indexed", select::select_indexed),
     ("blocking", blocking::blocking),
+    ("ring --threads 1", ring::ring),
 ];
 
 /// Messages under way on each connection.

@@ -272,7 +272,7 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
                 if let Some(open) = self.open_at(connection) {
                     open.asking = false;
                     let held = open.held.as_ref().map_or(0, |held| held.len());
-                    open.connection.finish_after(bytes + held);
+                    open.connection.finish_after(worker, bytes + held);
                     self.settle(worker, connection.number);
                 }
             }
@@ -623,4 +623,17 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
 #[cold]
 fn too_many_sends() -> Reason {
     Reason::Failed(std::io::Error::other("the queue takes no more sends"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beside a place in the provider's table (24 bytes) and a link in the wheel (12).
+    #[test]
+    fn an_idle_connection_costs_little() {
+        type Handler = fn(&mut [u8], &mut super::super::Output<'_>);
+        let bytes = size_of::<Entry<Handler>>();
+        assert!(bytes + 24 + 12 <= 200, "{bytes} bytes for an entry");
+    }
 }

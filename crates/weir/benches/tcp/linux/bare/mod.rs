@@ -7,6 +7,7 @@
 pub mod blocking;
 pub mod epoll;
 pub mod poll;
+pub mod ring;
 pub mod select;
 
 use std::{

@@ -5,7 +5,7 @@ use crate::{
     stream::Listener,
 };
 use socket2::{SockAddr, SockAddrStorage};
-use std::{io, mem, net::SocketAddr, os::fd::RawFd};
+use std::{mem, net::SocketAddr, os::fd::RawFd};
 
 /// Accepts under way at a time, over all listeners: the most connections that come between two looks at
 /// those that are open.
@@ -67,8 +67,6 @@ pub(super) struct Accepts {
     /// By slot.
     names: Box<[Name]>,
     wanted: bool,
-    /// Why there is no further ring, where one was wanted.
-    no_ring: Option<io::Error>,
 }
 
 impl Accepts {
@@ -83,7 +81,6 @@ impl Accepts {
             slots: Slots::new(class, most),
             names: (0..most).map(|_| Name::new()).collect(),
             wanted: false,
-            no_ring: None,
         }
     }
 
@@ -103,14 +100,9 @@ impl Accepts {
         self.slots.iter().map(|(token, accept)| (accept.at, token)).collect()
     }
 
-    /// One of this listener was cancelled, or found that it accepts no more.
-    pub fn ended(&mut self, listener: u32, for_good: bool) {
-        self.listeners[listener as usize].ended |= for_good;
-    }
-
-    /// There is no further ring.
-    pub fn one_ring_less(&mut self, error: io::Error) {
-        self.no_ring = Some(error);
+    /// This listener was told to accept no more.
+    pub fn ended(&mut self, listener: u32) {
+        self.listeners[listener as usize].ended = true;
     }
 
     /// Whether more could be asked for.

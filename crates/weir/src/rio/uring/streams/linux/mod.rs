@@ -279,6 +279,7 @@ impl StreamProvider for UringStreams {
             raw: Vec::new(),
             turn: 0,
             open: 0,
+            no_ring: false,
             broken: None,
             ended: false,
             counters: Arc::clone(counters),
@@ -302,15 +303,16 @@ impl StreamProvider for UringStreams {
 fn one_more(queue: &mut UringStreamQueue) -> io::Result<()> {
     let (io, flags) =
         ring::set_up(WHAT, &queue.config.wanted()).map_err(|e| io::Error::other(e.to_string()))?;
-    add_ring(queue, io, flags)?;
-    let ring = queue.rings.last().expect("it was just added");
-    ring.ring.ring_at(queue.bell.fd())
+    add_ring(queue, io, flags)
 }
 
 fn add_ring(queue: &mut UringStreamQueue, io: IoUring, flags: Flags) -> io::Result<()> {
     let (ring, submissions, completions) = Ring::split(io, flags);
     ring.enable()?;
     ring.make_file_table(queue.files)?;
+    if !queue.rings.is_empty() {
+        ring.ring_at(queue.bell.fd())?;
+    }
     let group = match queue.needs.receiving {
         Receiving::Posted { .. } => None,
         Receiving::Shared { .. } => {

@@ -115,11 +115,12 @@ impl OneRing {
     /// What the entry points at stays valid until its last completion.
     #[inline]
     pub unsafe fn push(&mut self, entry: squeue::Entry, counters: &Counters) -> io::Result<()> {
-        // SAFETY: as the caller says.
-        if self.backlog.is_empty()
-            && unsafe { self.submissions.push(slice::from_ref(&entry)) }.is_ok()
-        {
-            return Ok(());
+        if self.backlog.is_empty() {
+            // SAFETY: as the caller says.
+            let pushed = unsafe { self.submissions.push(slice::from_ref(&entry)) };
+            if pushed.is_ok() {
+                return Ok(());
+            }
         }
         // Nothing that is asked for later goes before it.
         self.backlog.push_back(entry);

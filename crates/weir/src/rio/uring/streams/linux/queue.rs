@@ -72,6 +72,8 @@ pub struct UringStreamQueue {
     pub(super) turn: usize,
     /// Connections that are open.
     pub(super) open: u32,
+    /// A further ring was wanted, and could not be had.
+    pub(super) no_ring: bool,
     /// What a call answered that could not say so itself.
     pub(super) broken: Option<io::Error>,
     /// The kernel holds nothing any more.
@@ -459,9 +461,9 @@ impl UringStreamQueue {
         }
         self.rings[at].free_place(place);
         match -result {
-            // We cancelled it, or the listener was told to accept no more.
-            libc::ECANCELED | libc::EINVAL => self.accepts.ended(listener, result == -libc::EINVAL),
-            libc::EINTR | libc::EAGAIN => {}
+            libc::EINVAL => self.accepts.ended(listener),
+            // We cancelled it, or it is asked for again.
+            libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             error => {
                 let error = io::Error::from_raw_os_error(error);
                 if crate::stream::is_want_of_resources(&error) {
@@ -498,10 +500,10 @@ impl UringStreamQueue {
                 let at = self.rings.len() - 1;
                 self.rings[at].take_place().map(|place| (at, place))
             }
-            Err(e) => {
-                // Without it: connections wait until there is a place again.
-                self.accepts.one_ring_less(e);
-                self.most_rings = self.rings.len();
+            Err(_) => {
+                // Connections wait: perhaps there is one to be had later, or a place before.
+                self.accepts.pause();
+                self.no_ring = true;
                 None
             }
         }
@@ -694,6 +696,11 @@ impl StreamQueue for UringStreamQueue {
     fn dequeue(&mut self, out: &mut Batch<StreamCompletion>) -> io::Result<usize> {
         let before = out.len();
         self.keep_up();
+        if self.no_ring && out.room() > 0 {
+            self.no_ring = false;
+            let error = io::Error::from_raw_os_error(libc::ENOBUFS);
+            out.push(StreamCompletion::AcceptFailed { error });
+        }
         self.look(out);
         if out.len() == before && out.room() > 0 {
             let mut entered = false;

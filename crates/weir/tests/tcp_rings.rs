@@ -1,0 +1,166 @@
+//! What sets the TCP designs on rings apart, on Linux. What they have in common with the others is checked
+//! by the conformance tests.
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+use weir::tcp::{AnyDesign, Final, Limits, Output, Running, Server};
+
+const DESIGNS: [&str; 3] = ["ring --threads 1", "rio-tcp --threads 1", "ring-hybrid --threads 1"];
+
+/// `None` where it cannot run here.
+fn start(design: &str) -> Option<Running> {
+    let design = AnyDesign::parse(design).unwrap();
+    if let Err(reason) = design.availability() {
+        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+        let name = format!("tcp/{}", design.about().name);
+        let insisted = required.split(',').any(|one| one == name || one == "all");
+        assert!(!insisted, "required by WEIR_REQUIRE, but {reason}");
+        eprintln!("not run: {reason}");
+        return None;
+    }
+    let limits = Limits { silent: None, ..Limits::default() };
+    let server = Server::bind("127.0.0.1:0".parse().unwrap()).limits(limits);
+    Some(
+        server
+            .start(design, |_| |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap())
+            .unwrap(),
+    )
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let client = TcpStream::connect(address).unwrap();
+    client.set_nodelay(true).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client
+}
+
+/// Sends bytes and reads them back.
+fn exchange(client: &mut TcpStream, bytes: &[u8]) {
+    client.write_all(bytes).unwrap();
+    let mut back = vec![0; bytes.len()];
+    client.read_exact(&mut back).unwrap();
+    assert_eq!(back, bytes);
+}
+
+fn stop(running: Running) -> Final {
+    let report = running.stop();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert_eq!(report.open, 0);
+    report
+}
+
+fn stated(running: &Running, name: &str) -> String {
+    let effective = running.effective();
+    let found = effective.iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("no {name} in {effective:?}")).1.clone()
+}
+
+#[test]
+fn what_was_obtained_is_stated() {
+    for design in DESIGNS {
+        let Some(running) = start(design) else { return };
+        assert!(stated(&running, "ring-flags").contains("CQSIZE"));
+        assert!(stated(&running, "connections-of-a-ring").parse::<u32>().unwrap() > 0);
+        assert!(stated(&running, "slices").contains(char::is_numeric));
+        stop(running);
+    }
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// Both ends are in this process; the other end is a descriptor and nothing else.
+#[test]
+fn an_idle_connection_holds_no_buffer() {
+    const BEFORE: usize = 1000;
+    const MORE: usize = 4000;
+    let Some(running) = start("ring --threads 1") else { return };
+    let address = running.local_addresses()[0];
+    let mut clients = Vec::with_capacity(BEFORE + MORE);
+    let mut grow = |count: usize| {
+        for _ in 0..count {
+            let mut client = connect(address);
+            exchange(&mut client, b"once");
+            clients.push(client);
+        }
+        resident()
+    };
+    let before = grow(BEFORE);
+    let each = grow(MORE).saturating_sub(before) / MORE;
+    // 200 bytes, and what the allocator keeps as tables move.
+    assert!(each <= 260, "{each} bytes for each idle connection");
+    drop(clients);
+    stop(running);
+}
+
+/// A batch is one entry into the kernel, and a wait one more, however many connections it serves.
+#[test]
+fn entries_are_shared_by_what_comes_together() {
+    const CONNECTIONS: usize = 64;
+    const ROUNDS: usize = 50;
+    let Some(running) = start("ring --threads 1") else { return };
+    let mut clients: Vec<_> =
+        (0..CONNECTIONS).map(|_| connect(running.local_addresses()[0])).collect();
+    for round in 0..ROUNDS {
+        clients.iter_mut().for_each(|client| client.write_all(&[round as u8; 64]).unwrap());
+        clients.iter_mut().for_each(|client| client.read_exact(&mut [0; 64]).unwrap());
+    }
+    drop(clients);
+    let report = stop(running);
+    let (messages, calls) = (report.total().messages, report.calls());
+    assert!(messages >= (CONNECTIONS * ROUNDS) as u64);
+    // At the very worst each message finds the server asleep: it is woken, answers, and sleeps again.
+    let most = 2 * messages + 4 * CONNECTIONS as u64 + 100;
+    assert!(calls.kernel_entries <= most, "{} entries for {messages}", calls.kernel_entries);
+    assert!(calls.waits <= calls.kernel_entries);
+}
+
+/// While it wins it polls; while nothing comes it sleeps, and what is tuned holds at once.
+#[test]
+fn the_hybrid_sleeps_where_polling_does_not_win() {
+    let Some(running) = start("ring-hybrid --threads 1 --spin 20000") else { return };
+    let mut client = connect(running.local_addresses()[0]);
+    for _ in 0..200 {
+        exchange(&mut client, &[1; 64]);
+    }
+    let cpu = || running.thread_ids().iter().filter_map(|thread| thread.cpu_ns()).sum::<u64>();
+    let idle = |time: Duration| {
+        // This measures what is used up in a time, so it waits for time.
+        let (since, before) = (Instant::now(), cpu());
+        thread::sleep(time);
+        Duration::from_nanos(cpu() - before).as_secs_f64() / since.elapsed().as_secs_f64()
+    };
+    let used = idle(Duration::from_millis(500));
+    assert!(used < 0.3, "{used} of a core while nothing comes");
+    assert!(running.tune("spin", 2_000_000).is_err() && running.tune("threshold", 1001).is_err());
+    running.tune("spin", 0).unwrap();
+    running.tune("threshold", 0).unwrap();
+    exchange(&mut client, &[1; 64]);
+    drop(client);
+    let report = stop(running);
+    assert!(report.calls().waits > 0);
+}
+
+/// Zero copy changes nothing of what is sent.
+#[test]
+fn zero_copy_sends_the_same_bytes() {
+    let Some(running) = start("ring --threads 1 --zero-copy 1") else { return };
+    let mut client = connect(running.local_addresses()[0]);
+    for round in 0..50u8 {
+        let bytes: Vec<_> = (0..20_000u32).map(|n| (n % 251) as u8 ^ round).collect();
+        exchange(&mut client, &bytes);
+    }
+    drop(client);
+    let total = stop(running).total();
+    assert_eq!((total.bytes_received, total.bytes_sent), (1_000_000, 1_000_000));
+}
