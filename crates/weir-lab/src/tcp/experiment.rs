@@ -49,7 +49,11 @@ pub fn run(
     settings: &Settings,
     tell: &mut dyn FnMut(Progress),
 ) {
-    let budget_s = settings.budget_s(&results.loads, &results.rows);
+    let budget_s = match (&results.classic, settings.budget_s) {
+        // What it takes is known when it is found.
+        (Some(_), None) => f64::INFINITY,
+        _ => settings.budget_s(&results.loads, &results.rows),
+    };
     let mut experiment = Experiment {
         bench,
         settings: *settings,

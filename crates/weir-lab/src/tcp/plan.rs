@@ -234,7 +234,9 @@ impl Settings {
     fn estimate_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
         let rows = rows.iter().filter(|row| row.unavailable.is_none()).count() as u64;
         let run_ms = |load: &Load| {
-            PLANNED_RUN_MS + budget::WARMUP_MS + PLANNED_OVERHEAD_MS + load.connecting_ms()
+            // What comes in blocks is the original's, which has all the time that it wants.
+            let run = if load.blocks > 1 { budget::LONGEST_RUN_MS } else { PLANNED_RUN_MS };
+            run + budget::WARMUP_MS + PLANNED_OVERHEAD_MS + load.connecting_ms()
         };
         let one_round_ms: u64 = loads.iter().map(run_ms).sum();
         let all_ms = rows * (PLANNED_CHECK_MS + u64::from(self.rounds()) * one_round_ms);

@@ -52,6 +52,9 @@ const CHECK_TIME: Duration = Duration::from_secs(10);
 const IDLE_WARMUP_MS: u64 = 40;
 const IDLE_RUN_MS: u64 = 120;
 
+/// What stands in the command of a peer for the bytes that it is to receive at a time.
+pub const BUFFER: &str = "{buffer}";
+
 /// Makes runs with this executable.
 pub struct Processes {
     program: PathBuf,
@@ -87,11 +90,10 @@ impl Processes {
                     Some((connections + MORE_CONNECTIONS).max(CONNECTIONS_MAX)),
                 )
                 .arguments(["--interval", "0"]),
-            Some(peer) => command.arguments([
-                "tcp-peer".to_owned(),
-                "--command".into(),
-                peer.command.to_string(),
-            ]),
+            Some(peer) => {
+                let told = peer.command.clone().with(BUFFER, buffer_bytes);
+                command.arguments(["tcp-peer".to_owned(), "--command".into(), told.to_string()])
+            }
         };
         command
             .arguments(["--bind", "127.0.0.1:0"])

@@ -84,6 +84,8 @@ pub struct Sample {
     pub connected: u64,
     /// Of those, the ones that ended otherwise than in order.
     pub lost: u64,
+    /// Of those, the ones that the server had accepted when measuring ended, if it tells.
+    pub accepted: Option<u64>,
     /// Connections made per second.
     pub connects_per_s: Option<f64>,
     /// Messages that were sent and did not come back.
@@ -152,6 +154,7 @@ impl Sample {
             attempted: load.counts.attempted,
             connected: load.counts.connected,
             lost: load.lost(),
+            accepted: of_server.and_then(|window| window.accepted),
             connects_per_s: load.connects_per_s,
             unanswered: load.messages_unanswered,
             cause: load.worst_cause(),
@@ -179,6 +182,12 @@ impl Sample {
                 self.lost,
                 self.connected,
                 cause()
+            ));
+        }
+        if let Some(accepted) = self.accepted.filter(|accepted| *accepted < self.connected) {
+            return Some(format!(
+                "{accepted} of {} connections were accepted, the others waited to be",
+                self.connected
             ));
         }
         (self.unanswered > 0).then(|| format!("{} messages were never answered", self.unanswered))
@@ -435,7 +444,10 @@ pub(crate) mod tests {
             made.load.refusals = [("no thread".to_owned(), 4)].into();
         });
         assert_eq!(fewer.unwrap(), "60 of 64 connections were made: no thread");
-        assert_eq!(of(&|m| m.load.counts.reset = 2).unwrap(), "2 of 64 connections broke");
+        let broke = of(&|m| m.load.counts.reset = 2);
+        assert_eq!(broke.unwrap(), "2 of 64 connections broke: the server reset them");
+        let waited = of(&|m| m.server.window.as_mut().unwrap().accepted = Some(50));
+        assert_eq!(waited.unwrap(), "50 of 64 connections were accepted, the others waited to be");
         assert!(of(&|m| m.load.messages_unanswered = 1).unwrap().contains("1 messages"));
     }
 

@@ -49,6 +49,9 @@ pub struct ServerReport {
 pub struct Window {
     /// From one to the other, in ns.
     pub elapsed_ns: u64,
+    /// Connections that it had accepted by the second mark, since it was started, if known: what waits
+    /// in the system to be accepted is made for its client, and served by nobody.
+    pub accepted: Option<u64>,
     /// CPU time of the process in ns, if known.
     pub cpu_ns: Option<u64>,
     /// Context switches of the process, if known.
@@ -162,10 +165,25 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    /// The cause that most connections failed for, if one is known.
+    /// The cause that most connections failed for, if one is known: what the system or the server said,
+    /// and else how they ended.
     pub fn worst_cause(&self) -> Option<String> {
-        let all = self.errors.iter().chain(&self.refusals);
-        all.max_by_key(|(_, count)| **count).map(|(cause, _)| cause.clone())
+        let said = self.errors.iter().chain(&self.refusals);
+        let said = said.max_by_key(|(_, count)| **count).map(|(cause, _)| cause.clone());
+        let c = &self.counts;
+        let ends = [
+            (c.refused, "nobody listened"),
+            (c.timed_out, "connecting took too long"),
+            (c.unfinished, "there was no time left to connect"),
+            (self.not_attempted, "they were not begun in time"),
+            (c.reset, "the server reset them"),
+            (c.ended_by_server, "the server ended them"),
+            (c.truncated, "the server ended them while answers were due"),
+            (c.unanswered, "an answer took too long"),
+            (c.cut_off, "answers were still due at the end"),
+        ];
+        let end = ends.into_iter().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0);
+        said.or_else(|| end.map(|(_, how)| how.to_owned()))
     }
 
     /// Connections that were made and ended otherwise than in order.
@@ -195,6 +213,19 @@ mod tests {
         assert_eq!((failed.reason.as_deref(), failed.report), (Some("no"), None));
         let phase: PhaseLine = serde_json::from_str(r#"{"phase":"began"}"#).unwrap();
         assert_eq!(phase.phase, "began");
+    }
+
+    #[test]
+    fn the_cause_is_what_was_said_and_else_how_it_ended() {
+        let mut report: LoadReport =
+            serde_json::from_value(serde_json::to_value(Counts::default()).unwrap()).unwrap();
+        assert_eq!(report.worst_cause(), None);
+        report.counts.cut_off = 11;
+        report.counts.reset = 2;
+        assert_eq!(report.worst_cause().unwrap(), "answers were still due at the end");
+        assert_eq!(report.lost(), 13);
+        report.refusals = [("no descriptor".to_owned(), 1)].into();
+        assert_eq!(report.worst_cause().unwrap(), "no descriptor");
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub fn window(marks: &[Totals]) -> Option<Window> {
     let used = to.process.since(&from.process);
     Some(Window {
         elapsed_ns: to.at.saturating_duration_since(from.at).as_nanos() as u64,
+        accepted: Some(to.counters.accepted),
         cpu_ns: used.cpu_ns,
         context_switches: both(used.voluntary_switches, used.involuntary_switches),
         voluntary_switches: used.voluntary_switches,

@@ -8,11 +8,14 @@ pub mod peers;
 use std::fmt::Write as _;
 
 use crate::cell::Status;
+use crate::plan::Row;
 use crate::ranking::Ranking;
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::number::{or_unknown, percent, si};
+use crate::report::sentences::{list, shortened};
 use crate::stats::quantile;
 use crate::tcp::classic::{self, PUBLISHED, rank_and_ratio};
+use crate::tcp::processes::BUFFER;
 use crate::tcp::results::Results;
 use crate::tcp::rows::title;
 use crate::tcp::sample::RECEIVED;
@@ -98,8 +101,27 @@ fn settings(results: &Results, width: usize) -> String {
         );
         paragraph(&mut text, &line, width);
     }
+    if let Some(line) = untold(results) {
+        paragraph(&mut text, &line, width);
+    }
     let _ = writeln!(text, "seed: {}", results.seed);
     text
+}
+
+/// Peers that receive as many bytes at a time as they like: what a reader must know of their rows.
+fn untold(results: &Results) -> Option<String> {
+    let untold = |row: &&Row| row.peer.as_ref().is_some_and(|peer| !peer.command.mentions(BUFFER));
+    let names: Vec<String> = results.rows.iter().filter(untold).map(title).collect();
+    let sizes: Vec<u32> = results.loads.iter().map(|load| load.buffer_bytes).collect();
+    let (least, most) = (sizes.iter().min()?, sizes.iter().max()?);
+    let ours = if least == most { least.to_string() } else { format!("{least} to {most}") };
+    (!names.is_empty()).then(|| {
+        format!(
+            "not told how many bytes to receive at a time ({BUFFER} in the command): {}; weir's servers \
+             receive {ours}",
+            list(&shortened(names))
+        )
+    })
 }
 
 /// The tables of one load, one for each group, and what they say.
@@ -354,6 +376,7 @@ mod tests {
             "Not ranked: poll: 60 of 64 connections were made: no descriptor",
             "server on core 0, client on core 1",
             "Noise floor",
+            "not told how many bytes to receive at a time ({buffer} in the command): go (peer);",
         ] {
             assert!(text.contains(wanted), "{wanted:?} is missing of\n{text}");
         }
