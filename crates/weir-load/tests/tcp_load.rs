@@ -414,6 +414,22 @@ fn an_open_loop_tells_of_every_message_that_had_to_wait() {
     assert!(delays.n > 0 && delays.percentile["50"] < 50_000_000, "{delays:?}");
 }
 
+/// However blocks and threads divide them, each connection sends from the beginning on.
+#[test]
+fn messages_of_small_blocks_are_due_at_once() {
+    let server = Server::echo();
+    let spec = LoadSpec {
+        blocks: 7,
+        block_interval: Duration::ZERO,
+        threads: 4,
+        // One in 100 s on each connection, of which the first is due when its block stands.
+        pace: Pace::Open { messages_per_s: 0.07 },
+        sends: Some(1),
+        ..server.spec()
+    };
+    assert_clean(&run(&spec), 7, 1);
+}
+
 #[test]
 fn messages_that_were_due_and_could_not_be_sent_are_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

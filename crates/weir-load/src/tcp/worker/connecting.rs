@@ -137,7 +137,8 @@ impl Worker<'_> {
             return;
         }
         // Evenly between those of the other threads.
-        let offset_ns = 1e9 / rate * f64::from(self.number);
+        let (first, _) = self.spec.dealt(number, self.number);
+        let offset_ns = 1e9 / rate * f64::from(first);
         let own = rate * f64::from(block.connections) / f64::from(self.spec.connections);
         let schedule = Schedule::new(now_ns() + offset_ns as u64, own, block.connections);
         block.schedule = Some(schedule);
