@@ -34,7 +34,7 @@ const ALLOWED_EXCEPTIONS: &[&str] = &["LLVM-exception"];
 /// says failure if a package may not be used.
 pub fn check_workspace() -> anyhow::Result<ExitCode> {
     let metadata = MetadataCommand::new()
-        .other_options(["--locked".to_owned()])
+        .other_options(["--locked", "--all-features"].map(str::to_owned))
         .exec()
         .context("cannot read the dependencies (cargo metadata --locked)")?;
     let needed_by = needed_by(&metadata);

@@ -7,6 +7,7 @@ pub mod counters;
 mod crew;
 mod design;
 pub mod error;
+pub mod filter;
 pub mod limits;
 pub mod machine;
 pub mod memory;

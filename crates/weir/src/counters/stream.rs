@@ -30,6 +30,8 @@ counters! {
     bytes_queued,
     /// Times receiving from a connection paused since its output was full, or its handler asked for it.
     pauses,
+    /// Connections that waited for their turn, since as many as may be were served.
+    waited,
     /// Times the system's queue of readiness was full, and every connection was asked.
     queue_overflows,
     /// Output that a handler offered and that was refused, in calls.

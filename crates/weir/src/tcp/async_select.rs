@@ -17,7 +17,7 @@
 //! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     ready_frame::{LISTENERS, Room, ask_for_connections},
 };
 use crate::{
@@ -53,6 +53,10 @@ impl Design for AsyncSelect {
         job.run()
     }
 
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::InOrder
+    }
+
     fn provider(&self) -> &'static str {
         Signals::PROVIDER
     }
@@ -68,7 +72,8 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &AsyncSelect,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Edge);
+    let mut room =
+        Room::new(buffer_bytes, options.drain, Trigger::Edge).serving(worker.limits.active);
     // Messages come to the thread that asks for them.
     let mut set = Signals::new()?;
     worker.state("messages", set.effective());

@@ -14,7 +14,7 @@
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
 use super::{
-    About, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
+    About, ActiveSet, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
     blocking_crowd::{Crowd, Pair},
 };
 use crate::{
@@ -52,6 +52,10 @@ impl Design for Blocking {
             job.spawn(move |worker| run(worker, &listener, &crowd, stack_bytes, buffer_bytes))?;
         }
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::Absent("each connection has threads of its own, which serve nobody else meanwhile")
     }
 
     fn provider(&self) -> &'static str {

@@ -42,6 +42,8 @@ pub struct Connection<H> {
     alarm: Tick,
     deaf: bool,
     holds: bool,
+    /// Its turn has not come: it is not served yet.
+    waits: bool,
     /// The peer was told so.
     told: bool,
     /// Whether receiving pauses, for counting.
@@ -92,6 +94,7 @@ impl<H: Handler> Connection<H> {
             alarm: NEVER,
             deaf: false,
             holds: false,
+            waits: false,
             told: false,
             paused: false,
             left: None,
@@ -274,7 +277,8 @@ impl<H: Handler> Connection<H> {
     #[inline]
     fn hears(&self, limits: &Limits) -> bool {
         // What comes when it has finished is dropped, whatever its handler asked for.
-        !self.ended && !self.is_full(limits) && (!self.deaf || self.finished || self.stopped)
+        let held = (self.deaf || self.waits) && !self.finished && !self.stopped;
+        !self.ended && !held && !self.is_full(limits)
     }
 
     /// What is to be done next.
@@ -298,9 +302,23 @@ impl<H: Handler> Connection<H> {
         }
     }
 
+    /// It is not served before its turn comes: nothing is received from it. That it is silent meanwhile is
+    /// not held against it.
+    pub fn wait_for_its_turn(&mut self, worker: &Worker<H>) {
+        worker.counters.waited.one();
+        self.waits = true;
+    }
+
+    /// Its turn has come.
+    pub fn begin(&mut self, worker: &Worker<H>) {
+        if std::mem::take(&mut self.waits) {
+            self.heard = worker.clock.now();
+        }
+    }
+
     /// Counts a pause, where receiving pauses since the output is full or the handler asked for it.
     pub fn note_pause(&mut self, worker: &Worker<H>, wants: Wants) {
-        let pauses = !wants.receive && !self.ended && !wants.close;
+        let pauses = !wants.receive && !self.ended && !wants.close && !self.waits;
         if pauses && !self.paused {
             worker.counters.pauses.one();
         }
@@ -398,6 +416,7 @@ impl<H: Handler> Connection<H> {
         };
         let was_empty = self.queue.is_empty();
         let before = self.queue.len();
+        let now = worker.virtual_now();
         let mut output = Output {
             queue: &mut self.queue,
             spare: &mut worker.spare,
@@ -406,7 +425,8 @@ impl<H: Handler> Connection<H> {
             finished: &mut self.finished,
             end: None,
             refused: 0,
-            now: None,
+            now,
+            messages: None,
         };
         let called = contain(|| {
             call(handler, &mut output);

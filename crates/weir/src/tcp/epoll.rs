@@ -16,7 +16,7 @@
 //! Origin: epoll(7), Linux 2.6; what a Linux engineer writes today.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Share, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Share, Worker,
     ready_frame::{Room, ask_for_connections},
 };
 use crate::{
@@ -63,12 +63,20 @@ impl Design for Epoll {
             Share::Sockets if threads > 1 => job.listen_shared(threads)?,
             Share::Sockets | Share::Exclusive => vec![job.listen()?; threads],
         };
-        for listeners in listeners {
+        let shares = job.active_shares(threads)?;
+        for (listeners, share) in listeners.into_iter().zip(shares) {
             let set = EpollSet::of_streams(EVENTS, self.trigger)?;
             let (buffer_bytes, options) = (job.buffer_bytes, self.clone());
-            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &options))?;
+            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, share, &options))?;
         }
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        match self.threads {
+            1 => ActiveSet::InOrder,
+            _ => ActiveSet::PerThread,
+        }
     }
 
     fn provider(&self) -> &'static str {
@@ -88,9 +96,10 @@ fn run<H: Handler>(
     mut set: EpollSet,
     listeners: &[Listener],
     buffer_bytes: usize,
+    active: Option<u32>,
     options: &Epoll,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, options.trigger);
+    let mut room = Room::new(buffer_bytes, options.drain, options.trigger).serving(active);
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {

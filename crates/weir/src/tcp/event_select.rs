@@ -16,7 +16,7 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    About, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
+    About, ActiveSet, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
     door::{ACCEPTED_AT_ONCE, Came, Door},
     event_groups::Group,
     ready_frame::{LISTENERS, Room, ask_for_connections},
@@ -58,6 +58,10 @@ impl Design for EventSelect {
         let buffer_bytes = job.buffer_bytes;
         job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self))?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::Absent("a thread serves its own group only, and groups come with the connections")
     }
 
     fn provider(&self) -> &'static str {

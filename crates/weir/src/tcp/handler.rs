@@ -114,20 +114,22 @@ impl std::error::Error for Refused {}
 /// Takes what a handler sends.
 #[derive(Debug)]
 pub struct Output<'a> {
-    pub(super) queue: &'a mut Queue,
-    pub(super) spare: &'a mut Spare,
-    pub(super) limit: usize,
-    pub(super) echo: Echo,
-    pub(super) finished: &'a mut bool,
-    pub(super) end: Option<Box<Reason>>,
-    pub(super) refused: u64,
+    pub(crate) queue: &'a mut Queue,
+    pub(crate) spare: &'a mut Spare,
+    pub(crate) limit: usize,
+    pub(crate) echo: Echo,
+    pub(crate) finished: &'a mut bool,
+    pub(crate) end: Option<Box<Reason>>,
+    pub(crate) refused: u64,
     /// The time, once it was asked for.
-    pub(super) now: Option<Instant>,
+    pub(crate) now: Option<Instant>,
+    /// How long each message is that was sent, for a filter that keeps them apart.
+    pub(crate) messages: Option<&'a mut Vec<usize>>,
 }
 
 /// Whether what was received goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Echo {
+pub(crate) enum Echo {
     /// Nothing was received.
     Nothing,
     Possible,
@@ -171,6 +173,9 @@ impl Output<'_> {
         }
         self.queue.borrow(self.spare);
         self.queue.push(bytes);
+        if let Some(messages) = &mut self.messages {
+            messages.push(bytes.len());
+        }
         Ok(())
     }
 
@@ -182,6 +187,11 @@ impl Output<'_> {
     /// Bytes that wait for the peer to take them.
     pub fn waiting(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Whether nothing more can be sent.
+    pub fn is_finished(&self) -> bool {
+        *self.finished
     }
 
     /// Says that nothing follows: what waits is sent, then the peer is told. What it still sends is
@@ -215,34 +225,87 @@ impl Output<'_> {
         *self.now.get_or_insert_with(Instant::now)
     }
 
+    /// The output of a handler behind a filter that changes or holds back what it sends: it goes into
+    /// `queue`, which holds at most `limit` bytes, and `messages` is told how it was cut.
+    pub(crate) fn inner<'b>(
+        &'b mut self,
+        queue: &'b mut Queue,
+        limit: usize,
+        echo: Echo,
+        finished: &'b mut bool,
+        messages: Option<&'b mut Vec<usize>>,
+    ) -> Output<'b> {
+        let Self { spare, now, .. } = self;
+        Output { queue, spare, limit, echo, finished, end: None, refused: 0, now: *now, messages }
+    }
+
+    /// What a call brought that is not output.
+    pub(crate) fn outcome(self) -> Outcome {
+        Outcome {
+            echo: self.echo == Echo::Asked,
+            end: self.end,
+            refused: self.refused,
+            now: self.now,
+        }
+    }
+
+    /// Makes the outcome of a call behind a filter its own. Says whether an echo was asked for. An end in
+    /// order goes into `end`, since what the filter holds back is to be sent before it:
+    /// [`end_in_order`](Self::end_in_order).
+    pub(crate) fn take_over(&mut self, outcome: Outcome, end: &mut Option<Box<Reason>>) -> bool {
+        let Outcome { echo, end: its, refused, now } = outcome;
+        match its {
+            Some(reason) if matches!(*reason, Reason::Declined(_)) => _ = end.get_or_insert(reason),
+            Some(reason) => _ = self.end.get_or_insert(reason),
+            None => {}
+        }
+        self.refused += refused;
+        self.now = now;
+        echo
+    }
+
+    /// Finishes, for this reason if any.
+    pub(crate) fn end_in_order(&mut self, reason: Option<Box<Reason>>) {
+        self.finish();
+        self.end = self.end.take().or(reason);
+    }
+
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
         self.refused += 1;
         Err(why)
     }
 }
 
+/// What a call of a handler brought besides output.
+pub(crate) struct Outcome {
+    echo: bool,
+    end: Option<Box<Reason>>,
+    refused: u64,
+    now: Option<Instant>,
+}
+
 /// Output that waits for room. Empty, it holds no memory.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     bytes: Vec<u8>,
     /// Those before it were taken.
     start: usize,
 }
 
 impl Queue {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         // Moving is no dearer than what it moves: at least as much was taken since the last time.
         if self.start >= self.len() && self.start > 0 {
             self.bytes.drain(..self.start);
@@ -252,7 +315,7 @@ impl Queue {
     }
 
     /// Puts bytes before all others.
-    pub(super) fn push_front(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_front(&mut self, bytes: &[u8]) {
         if bytes.len() <= self.start {
             self.start -= bytes.len();
             self.bytes[self.start..][..bytes.len()].copy_from_slice(bytes);
@@ -263,13 +326,19 @@ impl Queue {
     }
 
     /// Puts bytes behind the first `before` ones.
-    pub(super) fn insert(&mut self, before: usize, bytes: &[u8]) {
+    pub(crate) fn insert(&mut self, before: usize, bytes: &[u8]) {
         let at = self.start + before;
         self.bytes.splice(at..at, bytes.iter().copied());
     }
 
+    /// Takes so many bytes out, behind the first `at` ones.
+    pub(crate) fn remove(&mut self, at: usize, count: usize) {
+        let from = self.start + at;
+        self.bytes.drain(from..from + count);
+    }
+
     /// Forgets so many bytes, which were taken. Memory goes to `spare` when none is left.
-    pub(super) fn take(&mut self, count: usize, spare: &mut Spare) {
+    pub(crate) fn take(&mut self, count: usize, spare: &mut Spare) {
         self.start += count;
         debug_assert!(self.start <= self.bytes.len());
         if self.is_empty() {
@@ -279,14 +348,14 @@ impl Queue {
     }
 
     /// Moves all bytes into `out`, which is empty, and takes its memory in return.
-    pub(super) fn move_into(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn move_into(&mut self, out: &mut Vec<u8>) {
         self.bytes.drain(..self.start);
         self.start = 0;
         std::mem::swap(&mut self.bytes, out);
     }
 
     /// Makes room before the first push, from memory that another connection needs no longer.
-    pub(super) fn borrow(&mut self, spare: &mut Spare) {
+    pub(crate) fn borrow(&mut self, spare: &mut Spare) {
         if self.bytes.capacity() == 0 {
             self.bytes = spare.get();
         }
@@ -295,7 +364,7 @@ impl Queue {
 
 /// Memory of queues that are empty, for those that will not be.
 #[derive(Debug, Default)]
-pub(super) struct Spare(Vec<Vec<u8>>);
+pub(crate) struct Spare(Vec<Vec<u8>>);
 
 impl Spare {
     /// Most pieces kept, and most bytes of each: 4 MiB for each thread.

@@ -227,6 +227,21 @@ impl<H: Handler> Job<H> {
         }
     }
 
+    /// Of the connections that may be served at a time ([`Limits::active`]) the share of each of so many
+    /// threads that have connections of their own.
+    ///
+    /// # Errors
+    /// [`Error::Option`] where that is none for some.
+    pub fn active_shares(&self, threads: usize) -> Result<Vec<Option<u32>>, Error> {
+        let Some(most) = self.limits.active else { return Ok(vec![None; threads]) };
+        let (each, left) = (most as usize / threads, most as usize % threads);
+        if each == 0 {
+            let problem = format!("{most} is less than one for each of {threads} threads");
+            return Err(Error::Option { name: "active".into(), problem });
+        }
+        Ok((0..threads).map(|thread| Some((each + usize::from(thread < left)) as u32)).collect())
+    }
+
     /// Listens on each address, with one socket.
     ///
     /// # Errors
@@ -296,8 +311,8 @@ impl<H: Handler> Job<H> {
     }
 
     /// A worker without a thread, for tests.
-    #[cfg(test)]
-    pub(super) fn worker(&self) -> Worker<H> {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn worker(&self) -> Worker<H> {
         Worker::new(0, Arc::clone(&self.server), Arc::default(), Arc::default(), None)
     }
 

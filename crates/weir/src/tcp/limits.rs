@@ -8,6 +8,13 @@ use std::time::Duration;
 pub struct Limits {
     /// Most connections at a time. One more is accepted, told why ([`REFUSAL`]) and closed.
     pub connections: u32,
+    /// Connections served at a time; `None` for all. The first so many are, in the order in which they
+    /// came, and the others wait for one of those to be closed: accepted, but not received from.
+    /// [`silent`](Self::silent) begins with their turn, since it is the server that lets them wait; so a
+    /// peer that has gone meanwhile is found by then at the latest. Where threads have connections of their
+    /// own each serves its share ([`Design::active_set`](super::Design::active_set)); fewer than
+    /// there are threads are refused.
+    pub active: Option<u32>,
     /// Bytes of output that may wait for a peer to take them. While so many wait nothing is received
     /// from it, so its own sending comes to rest; beyond it lies at most one buffer, of what was
     /// received already.
@@ -36,6 +43,10 @@ pub enum WhenFull {
     Close,
 }
 
+/// Connections served at a time where an active set is asked for without a number: the high throughput server
+/// of "Network Programming for Microsoft Windows", Jones and Ohlund.
+pub const ACTIVE: u32 = 100;
+
 /// What a connection that is refused is told begins so; a reason and the end of a line follow.
 pub const REFUSAL: &str = "weir: refused: ";
 
@@ -45,6 +56,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 65_536,
+            active: None,
             output_bytes: 256 * 1024,
             when_full: WhenFull::Wait,
             silent: Some(Duration::from_secs(300)),
@@ -69,6 +81,9 @@ impl Limits {
         }
         if self.output_bytes == 0 {
             return wrong("output-bytes", "0 is not allowed: nothing could be answered".into());
+        }
+        if self.active == Some(0) {
+            return wrong("active", "0 is not allowed: nobody would be served".into());
         }
         for (name, time) in
             [("silent", self.silent), ("idle", self.idle), ("stalled", self.stalled)]

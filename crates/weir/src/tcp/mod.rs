@@ -29,6 +29,7 @@
 //! with what came. What happens to the bytes and when a connection is over is no design's business: it
 //! stands in [`Connection`], which does no I/O.
 
+mod active;
 mod blocking_crowd;
 mod blocking_times;
 mod connection;
@@ -47,8 +48,9 @@ mod worker;
 
 pub use connection::{Connection, Wants};
 pub use handler::{Asks, Handler, Output, Refused};
+pub(crate) use handler::{Echo, Queue};
 pub use job::Job;
-pub use limits::{Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
+pub use limits::{ACTIVE, Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
 pub use reason::Reason;
 pub use running::{Final, Gone, Running, ThreadFinal};
 pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
@@ -66,6 +68,11 @@ pub trait Design: Options {
     /// Replaces what is left to weir's choice by what it stands for here, so that the settings
     /// in effect say it.
     fn resolve(&mut self) {}
+
+    /// How it serves no more connections at a time than [`Limits::active`] says.
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::Absent("it keeps no order in which connections came")
+    }
 
     /// The name of the provider that it runs on here.
     fn provider(&self) -> &'static str;
@@ -85,7 +92,10 @@ pub trait Design: Options {
 
 designs! {
     Running;
-    {}
+    {
+        /// How it serves no more connections at a time than [`Limits::active`] says.
+        active_set: ActiveSet;
+    }
     blocking::Blocking,
     select::Select,
     select_indexed::SelectIndexed,
@@ -96,6 +106,29 @@ designs! {
     ring::Ring,
     rio_tcp::RioTcp,
     ring_hybrid::RingHybrid,
+}
+
+/// How a design serves no more connections at a time than [`Limits::active`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActiveSet {
+    /// In the order in which they came to the server.
+    InOrder,
+    /// Each thread has its share, and the order in which they came to it.
+    PerThread,
+    /// It does not, for this reason.
+    Absent(&'static str),
+}
+
+impl fmt::Display for ActiveSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ActiveSet::InOrder => f.write_str("yes, in the order of arrival"),
+            ActiveSet::PerThread => {
+                f.write_str("yes, each thread its share, in the order of arrival")
+            }
+            ActiveSet::Absent(why) => write!(f, "no: {why}"),
+        }
+    }
 }
 
 /// How the threads of a server share what connects.

@@ -13,7 +13,7 @@
 //! Origin: poll(2), System V Release 3, 1986.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     ready_frame::{Room, ask_for_connections},
 };
 use crate::{
@@ -53,12 +53,20 @@ impl Design for Poll {
         self.resolve();
         let threads = self.threads as usize;
         let listeners = if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?] };
-        for listeners in listeners {
+        let shares = job.active_shares(threads)?;
+        for (listeners, share) in listeners.into_iter().zip(shares) {
             let set = PollSet::new().map_err(|e| Error::io("making a waker", e))?;
             let (buffer_bytes, options) = (job.buffer_bytes, self.clone());
-            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &options))?;
+            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, share, &options))?;
         }
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        match self.threads {
+            1 => ActiveSet::InOrder,
+            _ => ActiveSet::PerThread,
+        }
     }
 
     fn provider(&self) -> &'static str {
@@ -75,9 +83,10 @@ fn run<H: Handler>(
     mut set: PollSet,
     listeners: &[Listener],
     buffer_bytes: usize,
+    active: Option<u32>,
     options: &Poll,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level);
+    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level).serving(active);
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {

@@ -6,6 +6,7 @@
 
 use super::{
     Connection, Handler, Reason, Wants, Worker,
+    active::Active,
     door::{ACCEPTED_AT_ONCE, Came, Door},
     table::{Open, Table},
 };
@@ -50,6 +51,7 @@ pub(super) struct Room<H> {
     /// Connections of which the bound left something, for designs that will not be told of it again.
     again: Vec<u32>,
     door: Door,
+    active: Active,
 }
 
 impl<H: Handler> Room<H> {
@@ -62,7 +64,14 @@ impl<H: Handler> Room<H> {
             due: Vec::new(),
             again: Vec::new(),
             door: Door::new(),
+            active: Active::new(None),
         }
+    }
+
+    /// Serves so many connections at a time, in the order in which they came; `None` for all.
+    pub(super) fn serving(mut self, active: Option<u32>) -> Self {
+        self.active = Active::new(active);
+        self
     }
 
     /// Whether anything is to be accepted now.
@@ -99,8 +108,12 @@ impl<H: Handler> Room<H> {
         let interest = Interest::RECEIVE;
         let open = Open { connection, stream, interest, armed: Tick::MAX, again: false };
         let slot = self.table.insert(open);
-        let stream = &self.table.get_mut(slot).expect("it was just put there").stream;
-        if let Err(e) = set.watch(stream, slot, interest) {
+        let open = self.table.get_mut(slot).expect("it was just put there");
+        if !self.active.admit(slot) {
+            open.connection.wait_for_its_turn(worker);
+            open.interest = Interest::NONE;
+        }
+        if let Err(e) = set.watch(&open.stream, slot, open.interest) {
             return self.fail(worker, set, slot, Reason::Failed(e), false);
         }
         if self.door.is_shut() {
@@ -245,6 +258,12 @@ impl<H: Handler> Room<H> {
             open.stream.reset_when_closed();
         }
         self.door.given_back();
+        if let Some(next) = self.active.leave(slot)
+            && let Some(open) = self.table.get_mut(next)
+        {
+            open.connection.begin(worker);
+            self.settle(worker, set, next);
+        }
     }
 
     /// What the clock and the end of the server ask for; to be called after each wait.
@@ -261,6 +280,7 @@ impl<H: Handler> Room<H> {
         self.door.mind_the_time(now);
         if worker.stopping() && !self.door.is_shut() {
             self.door.shut();
+            self.active.dissolve();
             for slot in 0..self.table.slots() {
                 self.finish(worker, set, slot);
             }
@@ -272,6 +292,7 @@ impl<H: Handler> Room<H> {
     fn finish(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
         let Some(open) = self.table.get_mut(slot) else { return };
         let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
+        open.connection.begin(worker);
         open.connection.finish_after(worker, waiting);
         open.interest = Interest::NONE;
         self.serve(worker, set, slot);

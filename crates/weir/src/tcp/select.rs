@@ -12,7 +12,7 @@
 //! Origin: the non-blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund;
 //! select(2), 4.2BSD.
 
-use super::{About, Contract, Design, Handler, Job, Running, Worker, ready_frame::Room};
+use super::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker, ready_frame::Room};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
@@ -45,6 +45,10 @@ impl Design for Select {
         job.run()
     }
 
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::InOrder
+    }
+
     fn provider(&self) -> &'static str {
         Sets::PROVIDER
     }
@@ -61,7 +65,8 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &Select,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level);
+    let mut room =
+        Room::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
     worker.ready(Some(sets.waker()));
     while worker.serving(room.table.len()) {
         build(&mut sets, &mut room, listeners);

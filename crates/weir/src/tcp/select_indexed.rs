@@ -13,7 +13,7 @@
 //! non-blocking server; select(2), 4.2BSD.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     ready_frame::{Room, ask_for_connections},
 };
 use crate::{
@@ -48,6 +48,10 @@ impl Design for SelectIndexed {
         job.run()
     }
 
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::InOrder
+    }
+
     fn provider(&self) -> &'static str {
         Set::PROVIDER
     }
@@ -64,7 +68,8 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &SelectIndexed,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level);
+    let mut room =
+        Room::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {

@@ -1,6 +1,6 @@
 //! The server as its user sees it.
 
-use super::{AnyDesign, Handler, Job, Limits, Running};
+use super::{ActiveSet, AnyDesign, Handler, Job, Limits, Running};
 use crate::{Error, stream::StreamOptions};
 use std::net::SocketAddr;
 
@@ -68,11 +68,19 @@ impl Server {
     ) -> Result<Running, Error> {
         let mut design = design.into();
         design.resolve();
+        let active = design.active_set();
+        if let (Some(_), ActiveSet::Absent(why)) = (self.limits.active, active) {
+            let problem = format!("{} has no active set: {why}", design.about().name);
+            return Err(Error::Option { name: "active".into(), problem });
+        }
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
         job.state("provider", design.provider());
         for (name, value) in design.values() {
             job.state(&name, value);
+        }
+        if let Some(most) = self.limits.active {
+            job.state("active", most);
         }
         design.start(job)
     }

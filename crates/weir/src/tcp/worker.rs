@@ -32,6 +32,9 @@ pub struct Worker<H> {
     ready: Option<mpsc::Sender<Readiness>>,
     /// When the stop was first seen.
     stopped: Option<Instant>,
+    /// The time as handlers see it, where a test makes it.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) now: Option<Instant>,
 }
 
 impl<H: Handler> Worker<H> {
@@ -52,6 +55,8 @@ impl<H: Handler> Worker<H> {
             server,
             ready,
             stopped: None,
+            #[cfg(any(test, fuzzing))]
+            now: None,
         }
     }
 
@@ -145,6 +150,15 @@ impl<H: Handler> Worker<H> {
         let text = Self::refusal(why);
         let _ = stream.send(text.as_bytes(), crate::stream::Mode::Try, &self.calls);
         let _ = stream.end_sending(&self.calls);
+    }
+
+    /// The time as handlers see it, where it is not the clock's.
+    #[inline]
+    pub(super) fn virtual_now(&self) -> Option<Instant> {
+        #[cfg(any(test, fuzzing))]
+        return self.now;
+        #[cfg(not(any(test, fuzzing)))]
+        None
     }
 
     /// A handler for this peer. Where it cannot be made the server ends: `None`.

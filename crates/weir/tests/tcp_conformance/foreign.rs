@@ -89,7 +89,7 @@ fn there_and_back(
 }
 
 /// Runs a program to its end with this input, and returns its output.
-fn run(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Skipped> {
+pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Skipped> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())

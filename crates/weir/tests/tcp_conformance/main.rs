@@ -12,17 +12,21 @@
 //! Checks run one at a time, since each is followed by a count of the descriptors of the process:
 //! what a check leaves open fails it.
 
+mod active;
 mod asks;
 mod client;
 mod echo;
 mod ends;
 mod fairness;
 mod faults;
+mod filters;
 mod foreign;
 mod limits;
 mod machine;
 mod stopping;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::{
@@ -48,6 +52,10 @@ fn main() {
         ends::CHECKS,
         limits::CHECKS,
         asks::CHECKS,
+        filters::CHECKS,
+        active::CHECKS,
+        #[cfg(feature = "tls")]
+        tls::CHECKS,
         faults::CHECKS,
         fairness::CHECKS,
         stopping::CHECKS,

@@ -10,8 +10,8 @@ use weir::{
     Error,
     counters::stream::Snapshot,
     tcp::{
-        AnyDesign, Asks, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Output, Reason, Running,
-        Server, designs,
+        ActiveSet, AnyDesign, Asks, DEFAULT_BUFFER_BYTES, Final, Handler, Limits, Output, Reason,
+        Running, Server, designs,
     },
 };
 
@@ -79,6 +79,11 @@ impl Subject {
     /// Design, threads, and the options that are not its defaults.
     pub fn name(&self) -> String {
         self.name.clone()
+    }
+
+    /// How it serves no more than so many at a time.
+    pub fn active_set(&self) -> ActiveSet {
+        self.design.active_set()
     }
 
     /// Whether `name` names it: `tcp/epoll`, or `all`.
