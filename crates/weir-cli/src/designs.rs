@@ -97,6 +97,7 @@ fn list(listed: &Listed) -> String {
     text.push_str("\nTCP designs\n");
     for design in &listed.tcp {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
+        active_set(&mut text, design);
     }
     text.push_str("\nproviders of registered I/O (option --provider of the rio designs)\n");
     for provider in Choice::ALL {
@@ -118,6 +119,11 @@ fn design_entry(
     let _ = writeln!(text, "      provider: {provider}");
 }
 
+/// Whether `weir serve tcp --active` goes with it.
+fn active_set(text: &mut String, design: &tcp::AnyDesign) {
+    let _ = writeln!(text, "      active set: {}", design.active_set());
+}
+
 fn entry(text: &mut String, name: &str, summary: &str, origin: &str, reason: Option<String>) {
     let here = reason.unwrap_or_else(|| "runs here".into());
     let _ = writeln!(text, "  {name}\n      {summary}\n      from: {origin}\n      {here}");
@@ -135,6 +141,7 @@ fn in_full(listed: &Listed) -> String {
     for design in &listed.tcp {
         text.push_str("TCP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
+        active_set(&mut text, design);
         options(&mut text, design.known_options());
     }
     text
@@ -176,7 +183,10 @@ fn document(listed: &Listed) -> Value {
         value
     };
     let tcp_design = |of: &tcp::AnyDesign| {
-        design(of.about(), of.availability(), of.provider(), of.known_options())
+        let mut value = design(of.about(), of.availability(), of.provider(), of.known_options());
+        value["active_set"] = (!matches!(of.active_set(), tcp::ActiveSet::Absent(_))).into();
+        value["active_set_how"] = of.active_set().to_string().into();
+        value
     };
     let provider = |provider: &Choice| {
         let about = provider.about();

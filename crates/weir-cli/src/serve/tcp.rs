@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir::counters::os::Sampler;
+use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
 use weir::stream::StreamOptions;
 use weir::tcp::{AnyDesign, DEFAULT_BUFFER_BYTES, Limits, Running, Server, WhenFull};
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
@@ -71,6 +72,28 @@ pub struct ServeTcp {
     /// Most connections at a time (k = 1000); one more is refused, and told why.
     #[arg(long, default_value_t = Limits::default().connections.into(), value_parser = parse_count)]
     connections_max: u64,
+
+    /// Most connections served at a time, in the order in which they came (k = 1000); the others wait.
+    #[arg(long, value_parser = parse_count, num_args = 0..=1, default_missing_value = ACTIVE_TEXT)]
+    active: Option<u64>,
+
+    /// Most connections from one address at a time (k = 1000; of IPv6 from one /64); one more is told why
+    /// and ended.
+    #[arg(long, value_parser = parse_count)]
+    per_address: Option<u64>,
+
+    /// Most bytes a second from each connection (k = 1024): receiving pauses beyond.
+    #[arg(long, value_parser = parse_size)]
+    max_rate: Option<usize>,
+
+    /// Most receives a second from each connection (k = 1000): receiving pauses beyond.
+    #[arg(long, value_parser = parse_count)]
+    max_receives: Option<u64>,
+
+    /// Close a connection from which nothing was read for so long, whether it ever sent something or not: the
+    /// filter of that name, where --silent and --idle are of the server itself; 0 for never.
+    #[arg(long, default_value = "0", value_parser = parse_time)]
+    read_timeout: Duration,
 
     /// Bytes of output that may wait on one connection (k = 1024): while so many wait nothing is
     /// received from it.
@@ -173,7 +196,7 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
     design.availability().map_err(weir::Error::from)?;
     let (first, others) =
         args.bind.split_first().ok_or_else(|| Failure::usage("no address to listen on"))?;
-    let connections = u32::try_from(args.connections_max).unwrap_or(u32::MAX);
+    let connections = count(args.connections_max);
     let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
     let mut server = Server::bind(*first)
         .buffer_bytes(args.buffer)
@@ -186,6 +209,7 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
         })
         .limits(Limits {
             connections,
+            active: args.active.map(count),
             output_bytes: args.output_bytes,
             when_full: if args.close_when_full { WhenFull::Close } else { WhenFull::Wait },
             silent: some(args.silent),
@@ -197,8 +221,27 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
     for address in others {
         server = server.and_bind(*address);
     }
-    let running = server.start(design, handler::handlers(args.work, args.echo))?;
+    let handlers = handler::handlers(args.work, args.echo);
+    let running = server.start(design, filters(args).handlers(handlers))?;
     Ok((running, name))
+}
+
+/// The default of an active set, as text.
+const ACTIVE_TEXT: &str = "100";
+
+fn count(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The filters that were asked for. Where there are none, a connection asks once a call whether there are.
+fn filters(args: &ServeTcp) -> impl Filter {
+    let per_address = args.per_address.map(|most| ConnectionLimit::new(u32::MAX, count(most)));
+    let rate = args.max_rate.map(|bytes| bytes as u64);
+    let rate = (rate.is_some() || args.max_receives.is_some())
+        .then(|| RateLimit::new(rate, args.max_receives));
+    let timeout = Some(args.read_timeout).filter(|time| !time.is_zero()).map(ReadTimeout::new);
+    let any = per_address.is_some() || rate.is_some() || timeout.is_some();
+    any.then(|| per_address.then(rate).then(timeout))
 }
 
 fn settings(
@@ -208,6 +251,17 @@ fn settings(
 ) -> BTreeMap<String, String> {
     let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
     settings.insert("echo".into(), args.echo.to_string());
+    let filters = [
+        ("per-address", args.per_address),
+        ("max-rate", args.max_rate.map(|rate| rate as u64)),
+        ("max-receives", args.max_receives),
+        ("read-timeout-ms", Some(args.read_timeout.as_millis() as u64).filter(|ms| *ms > 0)),
+    ];
+    for (name, value) in filters {
+        if let Some(value) = value {
+            settings.insert(name.into(), value.to_string());
+        }
+    }
     if let Some(descriptors) = descriptors {
         settings.insert("descriptors-max".into(), descriptors.to_string());
     }
