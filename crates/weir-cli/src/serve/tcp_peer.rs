@@ -86,7 +86,15 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
             crate::print(&format!("{}listens on: {address}\n", text::settings(&ready.settings)))
         }
     }
-    let mut watched = Watched { child, process, sampler, before, standing: None, marks: vec![] };
+    let mut watched = Watched {
+        child,
+        process,
+        sampler,
+        before,
+        standing: None,
+        marks: vec![],
+        most_threads: None,
+    };
     watched.until_end(&events)?;
     let report = watched.report(command.to_string());
     match args.json {
@@ -130,6 +138,8 @@ struct Watched {
     standing: Option<Standing>,
     /// The first mark and the last one.
     marks: Vec<(Instant, ProcessUsage)>,
+    /// The most threads that were seen.
+    most_threads: Option<u64>,
 }
 
 impl Watched {
@@ -140,7 +150,7 @@ impl Watched {
                     return self.child.is_alive_after("end", Duration::ZERO).map_err(failure);
                 }
                 Ok(Event::Asked(word)) if word == STANDING => {
-                    let usage = self.process.usage();
+                    let usage = self.usage();
                     let (kernel, all) =
                         KernelHeld::now(&mut self.sampler).grown_since(&self.before);
                     self.standing = Some(Standing {
@@ -152,7 +162,7 @@ impl Watched {
                     });
                 }
                 Ok(Event::Asked(word)) if word == MARK => {
-                    let mark = (Instant::now(), self.process.usage());
+                    let mark = (Instant::now(), self.usage());
                     self.marks.truncate(1);
                     self.marks.push(mark);
                 }
@@ -164,8 +174,14 @@ impl Watched {
         }
     }
 
-    fn report(&mut self, design: String) -> ServerReport {
+    fn usage(&mut self) -> ProcessUsage {
         let usage = self.process.usage();
+        self.most_threads = self.most_threads.max(usage.threads);
+        usage
+    }
+
+    fn report(&mut self, design: String) -> ServerReport {
+        let usage = self.usage();
         let window = match &self.marks[..] {
             [(from, then), (to, now)] => {
                 let used = now.since(then);
@@ -181,7 +197,7 @@ impl Watched {
         };
         ServerReport {
             design,
-            most_threads: self.standing.as_ref().and_then(|standing| standing.threads),
+            most_threads: self.most_threads,
             cpu_ns: usage.cpu_ns,
             resident_bytes: usage.peak_resident_bytes,
             window,

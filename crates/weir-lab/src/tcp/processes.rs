@@ -178,8 +178,14 @@ impl Processes {
         let document = loop {
             let document: Value = client.document("report", deadline)?;
             match serde_json::from_value(document.clone()) {
-                Ok(PhaseLine { phase }) if phase == "settled" => server.say(STANDING),
-                Ok(PhaseLine { .. }) => server.say(MARK),
+                // Not when all connections stand: a server may have to accept them still.
+                Ok(PhaseLine { phase }) if phase == "settled" => {}
+                Ok(PhaseLine { phase }) => {
+                    if phase == "began" {
+                        server.say(STANDING);
+                    }
+                    server.say(MARK);
+                }
                 Err(_) => break document,
             }
         };
@@ -315,5 +321,55 @@ fn blame(mut server: Child, client: ChildError) -> ChildError {
     match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
         Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
         _ => client,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn processes() -> Processes {
+        Processes::new("weir".into(), vec![0], vec![1], Interrupt::new(), None)
+    }
+
+    #[test]
+    fn the_commands_are_such_as_a_person_would_write() {
+        let row = Row::parse("epoll --trigger edge").unwrap();
+        assert_eq!(
+            processes().server(&row, 64, 4096).to_string(),
+            "weir serve tcp --design 'epoll --trigger edge' --echo --buffer 4096 --connections-max 65536 \
+             --interval 0 --bind 127.0.0.1:0 --cpu 0 --end-with-input --json"
+        );
+        let load = Load::new(Pattern::Streaming, 16_384, 64, None, None);
+        let at = "127.0.0.1:7".parse().unwrap();
+        assert_eq!(
+            processes().client_for(at, &load, (60, 300)).to_string(),
+            "weir load tcp 127.0.0.1 -p 7 --cpu 1 --setup-time 30s --connect-timeout 10s \
+             --answer-timeout 10s -i 0 --json -c 64 -b 16384 -o 16 -t 360ms -O 60ms --tell-phases"
+        );
+        let many = processes().server(&row, 100_000, 4096).to_string();
+        assert!(many.contains("--connections-max 100064"), "{many}");
+    }
+
+    #[test]
+    fn a_peer_is_told_how_much_to_receive_and_what_stands_for_it_where_to_listen() {
+        let row = Row::parse_peer("go=bin/go {ip} {port} {buffer}").unwrap();
+        assert_eq!(
+            processes().server(&row, 64, 16_384).to_string(),
+            "weir serve tcp-peer --command 'bin/go {ip} {port} 16384' --bind 127.0.0.1:0 --cpu 0 \
+             --end-with-input --json"
+        );
+    }
+
+    #[test]
+    fn the_loads_of_the_original_come_in_blocks() {
+        let loads = crate::tcp::classic::loads();
+        let text = processes().client_for("127.0.0.1:7".parse().unwrap(), &loads[1], (0, 500));
+        let text = text.to_string();
+        let wanted = "-c 1000 --blocks 12 --block-interval 0 -b 4096 -o 16 -r 200000 -t 500ms";
+        assert!(text.contains(wanted), "{text}");
+        let several = Processes::new("weir".into(), vec![0], vec![2, 3], Interrupt::new(), None);
+        let text = several.client("127.0.0.1:7".parse().unwrap()).to_string();
+        assert!(text.contains("--cpu 2,3 --threads 2"), "{text}");
     }
 }

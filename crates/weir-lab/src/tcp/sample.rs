@@ -68,7 +68,7 @@ pub struct Sample {
     pub waits_per_message: Option<f64>,
     /// Context switches of the server's process per message.
     pub context_switches_per_message: Option<f64>,
-    /// Threads of the server when all connections stood.
+    /// The most threads that the server had, as far as was seen.
     pub threads: Option<u64>,
     /// Memory of the server's process then, in bytes.
     pub resident_bytes: Option<u64>,
@@ -146,7 +146,7 @@ impl Sample {
             kernel_entries_per_message: call("kernel_entries"),
             waits_per_message: call("waits"),
             context_switches_per_message: per_message(&|window| window.context_switches),
-            threads: standing.and_then(|standing| standing.threads),
+            threads: server.most_threads.max(standing.and_then(|standing| standing.threads)),
             resident_bytes: standing.and_then(|standing| standing.resident_bytes),
             kernel_bytes: standing.and_then(|standing| standing.kernel_bytes),
             kernel: standing.map(|standing| standing.kernel.clone()).unwrap_or_default(),

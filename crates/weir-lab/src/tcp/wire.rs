@@ -2,7 +2,7 @@
 //!
 //! `weir serve tcp --json` prints a [`ReadyLine`](crate::wire::ReadyLine), and a [`ServerReport`] at its
 //! end. While it runs, lines of its standard input tell it when to look at itself: [`STANDING`] when all
-//! connections stand, [`MARK`] when messages begin to be measured and when that ends. What it counted
+//! connections stand and the warm-up is over, [`MARK`] when messages begin to be measured and when that ends. What it counted
 //! between the two marks is its [`Window`].
 //!
 //! `weir load tcp --json --tell-phases` prints a [`PhaseLine`] at those moments and a [`LoadDocument`] at

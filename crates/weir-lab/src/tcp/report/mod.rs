@@ -11,14 +11,14 @@ use crate::cell::Status;
 use crate::plan::Row;
 use crate::ranking::Ranking;
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
-use crate::report::number::{or_unknown, percent, si};
+use crate::report::number::{UNKNOWN, bytes, microseconds, or_unknown, percent, si};
 use crate::report::sentences::{list, shortened};
 use crate::stats::quantile;
-use crate::tcp::classic::{self, PUBLISHED, rank_and_ratio};
+use crate::tcp::classic::{self, Held, PUBLISHED, rank_and_ratio};
 use crate::tcp::processes::BUFFER;
 use crate::tcp::results::Results;
 use crate::tcp::rows::title;
-use crate::tcp::sample::RECEIVED;
+use crate::tcp::sample::{RECEIVED, Sample};
 use columns::{At, Column, NAMES};
 use comfy_table::CellAlignment;
 
@@ -43,6 +43,7 @@ pub fn report(results: &Results, width: usize) -> String {
     }
     if results.classic.is_some() {
         text.push('\n');
+        text.push_str(&most(results, width));
         classic::said(results).iter().for_each(|said| paragraph(&mut text, said, width));
         text.push_str(&published(results, width));
     }
@@ -238,6 +239,57 @@ fn left_out(results: &Results, load: usize) -> Vec<String> {
         .collect()
 }
 
+/// The most connections that each row held, and what that took.
+fn most(results: &Results, width: usize) -> String {
+    let Some(of) = &results.classic else { return String::new() };
+    let rows: Vec<(String, &Held)> = results
+        .rows
+        .iter()
+        .zip(&of.held)
+        .filter_map(|(row, held)| Some((title(row), held.as_ref()?)))
+        .collect();
+    type Text = fn(&Sample) -> Option<String>;
+    let columns: [(&str, Text); 8] = [
+        ("threads\n", |s| s.threads.map(|n| n.to_string())),
+        ("memory\n", |s| Some(bytes(s.resident_bytes? as f64))),
+        ("kernel\n", |s| Some(bytes(s.kernel_bytes? as f64))),
+        ("kernel, of\na connection", |s| {
+            Some(bytes(s.kernel_bytes? as f64 / s.connected.max(1) as f64))
+        }),
+        ("CPU\nof cores", |s| s.server_cpu.map(percent)),
+        ("bytes/s\nreceived", |s| s.received_bytes_per_s.map(si)),
+        ("round trip µs\np50/p99", |s| {
+            let latency = s.latency_ns?;
+            let us = |ns: u64| microseconds(ns as f64);
+            Some(format!("{}/{}", us(latency.p50), us(latency.p99)))
+        }),
+        ("CPU\nns/message", |s| s.cpu_ns_per_message.map(|ns| format!("{ns:.0}"))),
+    ];
+    let filled = |heading: &str, text: &dyn Fn(&Held) -> Option<String>| Filled {
+        heading: heading.into(),
+        figure: true,
+        texts: rows.iter().map(|(_, held)| text(held).unwrap_or_else(|| UNKNOWN.into())).collect(),
+    };
+    let names = vec![Filled {
+        heading: "the most connections".into(),
+        figure: false,
+        texts: rows.iter().map(|(title, _)| title.clone()).collect(),
+    }];
+    let mut all = vec![
+        filled("held\n", &|held| Some(held.connections?.to_string())),
+        filled("broke at\n", &|held| Some(held.broke_at?.to_string())),
+        filled("made\nthere", &|held| Some(held.made_there?.to_string())),
+    ];
+    all.extend(
+        columns.iter().map(|(heading, text)| filled(heading, &|held| text(held.sample.as_ref()?))),
+    );
+    let mut text = String::new();
+    for part in layout::parts(names, all, width) {
+        let _ = writeln!(text, "{}\n", part.trim_fmt());
+    }
+    text
+}
+
 /// The table of the original beside the figures of this machine, as ranks and ratios.
 fn published(results: &Results, width: usize) -> String {
     let mut table = table_of_width(width);
@@ -333,7 +385,7 @@ fn legend(text: &mut String, results: &Results, width: usize) {
         "CPU: of the server's process, system calls and its share of the network's work included. round \
          trip: from when a message was to be sent to its last byte, of all rounds together. calls, waits, \
          switches: entries into the kernel, waits among them, and context switches of the server, per \
-         message. threads, memory: of the server when all connections stood. kernel: how much more the \
+         message. threads: the most there were. memory: of the server when all connections stood. kernel: how much more the \
          kernel held then than before, for both ends, the objects and stacks of other programs that began \
          meanwhile included; not shown for fewer than 500 connections. made: connections made of those \
          that were asked for.",
@@ -393,6 +445,28 @@ mod tests {
             let widest = text.lines().map(layout::chars).max().unwrap();
             assert!(widest <= width, "{widest} of {width}:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_most_that_was_held_has_a_table() {
+        let mut results = results(&[("blocking", 20e3), ("epoll", 100e3)], 1);
+        let held = Held {
+            connections: Some(9000),
+            broke_at: Some(9250),
+            made_there: Some(9100),
+            cause: Some("no thread".into()),
+            sample: Some(results.cells[0][0].samples[0].clone()),
+        };
+        let none = Held { broke_at: Some(62), cause: Some("nothing".into()), ..Held::default() };
+        results.classic =
+            Some(classic::Classic { most: 50_000, held: vec![Some(held), Some(none), None] });
+        let text = most(&results, 205);
+        let line =
+            |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        let words: Vec<String> = line("blocking").split_whitespace().map(str::to_owned).collect();
+        assert_eq!(words[..5], ["blocking", "9000", "9250", "9100", "1"], "{text}");
+        assert!(words.contains(&"7.23".to_owned()), "the kernel's part of a connection: {text}");
+        assert!(line("epoll").contains("62"), "{text}");
     }
 
     #[test]
