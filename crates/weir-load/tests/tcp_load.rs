@@ -408,7 +408,9 @@ fn an_open_loop_tells_of_every_message_that_had_to_wait() {
             .count();
         total as f64 * within as f64 / 1000.0
     };
-    assert!((40.0..=100.0).contains(&late), "{late} of {over} waited long");
+    // More of them on a machine that is busy with other things; a client that asks only when it has an
+    // answer would have two.
+    assert!(late >= 40.0, "{late} of {over} waited long");
     assert!(report.latency_ns.unwrap().max >= STALL.as_nanos() as u64);
     let delays = report.send_delay_ns.expect("of an open loop");
     assert!(delays.n > 0 && delays.percentile["50"] < 50_000_000, "{delays:?}");
