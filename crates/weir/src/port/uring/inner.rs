@@ -1,37 +1,41 @@
 //! What the leader does, and what any thread may: submit, close, drain.
 
-use super::state::{Filled, State};
+use super::state::{Filled, Outstanding, State};
 use crate::{
     counters::Counters,
-    port::{Completion, Taken, Token, limit::Limit},
+    port::{
+        Packet, Refused, Token,
+        limit::{Lead, Limit, Seat},
+    },
     ring::{Alarm, Entered, Ring},
+    rio::Batch,
 };
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What the threads of a port and those who may close it share.
-pub(super) struct Inner {
+pub(super) struct Inner<O> {
     pub ring: Arc<Ring>,
     /// There until the port goes.
-    pub state: Mutex<Option<State>>,
+    pub state: Mutex<Option<State<O>>>,
     /// Ends the leader's wait.
     pub alarm: Arc<Alarm>,
     pub limit: Limit,
     pub submit_after: u32,
 }
 
-impl Inner {
-    pub fn lock(&self) -> MutexGuard<'_, Option<State>> {
+impl<O: Outstanding> Inner<O> {
+    pub fn lock(&self) -> MutexGuard<'_, Option<State<O>>> {
         // A panic under the lock is a broken invariant of this file; what the kernel holds is
         // still accounted for, so it must be reached.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
-    pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut State<O>) -> R) -> R {
         f(self.lock().as_mut().expect("there until the port goes"))
     }
 
@@ -50,10 +54,58 @@ impl Inner {
         }
     }
 
-    /// What the leader does: fills, enters, takes. `None`: closed.
-    pub fn lead(
+    /// Puts a packet at the end of the queue.
+    pub fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)> {
+        let ring = match self.lock().as_mut().filter(|state| !state.closed) {
+            Some(state) => match state.post(packet) {
+                true => state.must_ring(),
+                false => return Err((packet, Refused::Full)),
+            },
+            None => return Err((packet, Refused::Closed)), // also after the port has gone
+        };
+        if ring {
+            counters.kernel_entries.one();
+            self.alarm.ring();
+        }
+        Ok(())
+    }
+
+    /// A thread's take: it leads, or waits until it may.
+    pub fn take(
         &self,
-        out: &mut Taken,
+        seat: &mut Seat<'_>,
+        out: &mut Batch<O::Completion>,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        assert!(out.room() > 0, "a take needs room for a completion");
+        // A time too long to be told is for ever.
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if !seat.try_lead() {
+            // Another leads: what this thread started must not wait until it does.
+            self.commit(counters)?;
+            counters.parks.one();
+            match seat.lead(until) {
+                Lead::Yours => {}
+                Lead::TimedOut => {
+                    seat.enter();
+                    return Ok(Some(0));
+                }
+                Lead::Closed => return Ok(None),
+            }
+        }
+        let led = self.lead(out, until, counters);
+        match led {
+            Ok(None) => seat.leave(),
+            _ => seat.run(),
+        }
+        led
+    }
+
+    /// What the leader does: fills, enters, takes. `None`: closed.
+    fn lead(
+        &self,
+        out: &mut Batch<O::Completion>,
         until: Option<Instant>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
@@ -96,7 +148,7 @@ impl Inner {
             let (taken, lost) = self.with(|state| {
                 state.waiting = false;
                 let ready = state.completions.len() as u32;
-                state.arming.entered(pending, ready);
+                state.operations.entered(pending, ready);
                 (state.reap(out), state.completions.lost())
             });
             let entered = entered?;
@@ -130,15 +182,14 @@ impl Inner {
     }
 
     /// Cancels what is in the kernel's hands and takes completions until nothing is, or until
-    /// the time is over. Returns how many slices came back. The limit is closed and has no seats,
+    /// the time is over. Returns how many pieces of memory came back. The limit is closed and has no seats,
     /// so this thread is alone.
     pub fn drain(&self, by: Instant) -> u32 {
         let counters = Counters::default();
-        let mut out = Taken::new(64);
+        let mut out = Batch::new(64);
         let mut returned = 0;
-        let mut give_back = |out: &mut Taken| {
-            let slices = out.drain().filter(|c| matches!(c, Completion::Operation { .. }));
-            returned += slices.count() as u32;
+        let mut give_back = |out: &mut Batch<O::Completion>| {
+            returned += out.drain().filter(O::brings_memory).count() as u32;
         };
         for token in self.with(|state| state.operations.all_started()) {
             self.with(|state| {
@@ -155,7 +206,7 @@ impl Inner {
                 // What waits in the lists is not started any more. A queue too crowded for the
                 // cancels has room again when it was submitted.
                 let _ = state.push_cancels();
-                (state.operations.started, state.submissions.pending())
+                (state.operations.started(), state.submissions.pending())
             });
             let left = by.saturating_duration_since(Instant::now());
             if started == 0 || left.is_zero() {

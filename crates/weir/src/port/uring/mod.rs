@@ -53,6 +53,7 @@ use crate::{
     wake::Waker,
 };
 use inner::Inner;
+use operations::Operations;
 use state::State;
 use std::{
     sync::{Arc, Mutex, OnceLock},
@@ -134,8 +135,10 @@ impl Provider for Uring {
         ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;
         let alarm = Arc::new(alarm);
+        let operations = Operations::new(needs, self.shape.armed);
+        let (its, outstanding) = (Arc::clone(&alarm), needs.receives + needs.sends);
         let state =
-            State::new(submissions, completions, Arc::clone(&alarm), needs, self.shape.armed);
+            State::new(submissions, completions, its, operations, needs.packets, outstanding);
         let concurrency = concurrency(needs.concurrency);
         let inner = Arc::new(Inner {
             state: Mutex::new(Some(state)),
@@ -167,7 +170,7 @@ fn concurrency(asked: u32) -> u32 {
 /// A completion port on a ring that all threads share.
 pub struct UringPort {
     /// Shared with those who may close the port.
-    inner: Arc<Inner>,
+    inner: Arc<Inner<Operations>>,
     /// Whether sockets have a place in the ring's table of files.
     file_table: bool,
     concurrency: u32,
@@ -194,23 +197,13 @@ impl Port for UringPort {
                 true => self.inner.ring.set_file(number, socket.native().fd()).ok(),
                 false => None,
             };
-            state.associate(socket, key, file.map(|()| number));
+            state.operations.associate(socket, key, file.map(|()| number));
             Ok(SocketId(number))
         })
     }
 
     fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)> {
-        let ring = self.inner.with(|state| {
-            if state.closed {
-                return Err((packet, Refused::Closed));
-            }
-            if state.post(packet) { Ok(state.must_ring()) } else { Err((packet, Refused::Full)) }
-        })?;
-        if ring {
-            counters.kernel_entries.one();
-            self.inner.alarm.ring();
-        }
-        Ok(())
+        self.inner.post(packet, counters)
     }
 
     fn worker(&self) -> Result<UringWorker<'_>, Error> {

@@ -1,17 +1,21 @@
-//! The operations of a port: a slot for each that is outstanding, with its slice and its header,
-//! and the entries that hand them to the kernel.
+//! The operations of a port of datagrams: a slot for each that is outstanding, with its slice and its
+//! header, and the entries that hand them to the kernel.
 
-use super::headers::Headers;
+use super::{
+    arming::Arming,
+    headers::Headers,
+    state::{Outstanding, Stage},
+};
 use crate::{
     counters::Counters,
     memory::Slice,
-    port::{Completion, Key, Needs, SocketId, Taken, Token},
-    ring::{self, Slots},
+    port::{Completion, Key, Needs, Packet, Refused, SocketId, Taken, Token},
+    ring::{self, Crowded, Slots, Submissions},
     rio::{Outcome, Peer, Span},
     socket::{Arrival, DatagramSocket},
 };
 use io_uring::{opcode, squeue, types};
-use std::{io, num::NonZeroU16};
+use std::{collections::VecDeque, io, num::NonZeroU16};
 
 /// Classes of tokens.
 const RECEIVE: u8 = 1;
@@ -24,7 +28,12 @@ pub(super) struct Operations {
     receive_headers: Headers,
     send_headers: Headers,
     /// How many are in the kernel's hands.
-    pub started: u32,
+    started: u32,
+    /// Sends that the kernel does not know yet, in order.
+    queued: VecDeque<ring::Token>,
+    receives_most: u32,
+    /// How many receives to have in the kernel's hands for each socket.
+    arming: Arming,
 }
 
 /// A socket of the port.
@@ -35,9 +44,9 @@ pub(super) struct Associated {
     /// the descriptor up for each operation.
     file: Option<u32>,
     /// Its receives in the kernel's hands.
-    pub armed: u32,
+    armed: u32,
     /// Its receives that wait for their turn, the latest on top: its slice is still in a cache.
-    pub waiting: Vec<ring::Token>,
+    waiting: Vec<ring::Token>,
 }
 
 struct Receive {
@@ -52,17 +61,6 @@ struct Send {
     span: Span,
     to: Peer,
     stage: Stage,
-}
-
-/// Where an operation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The kernel does not know it.
-    Waiting,
-    /// It is in the kernel's hands.
-    Started,
-    /// It was cancelled while it waited.
-    Returning,
 }
 
 impl Associated {
@@ -92,7 +90,7 @@ impl Associated {
 }
 
 impl Operations {
-    pub(super) fn new(needs: &Needs) -> Self {
+    pub(super) fn new(needs: &Needs, armed: u32) -> Self {
         let (receives, sends) = (needs.receives as usize, needs.sends as usize);
         Self {
             sockets: Vec::with_capacity(needs.sockets as usize),
@@ -101,28 +99,43 @@ impl Operations {
             receive_headers: Headers::new(receives),
             send_headers: Headers::new(sends),
             started: 0,
+            queued: VecDeque::with_capacity(sends),
+            receives_most: needs.receives,
+            arming: Arming::new(armed),
         }
     }
 
-    pub(super) fn associate(
-        &mut self,
-        socket: DatagramSocket,
-        key: Key,
-        file: Option<u32>,
-        receives_most: u32,
-    ) {
-        let waiting = Vec::with_capacity(receives_most as usize);
+    pub(super) fn associate(&mut self, socket: DatagramSocket, key: Key, file: Option<u32>) {
+        let waiting = Vec::with_capacity(self.receives_most as usize);
         self.sockets.push(Associated { socket, key, file, armed: 0, waiting });
     }
 
-    /// A slot for a receive; the slice comes back when all are in use.
+    /// Whether a socket is associated. To be asked before a slot is taken: an operation that names no
+    /// socket could never be finished.
     #[inline]
-    pub(super) fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<ring::Token, Slice> {
-        let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting };
-        self.receives.insert(receive).map_err(|receive| receive.slice)
+    fn knows(&self, socket: SocketId) -> bool {
+        (socket.0 as usize) < self.sockets.len()
     }
 
-    /// A slot for a send; the slice comes back when all are in use.
+    /// Puts a receive on the list of its socket. Gives the slice back when there is no such socket, or as
+    /// many as may are outstanding.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        socket: SocketId,
+        slice: Slice,
+    ) -> Result<Token, (Slice, Refused)> {
+        if !self.knows(socket) {
+            return Err((slice, Refused::NoSuchSocket));
+        }
+        let receive = Receive { slice, socket: socket.0, stage: Stage::Waiting };
+        let token =
+            self.receives.insert(receive).map_err(|receive| (receive.slice, Refused::Full))?;
+        self.sockets[socket.0 as usize].waiting.push(token);
+        Ok(Token(token.user_data()))
+    }
+
+    /// Puts a send at the end of the queue. Gives the slice back as for a receive.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -130,14 +143,19 @@ impl Operations {
         slice: Slice,
         span: Span,
         to: &Peer,
-    ) -> Result<ring::Token, Slice> {
+    ) -> Result<Token, (Slice, Refused)> {
+        if !self.knows(socket) {
+            return Err((slice, Refused::NoSuchSocket));
+        }
         let send = Send { slice, socket: socket.0, span, to: *to, stage: Stage::Waiting };
-        self.sends.insert(send).map_err(|send| send.slice)
+        let token = self.sends.insert(send).map_err(|send| (send.slice, Refused::Full))?;
+        self.queued.push_back(token);
+        Ok(Token(token.user_data()))
     }
 
     /// Hands a receive that waits to `push`, which says whether the kernel will have it.
     #[inline]
-    pub(super) fn start_receive<E>(
+    fn start_receive<E>(
         &mut self,
         token: ring::Token,
         push: impl FnOnce(squeue::Entry) -> Result<(), E>,
@@ -161,7 +179,7 @@ impl Operations {
 
     /// Hands a send that waits to `push`, which says whether the kernel will have it.
     #[inline]
-    pub(super) fn start_send<E>(
+    fn start_send<E>(
         &mut self,
         token: ring::Token,
         push: impl FnOnce(squeue::Entry) -> Result<(), E>,
@@ -181,10 +199,61 @@ impl Operations {
         Ok(())
     }
 
-    /// Ends the operation of a completion, and puts it into `out`. What is not ours, or is over
-    /// already, is passed over.
+    fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        let Some(Send { slice, socket, stage, span, to }) = self.sends.remove(token) else {
+            return;
+        };
+        let associated = &self.sockets[socket as usize];
+        let outcome = match stage {
+            Stage::Started => {
+                self.started -= 1;
+                let of_peer = result < 0 && associated.socket.native().note_error(-result);
+                match span.segment {
+                    None if of_peer => associated.send_again(&slice, span, &to),
+                    None if result < 0 => failed(result, |e| Outcome::NotSent(e.into())),
+                    Some(segment) if result < 0 => {
+                        failed(result, |_| associated.send_each(&slice, span, segment, &to))
+                    }
+                    _ => Outcome::Sent(span),
+                }
+            }
+            _ => Outcome::Returned,
+        };
+        out.push(operation(token, socket, associated.key, slice, outcome));
+    }
+}
+
+impl From<Packet> for Completion {
+    fn from(packet: Packet) -> Self {
+        Completion::Packet(packet)
+    }
+}
+
+impl Outstanding for Operations {
+    type Completion = Completion;
+
+    /// Sends in order, and receives up to the number that may be armed.
     #[inline]
-    pub(super) fn finish(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded> {
+        // SAFETY: what an entry points at stays in its operation's slot until the completion, and
+        // is leaked if that never comes; a socket stays associated until the port goes.
+        let mut push = |entry| unsafe { submissions.push(&[entry]) };
+        while let Some(&token) = self.queued.front() {
+            self.start_send(token, &mut push)?;
+            self.queued.pop_front();
+        }
+        for socket in 0..self.sockets.len() {
+            while self.sockets[socket].armed < self.arming.now() {
+                let Some(&token) = self.sockets[socket].waiting.last() else { break };
+                self.start_receive(token, &mut push)?;
+                self.sockets[socket].waiting.pop();
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn finish(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
         if token.class() == SEND {
             return self.finish_send(token, result, out);
         }
@@ -211,50 +280,41 @@ impl Operations {
         }
     }
 
-    fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
-        let Some(Send { slice, socket, stage, span, to }) = self.sends.remove(token) else {
-            return;
-        };
-        let associated = &self.sockets[socket as usize];
-        let outcome = match stage {
-            Stage::Started => {
-                self.started -= 1;
-                let of_peer = result < 0 && associated.socket.native().note_error(-result);
-                match span.segment {
-                    None if of_peer => associated.send_again(&slice, span, &to),
-                    None if result < 0 => failed(result, |e| Outcome::NotSent(e.into())),
-                    Some(segment) if result < 0 => {
-                        failed(result, |_| associated.send_each(&slice, span, segment, &to))
-                    }
-                    _ => Outcome::Sent(span),
-                }
-            }
-            _ => Outcome::Returned,
-        };
-        out.push(operation(token, socket, associated.key, slice, outcome));
+    fn entered(&mut self, submitted: u32, ready: u32) {
+        self.arming.entered(submitted, ready);
     }
 
-    /// Where an operation is; `None`: it is over.
-    pub(super) fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
+    /// By looking for it, since this is rare.
+    fn withdraw(&mut self, token: ring::Token) {
+        self.queued.retain(|&queued| queued != token);
+        for associated in &mut self.sockets {
+            associated.waiting.retain(|&waiting| waiting != token);
+        }
+    }
+
+    fn started(&self) -> u32 {
+        self.started
+    }
+
+    fn brings_memory(completion: &Completion) -> bool {
+        matches!(completion, Completion::Operation { .. })
+    }
+
+    fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
         if token.class() == SEND {
             return self.sends.get_mut(token).map(|send| &mut send.stage);
         }
         self.receives.get_mut(token).map(|receive| &mut receive.stage)
     }
 
-    /// Those in the kernel's hands.
-    pub(super) fn all_started(&self) -> Vec<ring::Token> {
+    fn all_started(&self) -> Vec<ring::Token> {
         let receives = self.receives.iter().filter(|(_, receive)| receive.stage == Stage::Started);
         let sends = self.sends.iter().filter(|(_, send)| send.stage == Stage::Started);
         receives.map(|(token, _)| token).chain(sends.map(|(token, _)| token)).collect()
     }
 
-    /// Gives up everything, and returns how many slices went back to their pools and how many
-    /// the kernel holds. The latter are leaked, with their headers, and counted in their region.
-    ///
-    /// # Safety
-    /// Nothing will be submitted from now on.
-    pub(super) unsafe fn give_up(mut self) -> (u32, u32) {
+    /// What the kernel holds is leaked with its headers.
+    unsafe fn give_up(mut self) -> (u32, u32) {
         let (mut returned, mut missing) = (0, 0);
         let receives: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();
         let receives = receives.into_iter().filter_map(|token| self.receives.remove(token));

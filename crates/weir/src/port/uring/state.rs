@@ -1,17 +1,11 @@
-//! What the threads of a port share under its lock: the two halves of the ring, the operations,
-//! and what waits for its turn.
+//! What the threads of a port share under its lock: the two halves of the ring, the operations, of
+//! datagrams or of streams, packets, and cancels that wait for their turn.
 
-use super::{
-    arming::Arming,
-    operations::{Operations, Stage},
-};
 use crate::{
     counters::Counters,
-    memory::Slice,
-    port::{Completion, Key, Needs, Packet, Refused, SocketId, Taken, Token},
+    port::{Packet, Token},
     ring::{self, Alarm, Completions, Crowded, Submissions},
-    rio::{Peer, Span},
-    socket::DatagramSocket,
+    rio::Batch,
 };
 use io_uring::{opcode, squeue};
 use std::{collections::VecDeque, sync::Arc};
@@ -20,10 +14,72 @@ use std::{collections::VecDeque, sync::Arc};
 const CANCEL: ring::Token = ring::Token::bare(3);
 const ALARM: ring::Token = ring::Token::bare(4);
 
-pub(super) struct State {
+/// The operations of a port, of whatever kind: a slot for each that is outstanding.
+pub(super) trait Outstanding: Send + Sized {
+    /// What a take brings.
+    type Completion: From<Packet>;
+
+    /// Puts into the submission queue whatever may start.
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded>;
+
+    /// Ends the operation of a completion, and puts it into `out`, which has room for one. What is
+    /// not ours, or is over already, is passed over.
+    fn finish(&mut self, token: ring::Token, result: i32, out: &mut Batch<Self::Completion>);
+
+    /// Whether there is anything to take that the kernel has no part in.
+    fn ready(&self) -> bool {
+        false
+    }
+
+    /// Moves that into `out`, as much as fits.
+    fn take_ready(&mut self, out: &mut Batch<Self::Completion>) {
+        let _ = out;
+    }
+
+    /// Takes note of an entry into the kernel: so many operations were submitted, and so many
+    /// completions lay ready afterwards.
+    fn entered(&mut self, submitted: u32, ready: u32) {
+        let _ = (submitted, ready);
+    }
+
+    /// Where an operation is; `None`: it is over.
+    fn stage(&mut self, token: ring::Token) -> Option<&mut Stage>;
+
+    /// Takes an operation from the list it waits in.
+    fn withdraw(&mut self, token: ring::Token);
+
+    /// How many are in the kernel's hands.
+    fn started(&self) -> u32;
+
+    /// Those in the kernel's hands.
+    fn all_started(&self) -> Vec<ring::Token>;
+
+    /// Whether a completion brings memory back, for counting.
+    fn brings_memory(completion: &Self::Completion) -> bool;
+
+    /// Gives up everything, and returns how many pieces of memory went back and how many the kernel
+    /// holds. The latter are leaked, and slices counted in their region.
+    ///
+    /// # Safety
+    /// Nothing will be submitted from now on.
+    unsafe fn give_up(self) -> (u32, u32);
+}
+
+/// Where an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The kernel does not know it.
+    Waiting,
+    /// It is in the kernel's hands.
+    Started,
+    /// It was cancelled while it waited.
+    Returning,
+}
+
+pub(super) struct State<O> {
     pub submissions: Submissions,
     pub completions: Completions,
-    pub operations: Operations,
+    pub operations: O,
     /// Packets not yet taken, in order.
     packets: VecDeque<Packet>,
     packets_most: usize,
@@ -40,16 +96,11 @@ pub(super) struct State {
     pub waiting: bool,
     /// The kernel keeps completions that found no room, as was seen and counted already.
     pub overflowing: bool,
-    /// Sends that the kernel does not know yet, in order.
-    queued: VecDeque<ring::Token>,
     /// Operations that were cancelled before the kernel knew them: they come back through the
     /// queue like all others.
     returning: Vec<ring::Token>,
     /// Operations whose cancel found no room in the submission queue.
     cancels: Vec<ring::Token>,
-    receives_most: u32,
-    /// How many receives are in the kernel's hands for each socket.
-    pub arming: Arming,
     pub closed: bool,
 }
 
@@ -61,84 +112,33 @@ pub(super) enum Filled {
     Crowded,
 }
 
-impl State {
+impl<O: Outstanding> State<O> {
+    /// For so many packets, and so many operations.
     pub(super) fn new(
         submissions: Submissions,
         completions: Completions,
         alarm: Arc<Alarm>,
-        needs: &Needs,
-        armed: u32,
+        operations: O,
+        packets: u32,
+        outstanding: u32,
     ) -> Self {
-        let (receives, sends) = (needs.receives as usize, needs.sends as usize);
+        let (packets, outstanding) = (packets as usize, outstanding as usize);
         Self {
             submissions,
             completions,
-            operations: Operations::new(needs),
-            packets: VecDeque::with_capacity(needs.packets as usize),
-            packets_most: needs.packets as usize,
+            operations,
+            packets: VecDeque::with_capacity(packets),
+            packets_most: packets,
             packets_first: true,
             alarm,
             alarm_armed: false,
             rung: false,
             waiting: false,
             overflowing: false,
-            queued: VecDeque::with_capacity(sends),
-            returning: Vec::with_capacity(receives + sends),
-            cancels: Vec::with_capacity(receives + sends),
-            receives_most: needs.receives,
-            arming: Arming::new(armed),
+            returning: Vec::with_capacity(outstanding),
+            cancels: Vec::with_capacity(outstanding),
             closed: false,
         }
-    }
-
-    pub(super) fn associate(&mut self, socket: DatagramSocket, key: Key, file: Option<u32>) {
-        self.operations.associate(socket, key, file, self.receives_most);
-    }
-
-    /// Why nothing may be started on a socket, if nothing may. To be asked before a slot is
-    /// taken: an operation that names no socket could never be finished.
-    #[inline]
-    fn admit(&self, socket: SocketId) -> Result<(), Refused> {
-        if self.closed {
-            return Err(Refused::Closed);
-        }
-        let known = (socket.0 as usize) < self.operations.sockets.len();
-        if known { Ok(()) } else { Err(Refused::NoSuchSocket) }
-    }
-
-    /// Puts a receive on the list of its socket. Gives the slice back when the port is closed,
-    /// has no such socket, or as many as may are outstanding.
-    #[inline]
-    pub(super) fn receive(
-        &mut self,
-        socket: SocketId,
-        slice: Slice,
-    ) -> Result<Token, (Slice, Refused)> {
-        if let Err(refused) = self.admit(socket) {
-            return Err((slice, refused));
-        }
-        let token =
-            self.operations.receive(socket, slice).map_err(|slice| (slice, Refused::Full))?;
-        self.operations.sockets[socket.0 as usize].waiting.push(token);
-        Ok(Token(token.user_data()))
-    }
-
-    /// Puts a send at the end of the queue. Gives the slice back as for a receive.
-    #[inline]
-    pub(super) fn send(
-        &mut self,
-        socket: SocketId,
-        slice: Slice,
-        span: Span,
-        to: &Peer,
-    ) -> Result<Token, (Slice, Refused)> {
-        if let Err(refused) = self.admit(socket) {
-            return Err((slice, refused));
-        }
-        let sent = self.operations.send(socket, slice, span, to);
-        let token = sent.map_err(|slice| (slice, Refused::Full))?;
-        self.queued.push_back(token);
-        Ok(Token(token.user_data()))
     }
 
     /// Puts a packet at the end of the queue. `false`: as many wait as may.
@@ -161,11 +161,10 @@ impl State {
 
     /// Whether there is anything to take without waiting.
     pub(super) fn ready(&mut self) -> bool {
-        !self.packets.is_empty() || self.completions.len() > 0
+        !self.packets.is_empty() || self.operations.ready() || self.completions.len() > 0
     }
 
-    /// Puts into the submission queue whatever may start: what was cancelled, sends in order,
-    /// and receives up to the number that may be armed.
+    /// Puts into the submission queue whatever may start: what was cancelled, then what waits.
     #[inline]
     pub(super) fn fill(&mut self) -> Filled {
         if self.push_all().is_ok() { Filled::All } else { Filled::Crowded }
@@ -181,22 +180,7 @@ impl State {
         if !self.returning.is_empty() || !self.cancels.is_empty() {
             self.push_cancelled()?;
         }
-        let Self { operations, submissions, queued, arming, .. } = self;
-        // SAFETY: what an entry points at stays in its operation's slot until the completion, and
-        // is leaked if that never comes; a socket stays associated until the port goes.
-        let mut push = |entry| unsafe { submissions.push(&[entry]) };
-        while let Some(&token) = queued.front() {
-            operations.start_send(token, &mut push)?;
-            queued.pop_front();
-        }
-        for socket in 0..operations.sockets.len() {
-            while operations.sockets[socket].armed < arming.now() {
-                let Some(&token) = operations.sockets[socket].waiting.last() else { break };
-                operations.start_receive(token, &mut push)?;
-                operations.sockets[socket].waiting.pop();
-            }
-        }
-        Ok(())
+        self.operations.start(&mut self.submissions)
     }
 
     #[cold]
@@ -230,7 +214,7 @@ impl State {
 
     /// Moves packets and completions into `out`, as many as fit, and returns how many.
     #[inline]
-    pub(super) fn reap(&mut self, out: &mut Taken) -> usize {
+    pub(super) fn reap(&mut self, out: &mut Batch<O::Completion>) -> usize {
         let before = out.len();
         if self.packets.is_empty() {
             self.reap_operations(out);
@@ -246,13 +230,14 @@ impl State {
         out.len() - before
     }
 
-    fn reap_packets(&mut self, out: &mut Taken) {
+    fn reap_packets(&mut self, out: &mut Batch<O::Completion>) {
         let fit = self.packets.len().min(out.room());
-        self.packets.drain(..fit).for_each(|packet| out.push(Completion::Packet(packet)));
+        self.packets.drain(..fit).for_each(|packet| out.push(packet.into()));
     }
 
     #[inline]
-    fn reap_operations(&mut self, out: &mut Taken) {
+    fn reap_operations(&mut self, out: &mut Batch<O::Completion>) {
+        self.operations.take_ready(out);
         let mut queue = self.completions.take();
         while out.room() > 0 {
             let Some(entry) = queue.next() else { break };
@@ -274,7 +259,7 @@ impl State {
             Some(Stage::Returning) => {}
             Some(stage @ Stage::Waiting) => {
                 *stage = Stage::Returning;
-                self.withdraw(token);
+                self.operations.withdraw(token);
                 self.returning.push(token);
                 let _ = self.fill();
                 // What the kernel answers is met again by whoever leads.
@@ -290,16 +275,8 @@ impl State {
         true
     }
 
-    /// Takes an operation from the list it waits in: by looking for it, since this is rare.
-    fn withdraw(&mut self, token: ring::Token) {
-        self.queued.retain(|&queued| queued != token);
-        for associated in &mut self.operations.sockets {
-            associated.waiting.retain(|&waiting| waiting != token);
-        }
-    }
-
-    /// Gives up everything, and returns how many slices went back to their pools and how many
-    /// the kernel holds.
+    /// Gives up everything, and returns how many pieces of memory went back and how
+    /// many the kernel holds.
     pub(super) fn give_up(self) -> (u32, u32) {
         let Self { operations, submissions, completions, .. } = self;
         // The only way to submit goes first. What lies in the submission queue counts as started.

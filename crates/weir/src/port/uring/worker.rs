@@ -1,31 +1,24 @@
 //! A thread's place at the port.
 
-use super::inner::Inner;
+use super::{inner::Inner, operations::Operations};
 use crate::{
     counters::Counters,
     memory::Slice,
-    port::{
-        Cancelled, Refused, SocketId, Taken, Token, Worker,
-        limit::{Lead, Seat},
-    },
+    port::{Cancelled, Refused, SocketId, Taken, Token, Worker, limit::Seat},
     rio::{Peer, Span},
 };
-use std::{
-    io,
-    marker::PhantomData,
-    time::{Duration, Instant},
-};
+use std::{io, marker::PhantomData, time::Duration};
 
 /// A thread's place at a [`UringPort`](super::UringPort).
 pub struct UringWorker<'a> {
-    port: &'a Inner,
+    port: &'a Inner<Operations>,
     seat: Seat<'a>,
     /// It stays on its thread: there it runs or not.
     stays: PhantomData<*const ()>,
 }
 
 impl<'a> UringWorker<'a> {
-    pub(super) fn new(port: &'a Inner, seat: Seat<'a>) -> Self {
+    pub(super) fn new(port: &'a Inner<Operations>, seat: Seat<'a>) -> Self {
         Self { port, seat, stays: PhantomData }
     }
 }
@@ -37,33 +30,15 @@ impl Worker for UringWorker<'_> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        assert!(out.room() > 0, "a take needs room for a completion");
-        // A time too long to be told is for ever.
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if !self.seat.try_lead() {
-            // Another leads: what this thread started must not wait until it does.
-            self.port.commit(counters)?;
-            counters.parks.one();
-            match self.seat.lead(until) {
-                Lead::Yours => {}
-                Lead::TimedOut => {
-                    self.seat.enter();
-                    return Ok(Some(0));
-                }
-                Lead::Closed => return Ok(None),
-            }
-        }
-        let led = self.port.lead(out, until, counters);
-        match led {
-            Ok(None) => self.seat.leave(),
-            _ => self.seat.run(),
-        }
-        led
+        self.port.take(&mut self.seat, out, timeout, counters)
     }
 
     #[inline]
     fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)> {
-        self.port.with(|state| state.receive(socket, slice))
+        self.port.with(|state| match state.closed {
+            true => Err((slice, Refused::Closed)),
+            false => state.operations.receive(socket, slice),
+        })
     }
 
     #[inline]
@@ -73,7 +48,7 @@ impl Worker for UringWorker<'_> {
                 return Err(Refused::Closed);
             }
             while let Some(slice) = slices.pop() {
-                if let Err((slice, refused)) = state.receive(socket, slice) {
+                if let Err((slice, refused)) = state.operations.receive(socket, slice) {
                     slices.push(slice);
                     return Err(refused);
                 }
@@ -94,7 +69,10 @@ impl Worker for UringWorker<'_> {
         if span.len > slice.region().layout().payload {
             return Err((slice, Refused::TooLong));
         }
-        self.port.with(|state| state.send(socket, slice, span, to))
+        self.port.with(|state| match state.closed {
+            true => Err((slice, Refused::Closed)),
+            false => state.operations.send(socket, slice, span, to),
+        })
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
