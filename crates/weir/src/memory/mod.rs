@@ -12,9 +12,11 @@
 //! holds. A queue that is dropped without being stopped therefore leaks its region on
 //! purpose (the kernel may still write there); it can never free it.
 
+mod load;
 mod pages;
 mod region;
 mod slice;
 
+pub use load::Load;
 pub use region::{Layout, NumaNode, Obtained, PageKind, Region, RegionOptions};
 pub use slice::{Posted, Slice};

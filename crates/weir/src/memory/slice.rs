@@ -99,6 +99,14 @@ impl Slice {
     }
 }
 
+impl Slice {
+    /// Leaks the slice, since a kernel may still use it, and counts that in its region.
+    pub(crate) fn leak(self) {
+        self.region().count_leaked(1);
+        let _leaked = self.post();
+    }
+}
+
 impl Posted {
     /// The slice's place in its region.
     #[inline]

@@ -47,6 +47,7 @@
 
 pub mod limit;
 mod shape;
+pub mod streams;
 #[cfg(target_os = "linux")]
 pub mod uring;
 

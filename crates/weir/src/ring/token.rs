@@ -102,17 +102,17 @@ impl<V> Slots<V> {
     /// Gives the value back when every slot is in use.
     #[inline]
     pub fn insert(&mut self, value: V) -> Result<Token, V> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() < self.most => {
-                self.slots.push(Slot { generation: 0, value: None });
-                self.slots.len() as u32 - 1
-            }
-            None => return Err(value),
-        };
+        let Some(index) = self.free.pop().or_else(|| self.one_more()) else { return Err(value) };
         let slot = &mut self.slots[index as usize];
         slot.value = Some(value);
         Ok(Token::new(self.class, index, slot.generation))
+    }
+
+    #[cold]
+    fn one_more(&mut self) -> Option<u32> {
+        let index = self.slots.len();
+        (index < self.most).then(|| self.slots.push(Slot { generation: 0, value: None }))?;
+        Some(index as u32)
     }
 
     /// The request of a token, unless it is over.
@@ -214,30 +214,35 @@ mod tests {
         /// finds its own value while that is there, and nothing afterwards.
         #[test]
         fn slots_behave_like_a_map(steps in proptest::collection::vec((0..3u8, 0..64usize), 1..200)) {
-            let mut slots = Slots::new(7, 5);
-            let mut model: HashMap<u64, usize> = HashMap::new();
-            let mut issued: Vec<Token> = Vec::new();
-            for (number, (step, pick)) in steps.into_iter().enumerate() {
-                match step {
-                    0 => match slots.insert(number) {
-                        Ok(token) => {
-                            assert!(model.insert(token.user_data(), number).is_none());
-                            issued.push(token);
-                        }
-                        Err(_) => assert_eq!(model.len(), 5),
-                    },
-                    _ if issued.is_empty() => {}
-                    1 => {
-                        let token = issued[pick % issued.len()];
-                        assert_eq!(slots.remove(token), model.remove(&token.user_data()));
-                    }
-                    _ => {
-                        let token = issued[pick % issued.len()];
-                        assert_eq!(slots.get(token), model.get(&token.user_data()));
-                    }
-                }
-                assert_eq!(slots.len(), model.len());
+            for slots in [Slots::new(7, 5), Slots::growing(7, 5)] {
+                behaves_like_a_map(slots, &steps);
             }
+        }
+    }
+
+    fn behaves_like_a_map(mut slots: Slots<usize>, steps: &[(u8, usize)]) {
+        let mut model: HashMap<u64, usize> = HashMap::new();
+        let mut issued: Vec<Token> = Vec::new();
+        for (number, &(step, pick)) in steps.iter().enumerate() {
+            match step {
+                0 => match slots.insert(number) {
+                    Ok(token) => {
+                        assert!(model.insert(token.user_data(), number).is_none());
+                        issued.push(token);
+                    }
+                    Err(_) => assert_eq!(model.len(), 5),
+                },
+                _ if issued.is_empty() => {}
+                1 => {
+                    let token = issued[pick % issued.len()];
+                    assert_eq!(slots.remove(token), model.remove(&token.user_data()));
+                }
+                _ => {
+                    let token = issued[pick % issued.len()];
+                    assert_eq!(slots.get(token), model.get(&token.user_data()));
+                }
+            }
+            assert_eq!(slots.len(), model.len());
         }
     }
 }

@@ -128,6 +128,11 @@ impl Listener {
 pub struct Stream(OwnedFd);
 
 impl Stream {
+    /// A connection that was accepted by other means than [`Listener::accept`].
+    pub fn adopt(fd: OwnedFd) -> super::Stream {
+        super::Stream { native: Arc::new(Self(fd)) }
+    }
+
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -371,7 +371,7 @@ impl Spare {
     const MOST: usize = 64;
     const LONGEST: usize = 64 * 1024;
 
-    fn put(&mut self, mut bytes: Vec<u8>) {
+    pub(super) fn put(&mut self, mut bytes: Vec<u8>) {
         if bytes.capacity() > 0 && bytes.capacity() <= Self::LONGEST && self.0.len() < Self::MOST {
             bytes.clear();
             self.0.push(bytes);

@@ -281,6 +281,11 @@ impl<H: Handler> Job<H> {
         addresses.iter().map(|address| Listener::bind(*address, options)).collect()
     }
 
+    /// The moment that the server's time runs from.
+    pub(super) fn since(&self) -> Instant {
+        self.server.since
+    }
+
     /// States a setting that is in effect.
     pub fn state(&self, name: &str, value: impl ToString) {
         self.server.shared.state(name, value);

@@ -38,6 +38,9 @@ mod event_groups;
 mod handler;
 mod job;
 mod limits;
+mod port_frame;
+mod port_places;
+mod port_shares;
 mod ready_frame;
 mod reason;
 mod ring_frame;
@@ -51,6 +54,7 @@ pub use handler::{Asks, Handler, Output, Refused};
 pub(crate) use handler::{Echo, Queue};
 pub use job::Job;
 pub use limits::{ACTIVE, Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
+pub use port_frame::Idle;
 pub use reason::Reason;
 pub use running::{Final, Gone, Running, ThreadFinal};
 pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
@@ -102,6 +106,8 @@ designs! {
     poll::Poll,
     async_select::AsyncSelect,
     event_select::EventSelect,
+    port::Port,
+    port_ordered::PortOrdered,
     epoll::Epoll,
     ring::Ring,
     rio_tcp::RioTcp,

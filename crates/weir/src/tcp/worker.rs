@@ -172,6 +172,11 @@ impl<H: Handler> Worker<H> {
         .ok()
     }
 
+    /// Counts what was done with timers of a clock that threads share.
+    pub(super) fn add_timers(&self, counts: crate::timer::Counts) {
+        self.server.add_timers(counts);
+    }
+
     pub(super) fn closed(&self, reason: &Reason) {
         reason.count(&self.counters);
         self.server.open.fetch_sub(1, Relaxed);

@@ -37,6 +37,7 @@ mod inner;
 mod operations;
 mod proof;
 mod state;
+pub mod streams;
 #[cfg(test)]
 mod tests;
 mod worker;

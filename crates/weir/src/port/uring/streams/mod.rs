@@ -1,0 +1,219 @@
+//! The completion port for streams on io_uring: one ring that all threads share, as for datagrams
+//! ([`uring`](super)), with other operations.
+//!
+//! Starting an operation puts it on a list; whoever leads hands what waits to the kernel, in the entry that
+//! waits for completions. An operation that can be done at once is done as it is submitted: where bytes lie
+//! in a socket a receive needs no wait, and where there is room a send needs none.
+//!
+//! *The order of receives.* Several receives that wait on one socket are each woken by what arrives, in an
+//! order that the kernel does not promise: on Linux 6.18 the one that was submitted last is woken first. One
+//! that was woken 128 times in vain is moved to a thread of the kernel, which blocks in it. So numbering
+//! them as they are submitted would tell nothing of the order of their bytes. Linked requests would
+//! keep it (each starts when the one before is over), but a chain is only a chain when it is submitted as a
+//! whole, which several threads that submit side by side cannot promise each other. Here receives of a
+//! stream are handed over one by one, in the order started: the next when the completion of the one before
+//! was taken from the ring, before anybody handles it. So the number of a receive is that of its bytes,
+//! by nothing but the order of these steps.
+//!
+//! *Waiting without memory* is a poll of the socket: a receive of no bytes, by another name.
+//!
+//! *Closing.* What is outstanding on a descriptor is cancelled by one request for all of it. That request
+//! names the descriptor, so it must reach the kernel before the number can belong to another connection:
+//! it lies in the submission queue, which is taken in order, before anything of a later connection; and
+//! one that found no room is forgotten when its stream is over.
+//!
+//! What it costs: a lock around each start and each take; a look-up of the descriptor for each operation,
+//! since threads share the table and connections come and go. How it fails: see [`uring`](super).
+//!
+//! Origin: io_uring; accepting, receiving and sending, Linux 5.6; cancelling by descriptor, Linux 5.19.
+
+mod operations;
+mod proof;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub use worker::StreamsWorker;
+
+use super::{MOST, concurrency, inner::Inner, state::State};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    port::{
+        Key, Packet, Refused, Shape, Stopped,
+        limit::Limit,
+        streams::{ListenerId, Needs, Port, Provider, StreamId},
+    },
+    ring::{self, Alarm, Ring, Wanted},
+    stream::{Listener, Stream},
+    wake::Waker,
+};
+use operations::Operations;
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+/// The provider, with what can be chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UringStreams {
+    /// How much the kernel is given at a time. One receive of a stream is, whatever is asked for.
+    pub shape: Shape,
+}
+
+const KERNEL: &str = "5.19";
+
+const WHAT: &str = "provider uring of the completion port for streams";
+
+impl UringStreams {
+    fn check(&self, needs: &Needs) -> Result<(), Error> {
+        for (name, value, least) in [
+            ("submit-after", self.shape.submit_after, 1),
+            ("threads", needs.threads, 1),
+            ("listeners", needs.listeners, 0),
+            ("streams", needs.streams, 1),
+            ("accepts", needs.accepts, 0),
+            ("receives", needs.receives, 0),
+            ("sends", needs.sends, 0),
+            ("packets", needs.packets, 0),
+        ] {
+            if !(least..=MOST).contains(&value) {
+                let problem = format!("{value} is not allowed; allowed: {least} to {MOST}");
+                return Err(Error::Option { name: name.into(), problem });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Entries of the submission queue: for a batch. What finds no room waits in a list.
+const SUBMISSIONS: u32 = 1024;
+
+fn wanted(needs: &Needs) -> Wanted {
+    // One receive or wait of each stream is in the kernel's hands.
+    let receives = needs.receives.min(needs.streams);
+    let outstanding = receives.saturating_add(needs.sends).saturating_add(needs.accepts);
+    Wanted {
+        r#use: ring::Use::Shared,
+        submissions: SUBMISSIONS,
+        completions: outstanding.saturating_add(SUBMISSIONS).clamp(2 * SUBMISSIONS, 65_536),
+        kernel: KERNEL,
+    }
+}
+
+impl Provider for UringStreams {
+    const NAME: &'static str = "uring";
+    type Port = UringStreamsPort;
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        // On a thread of its own, as for datagrams.
+        let proof = std::thread::scope(|scope| scope.spawn(proof::prove).join());
+        proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn open(&self, needs: &Needs) -> Result<UringStreamsPort, Error> {
+        self.check(needs)?;
+        let (io, flags) = ring::set_up(WHAT, &wanted(needs))?;
+        let (ring, submissions, completions) = Ring::split(io, flags);
+        ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;
+        let alarm = Arc::new(alarm);
+        let (operations, its) = (Operations::new(needs), Arc::clone(&alarm));
+        let state = State::new(submissions, completions, its, operations, needs.packets, 0);
+        let concurrency = concurrency(needs.concurrency);
+        let inner = Arc::new(Inner {
+            state: Mutex::new(Some(state)),
+            alarm,
+            limit: Limit::new(concurrency, needs.threads as usize),
+            ring,
+            submit_after: self.shape.submit_after,
+        });
+        Ok(UringStreamsPort { inner, concurrency, needs: *needs })
+    }
+}
+
+/// A completion port for streams on a ring that all threads share.
+pub struct UringStreamsPort {
+    /// Shared with those who may close the port, or post to it.
+    inner: Arc<Inner<Operations>>,
+    concurrency: u32,
+    needs: Needs,
+}
+
+impl Port for UringStreamsPort {
+    type Worker<'a> = StreamsWorker<'a>;
+
+    fn listen(&self, listener: Listener, key: Key) -> Result<ListenerId, Error> {
+        self.inner.with(|state| state.operations.listen(listener, key)).ok_or_else(|| {
+            let problem = format!("the port was opened for {}", self.needs.listeners);
+            Error::Option { name: "listeners".into(), problem }
+        })
+    }
+
+    fn associate(&self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
+        self.inner.with(|state| match state.closed {
+            true => Err(Refused::Closed),
+            false => state.operations.associate(stream, key),
+        })
+    }
+
+    fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)> {
+        self.inner.post(packet, counters)
+    }
+
+    fn poster(&self, packet: Packet) -> Waker {
+        let inner = Arc::clone(&self.inner);
+        Waker::new(move || {
+            let _ = inner.post(packet, &Counters::default());
+        })
+    }
+
+    fn worker(&self) -> Result<StreamsWorker<'_>, Error> {
+        let seat = self.inner.limit.join().ok_or_else(|| Error::Option {
+            name: "threads".into(),
+            problem: format!("the port was opened for {}; open it for more", self.needs.threads),
+        })?;
+        Ok(StreamsWorker::new(&self.inner, seat))
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+
+    fn closer(&self) -> Waker {
+        let inner = Arc::clone(&self.inner);
+        Waker::new(move || inner.close())
+    }
+
+    fn stop(self, by: Instant) -> Stopped {
+        self.inner.close();
+        let drained = self.inner.drain(by);
+        let (returned, missing) = self.give_up().expect("given up only here and in drop");
+        Stopped { returned: drained + returned, missing }
+    }
+
+    fn granted(&self) -> Vec<(&'static str, String)> {
+        let (submissions, completions) = self.inner.ring.sizes();
+        vec![
+            ("ring-flags", self.inner.ring.flags()),
+            ("submission-entries", submissions.to_string()),
+            ("completion-entries", completions.to_string()),
+            ("submit-after", self.inner.submit_after.to_string()),
+            ("concurrency", self.concurrency.to_string()),
+        ]
+    }
+}
+
+impl UringStreamsPort {
+    fn give_up(&self) -> Option<(u32, u32)> {
+        let state = self.inner.lock().take()?;
+        Some(state.give_up())
+    }
+}
+
+impl Drop for UringStreamsPort {
+    fn drop(&mut self) {
+        // Without a stop: what the kernel holds is leaked and counted.
+        self.give_up();
+    }
+}

@@ -1,0 +1,506 @@
+//! The operations of a port of streams: a slot for each that is outstanding, with its memory, and the
+//! entries that hand them to the kernel.
+
+use crate::{
+    memory::{Load, Slice},
+    port::{
+        Key, Refused, Token,
+        streams::{Closing, Completion, ListenerId, Needs, Outcome, StreamId, Taken},
+        uring::state::{Outstanding, Stage},
+    },
+    ring::{self, Crowded, Slots, Submissions},
+    socket::native::decode,
+    stream::{Accepted, Listener, Stream, native},
+};
+use io_uring::{opcode, squeue, types};
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{FromRawFd, OwnedFd},
+};
+
+/// Classes of tokens, beside those of requests that are no operations (`state.rs`).
+const ACCEPT: u8 = 1;
+const RECEIVE: u8 = 2;
+const SEND: u8 = 5;
+const STREAM: u8 = 6;
+/// Of a request that cancels all that is outstanding on a stream.
+const CANCEL_ALL: ring::Token = ring::Token::bare(7);
+
+pub(super) struct Operations {
+    listeners: Vec<(Listener, Key)>,
+    listeners_most: usize,
+    streams: Slots<Associated>,
+    accepts: Slots<Accept>,
+    receives: Slots<Receive>,
+    sends: Slots<Send>,
+    /// How many are in the kernel's hands.
+    started: u32,
+    /// What the kernel does not know yet and may know now, in order. At most as many as have slots.
+    queued: VecDeque<ring::Token>,
+    /// Streams of which all that is outstanding is to be cancelled.
+    closing: Vec<ring::Token>,
+    /// Streams that are over, to be told.
+    closed: VecDeque<(StreamId, Key)>,
+    /// Addresses that no accept uses.
+    #[expect(clippy::vec_box, reason = "the kernel writes to them, so they stay where they are")]
+    names: Vec<Box<Name>>,
+}
+
+/// A connection of the port.
+struct Associated {
+    stream: Stream,
+    key: Key,
+    /// Operations that have not come back.
+    outstanding: u32,
+    /// The number of the next receive.
+    number: u32,
+    /// A receive is in the kernel's hands, or in the queue.
+    receives: bool,
+    closing: bool,
+    /// The receives that wait for their turn: the first and the last.
+    waiting: Option<(ring::Token, ring::Token)>,
+}
+
+/// Where the kernel writes the address of who connected.
+struct Name {
+    storage: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+struct Accept {
+    listener: u32,
+    name: *mut Name,
+    stage: Stage,
+}
+
+// SAFETY: the name belongs to the accept alone, and to the kernel while it is outstanding.
+unsafe impl std::marker::Send for Accept {}
+
+struct Receive {
+    /// None for a wait to receive.
+    slice: Option<Slice>,
+    stream: ring::Token,
+    number: u32,
+    /// The next of its stream that waits for its turn.
+    next: Option<ring::Token>,
+    /// Its turn has come.
+    turn: bool,
+    stage: Stage,
+}
+
+struct Send {
+    load: Load,
+    stream: ring::Token,
+    stage: Stage,
+}
+
+impl Operations {
+    pub(super) fn new(needs: &Needs) -> Self {
+        Self {
+            listeners: Vec::new(),
+            listeners_most: needs.listeners as usize,
+            streams: Slots::growing(STREAM, needs.streams as usize),
+            accepts: Slots::growing(ACCEPT, needs.accepts as usize),
+            receives: Slots::growing(RECEIVE, needs.receives as usize),
+            sends: Slots::growing(SEND, needs.sends as usize),
+            started: 0,
+            queued: VecDeque::new(),
+            closing: Vec::new(),
+            closed: VecDeque::new(),
+            names: Vec::new(),
+        }
+    }
+
+    pub(super) fn listen(&mut self, listener: Listener, key: Key) -> Option<ListenerId> {
+        let number = self.listeners.len();
+        (number < self.listeners_most).then(|| self.listeners.push((listener, key)))?;
+        Some(ListenerId(number as u32))
+    }
+
+    pub(super) fn associate(&mut self, stream: Stream, key: Key) -> Result<StreamId, Refused> {
+        let associated = Associated {
+            stream,
+            key,
+            outstanding: 0,
+            number: 0,
+            receives: false,
+            closing: false,
+            waiting: None,
+        };
+        let token = self.streams.insert(associated).map_err(|_| Refused::Full)?;
+        Ok(StreamId(token.user_data()))
+    }
+
+    pub(super) fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
+        if listener.0 as usize >= self.listeners.len() {
+            return Err(Refused::NoSuchSocket);
+        }
+        // SAFETY: zeroes are a value of both.
+        let name = self.names.pop().unwrap_or_else(|| Box::new(unsafe { std::mem::zeroed() }));
+        let accept =
+            Accept { listener: listener.0, name: Box::into_raw(name), stage: Stage::Waiting };
+        match self.accepts.insert(accept) {
+            Ok(token) => {
+                self.queued.push_back(token);
+                Ok(Token(token.user_data()))
+            }
+            Err(accept) => {
+                self.forget_name(accept.name);
+                Err(Refused::Full)
+            }
+        }
+    }
+
+    /// A receive, or a wait to receive where there is no slice.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        stream: StreamId,
+        slice: Option<Slice>,
+    ) -> Result<Token, (Option<Slice>, Refused)> {
+        let stream = ring::Token::from_user_data(stream.0);
+        let Some(its) = self.streams.get_mut(stream).filter(|its| !its.closing) else {
+            return Err((slice, Refused::NoSuchSocket));
+        };
+        let (number, turn) = (its.number, !its.receives);
+        let receive = Receive { slice, stream, number, next: None, turn, stage: Stage::Waiting };
+        let token =
+            self.receives.insert(receive).map_err(|receive| (receive.slice, Refused::Full))?;
+        its.number = number.wrapping_add(1);
+        its.outstanding += 1;
+        if turn {
+            its.receives = true;
+            self.queued.push_back(token);
+        } else if let Some((_, last)) = &mut its.waiting {
+            let before = self.receives.get_mut(*last).expect("what waits is not over");
+            before.next = Some(token);
+            *last = token;
+        } else {
+            its.waiting = Some((token, token));
+        }
+        Ok(Token(token.user_data()))
+    }
+
+    #[inline]
+    pub(super) fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)> {
+        let stream = ring::Token::from_user_data(stream.0);
+        let Some(its) = self.streams.get_mut(stream).filter(|its| !its.closing) else {
+            return Err((load, Refused::NoSuchSocket));
+        };
+        let send = Send { load, stream, stage: Stage::Waiting };
+        let token = self.sends.insert(send).map_err(|send| (send.load, Refused::Full))?;
+        its.outstanding += 1;
+        self.queued.push_back(token);
+        Ok(Token(token.user_data()))
+    }
+
+    pub(super) fn close(&mut self, stream: StreamId) -> Closing {
+        let token = ring::Token::from_user_data(stream.0);
+        match self.streams.get_mut(token) {
+            None => Closing::Gone,
+            Some(its) if its.outstanding == 0 => {
+                self.streams.remove(token);
+                Closing::Over
+            }
+            Some(its) => {
+                if !std::mem::replace(&mut its.closing, true) {
+                    self.closing.push(token);
+                }
+                Closing::Follows
+            }
+        }
+    }
+
+    fn forget_name(&mut self, name: *mut Name) {
+        // SAFETY: it was made a pointer by `accept`, and the kernel is done with it.
+        self.names.push(unsafe { Box::from_raw(name) });
+    }
+
+    /// The entry of an operation whose turn has come; `None` where its stream is about to be over, and it
+    /// is not to begin.
+    #[inline]
+    fn entry(&self, token: ring::Token) -> Option<squeue::Entry> {
+        let expected = "what is queued is not over";
+        let fd_of = |stream: ring::Token| {
+            let its = self.streams.get(stream).expect("it has operations that have not come back");
+            (!its.closing).then(|| types::Fd(its.stream.native().fd()))
+        };
+        match token.class() {
+            ACCEPT => {
+                let Accept { listener, name, .. } = self.accepts.get(token).expect(expected);
+                let fd = types::Fd(self.listeners[*listener as usize].0.native().fd());
+                // SAFETY: the name is the accept's own, and nobody refers to it.
+                let (storage, len) = unsafe {
+                    (**name).len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+                    ((&raw mut (**name).storage).cast(), &raw mut (**name).len)
+                };
+                Some(opcode::Accept::new(fd, storage, len).flags(libc::SOCK_CLOEXEC).build())
+            }
+            RECEIVE => {
+                let Receive { slice, stream, .. } = self.receives.get(token).expect(expected);
+                let fd = fd_of(*stream)?;
+                Some(match slice {
+                    Some(slice) => {
+                        let layout = slice.region().layout();
+                        // SAFETY: the payload lies in the slice.
+                        let address = unsafe { slice.base().add(layout.headroom).as_ptr() };
+                        let len = u32::try_from(layout.payload).unwrap_or(u32::MAX);
+                        opcode::Recv::new(fd, address, len).build()
+                    }
+                    None => {
+                        opcode::PollAdd::new(fd, (libc::POLLIN | libc::POLLRDHUP) as u32).build()
+                    }
+                })
+            }
+            _ => {
+                let Send { load, stream, .. } = self.sends.get(token).expect(expected);
+                let (fd, left) = (fd_of(*stream)?, load.left());
+                let len = u32::try_from(left.len()).unwrap_or(u32::MAX);
+                Some(opcode::Send::new(fd, left.as_ptr(), len).flags(libc::MSG_NOSIGNAL).build())
+            }
+        }
+    }
+
+    fn finish_accept(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        let Some(Accept { listener, name, stage }) = self.accepts.remove(token) else { return };
+        let outcome = match stage {
+            Stage::Started => {
+                self.started -= 1;
+                // Also what the kernel answers where a socket listens no longer.
+                let result = if result == -libc::EINVAL { -libc::ECANCELED } else { result };
+                // SAFETY: the kernel completed the accept of this name.
+                settled(result, |fd| unsafe { accepted(fd as libc::c_int, &*name) })
+            }
+            Stage::Waiting | Stage::Returning => Outcome::Returned,
+        };
+        self.forget_name(name);
+        let key = self.listeners[listener as usize].1;
+        let (token, listener) = (Token(token.user_data()), ListenerId(listener));
+        out.push(Completion::Accept { token, listener, key, outcome });
+    }
+
+    #[inline]
+    fn finish_receive(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        let Some(receive) = self.receives.remove(token) else { return };
+        let Receive { slice, stream: its, number, stage, turn, .. } = receive;
+        let associated = self.streams.get_mut(its).expect("it has operations outstanding");
+        if turn {
+            // The next one's turn.
+            associated.receives = false;
+            while let Some((first, last)) = associated.waiting {
+                let next = self.receives.get_mut(first).expect("what waits is not over");
+                next.turn = !associated.receives;
+                associated.receives = true;
+                associated.waiting = next.next.take().map(|second| (second, last));
+                self.queued.push_back(first);
+                if !associated.closing {
+                    break;
+                }
+            }
+        }
+        let (key, started) = (associated.key, stage == Stage::Started);
+        self.started -= u32::from(started);
+        let outcome = if started { settled(result, |count| count) } else { Outcome::Returned };
+        let (token, stream) = (Token(token.user_data()), StreamId(its.user_data()));
+        out.push(match slice {
+            Some(slice) => Completion::Receive { token, stream, key, slice, number, outcome },
+            None => {
+                let outcome = match outcome {
+                    Outcome::Done(_) => Outcome::Done(()),
+                    Outcome::Failed(e) => Outcome::Failed(e),
+                    Outcome::Returned => Outcome::Returned,
+                };
+                Completion::Wait { token, stream, key, outcome }
+            }
+        });
+        self.came_back(its, out);
+    }
+
+    #[inline]
+    fn finish_send(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        let Some(Send { load, stream: its, stage }) = self.sends.remove(token) else { return };
+        let key = self.streams.get(its).expect("it has operations outstanding").key;
+        let started = stage == Stage::Started;
+        self.started -= u32::from(started);
+        let outcome = if started { settled(result, |count| count) } else { Outcome::Returned };
+        let (token, stream) = (Token(token.user_data()), StreamId(its.user_data()));
+        out.push(Completion::Send { token, stream, key, load, outcome });
+        self.came_back(its, out);
+    }
+
+    /// An operation of this stream has come back: it may be over.
+    #[inline]
+    fn came_back(&mut self, token: ring::Token, out: &mut Taken) {
+        let its = self.streams.get_mut(token).expect("it had an operation outstanding");
+        its.outstanding -= 1;
+        if its.closing && its.outstanding == 0 {
+            let (stream, key) = (StreamId(token.user_data()), its.key);
+            self.streams.remove(token);
+            match out.room() {
+                0 => self.closed.push_back((stream, key)),
+                _ => out.push(Completion::Closed { stream, key }),
+            }
+        }
+    }
+}
+
+impl Outstanding for Operations {
+    type Completion = Completion;
+
+    /// What is to be cancelled first, then everything in the order started.
+    #[inline]
+    fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded> {
+        // SAFETY: what an entry points at stays in its operation's slot until the completion, and is
+        // leaked if that never comes; a stream stays open as long as it has operations outstanding.
+        let mut push = |entry| unsafe { submissions.push(&[entry]) };
+        while let Some(&token) = self.closing.last() {
+            // One that is over meanwhile has nothing outstanding, and its descriptor may be another's.
+            if let Some(its) = self.streams.get(token) {
+                let all = types::CancelBuilder::fd(types::Fd(its.stream.native().fd())).all();
+                push(opcode::AsyncCancel2::new(all).build().user_data(CANCEL_ALL.user_data()))?;
+            }
+            self.closing.pop();
+        }
+        while let Some(&token) = self.queued.front() {
+            let (entry, stage) = match self.entry(token) {
+                Some(entry) => (entry, Stage::Started),
+                None => (opcode::Nop::new().build(), Stage::Returning),
+            };
+            push(entry.user_data(token.user_data()))?;
+            self.started += u32::from(stage == Stage::Started);
+            *self.stage(token).expect("what is queued is not over") = stage;
+            self.queued.pop_front();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn finish(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
+        match token.class() {
+            ACCEPT => self.finish_accept(token, result, out),
+            RECEIVE => self.finish_receive(token, result, out),
+            SEND => self.finish_send(token, result, out),
+            _ => {}
+        }
+    }
+
+    fn ready(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    fn take_ready(&mut self, out: &mut Taken) {
+        while out.room() > 0 {
+            let Some((stream, key)) = self.closed.pop_front() else { break };
+            out.push(Completion::Closed { stream, key });
+        }
+    }
+
+    fn stage(&mut self, token: ring::Token) -> Option<&mut Stage> {
+        match token.class() {
+            ACCEPT => self.accepts.get_mut(token).map(|accept| &mut accept.stage),
+            RECEIVE => self.receives.get_mut(token).map(|receive| &mut receive.stage),
+            SEND => self.sends.get_mut(token).map(|send| &mut send.stage),
+            _ => None,
+        }
+    }
+
+    /// By looking for it, since this is rare.
+    fn withdraw(&mut self, token: ring::Token) {
+        self.queued.retain(|&queued| queued != token);
+        let Some(receive) = self.receives.get_mut(token).filter(|receive| !receive.turn) else {
+            return;
+        };
+        let (stream, next) = (receive.stream, receive.next.take());
+        let its = self.streams.get_mut(stream).expect("it has operations outstanding");
+        let Some((first, last)) = its.waiting else { return };
+        if first == token {
+            its.waiting = next.map(|next| (next, last));
+            return;
+        }
+        let mut before = first;
+        while let Some(receive) = self.receives.get_mut(before) {
+            if receive.next == Some(token) {
+                receive.next = next;
+                its.waiting = Some((first, if last == token { before } else { last }));
+                return;
+            }
+            before = receive.next.expect("it is in the list");
+        }
+    }
+
+    fn started(&self) -> u32 {
+        self.started
+    }
+
+    fn all_started(&self) -> Vec<ring::Token> {
+        let is = |stage: Stage| stage == Stage::Started;
+        let accepts = self.accepts.iter().filter(|(_, accept)| is(accept.stage)).map(|(t, _)| t);
+        let receives = self.receives.iter().filter(|(_, its)| is(its.stage)).map(|(t, _)| t);
+        let sends = self.sends.iter().filter(|(_, send)| is(send.stage)).map(|(t, _)| t);
+        accepts.chain(receives).chain(sends).collect()
+    }
+
+    fn brings_memory(completion: &Completion) -> bool {
+        matches!(completion, Completion::Receive { .. } | Completion::Send { .. })
+    }
+
+    /// What the kernel holds is leaked. Its streams are closed: the kernel keeps what it needs of them.
+    unsafe fn give_up(mut self) -> (u32, u32) {
+        let (mut returned, mut missing) = (0, 0);
+        for token in self.accepts.iter().map(|(token, _)| token).collect::<Vec<_>>() {
+            let Some(accept) = self.accepts.remove(token) else { continue };
+            if accept.stage != Stage::Started {
+                self.forget_name(accept.name);
+            }
+        }
+        for token in self.receives.iter().map(|(token, _)| token).collect::<Vec<_>>() {
+            let Some(receive) = self.receives.remove(token) else { continue };
+            match (receive.slice, receive.stage) {
+                (None, _) => {}
+                (Some(slice), Stage::Started) => {
+                    slice.leak();
+                    missing += 1;
+                }
+                (Some(_), _) => returned += 1,
+            }
+        }
+        for token in self.sends.iter().map(|(token, _)| token).collect::<Vec<_>>() {
+            let Some(send) = self.sends.remove(token) else { continue };
+            if send.stage == Stage::Started {
+                send.load.leak();
+                missing += 1;
+            } else {
+                returned += 1;
+            }
+        }
+        (returned, missing)
+    }
+}
+
+/// A connection that the kernel has just accepted.
+///
+/// # Safety
+/// The descriptor is nobody's, and the kernel has written the name.
+unsafe fn accepted(fd: libc::c_int, name: &Name) -> Accepted {
+    let len = (name.len as usize).min(size_of::<libc::sockaddr_storage>());
+    // SAFETY: the caller's word.
+    let (fd, peer) =
+        unsafe { (OwnedFd::from_raw_fd(fd), decode((&raw const name.storage).cast(), len)) };
+    Accepted { stream: native::Stream::adopt(fd), peer }
+}
+
+/// What a result means.
+#[inline]
+fn settled<T>(result: i32, done: impl FnOnce(usize) -> T) -> Outcome<T> {
+    if result >= 0 { Outcome::Done(done(result as usize)) } else { failed(-result) }
+}
+
+#[cold]
+fn failed<T>(errno: i32) -> Outcome<T> {
+    match errno {
+        // Also what the kernel answers for operations of a thread that has exited.
+        libc::ECANCELED | libc::EINTR | libc::EAGAIN => Outcome::Returned,
+        errno => Outcome::Failed(io::Error::from_raw_os_error(errno)),
+    }
+}

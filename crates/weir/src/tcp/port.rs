@@ -1,0 +1,130 @@
+//! `port`: threads take completions from a completion port, and start the next operation of a connection
+//! when the last one is over.
+//!
+//! A connection has a receive outstanding, and a send while something is to be sent; whichever thread is free
+//! takes what has finished, whoever started it. At most as many threads run as there are cores, and the last
+//! one to wait is woken first. It costs a trip through the port for each receive and each send, a lock for
+//! each connection, since its completions come to several threads, and what the port itself costs. Idle
+//! connections cost no thread: with `--idle buffer` each holds a buffer, with `zero-byte` none, for one more
+//! operation a message: a receive of no bytes ends when something has come, and then receives that do not
+//! wait bring it, at most `drain` of them.
+//!
+//! As in the original, `accepts` are outstanding at first; when they run dry, and a connection waits though
+//! some are outstanding, a burst of `accept-burst` more is, up to `accepts-most`. First data comes with the
+//! accept where it has come by then: the receive that follows is tried as it is submitted. At most `sends`
+//! are outstanding, of all connections; further ones wait in order, so as many peers that read nothing
+//! hold up the output of all others until they have stalled for too long: that is how it fails. Buffers and
+//! connections are used again.
+//!
+//! Silence and other time-outs stand in one wheel for all threads, which one of them watches.
+//!
+//! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
+
+use super::{
+    About, Contract, Design, Handler, Idle, Job, Running, Worker,
+    port_frame::{self, Hand, Numbers, Shared},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    port::{
+        self, Shape,
+        streams::{Completion, Native, Provider as _, Taken},
+    },
+};
+
+options! {
+    /// Options of the design `port`.
+    pub struct Port {
+        /// Threads that take from the port; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Most threads that run at a time; 0 for as many as there are cores.
+        concurrency: u32 = 0, 0..=256;
+        /// Completions taken at a time.
+        take: u32 = 1, 1..=65_536;
+        /// What a connection waits with for something to receive.
+        idle: Idle = Idle::Buffer, Idle::NAMES;
+        /// Most receives from a connection for one wait without a buffer.
+        drain: u32 = 16, 1..=65_536;
+        /// Accepts outstanding at first, at each address.
+        accepts: u32 = 5, 1..=65_536;
+        /// Most accepts outstanding at each address.
+        accepts_most: u32 = 500, 1..=65_536;
+        /// How many more accepts are outstanding when they have run dry.
+        accept_burst: u32 = 100, 0..=65_536;
+        /// Most sends outstanding, of all connections.
+        sends: u32 = 200, 1..=1_000_000;
+        /// Operations that wait before a take that need not enter the kernel submits them.
+        submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
+    }
+}
+
+impl Design for Port {
+    const ABOUT: About = About {
+        name: "port",
+        summary: "threads take completions from a completion port; one receive outstanding for each connection",
+        origin: "the completion-port server of Jones and Ohlund",
+        contract: Contract::Port,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let numbers = Numbers {
+            threads: self.threads,
+            concurrency: self.concurrency,
+            accepts: (self.accepts, self.accepts_most, self.accept_burst),
+            sends: self.sends,
+            receives: 1,
+            idle: self.idle,
+            drain: self.drain,
+        };
+        let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
+        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        let take = self.take as usize;
+        port_frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Native::NAME
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        port_frame::availability()
+    }
+}
+
+fn run<H: Handler, P: port::streams::Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P, H>,
+    take: usize,
+) -> Result<(), Error> {
+    let mut hand = port_frame::join(worker, shared)?;
+    let mut taken = Taken::new(take);
+    while hand.take(&mut taken)? {
+        for completion in taken.drain() {
+            handle(&mut hand, completion)?;
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn handle<H: Handler, P: port::streams::Port>(
+    hand: &mut Hand<'_, '_, P, H>,
+    completion: Completion,
+) -> Result<(), Error> {
+    match completion {
+        Completion::Wait { key, outcome, .. } => hand.waited(key.0 as u32, outcome),
+        completion => hand.handle(completion)?,
+    }
+    Ok(())
+}

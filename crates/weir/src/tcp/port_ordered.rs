@@ -1,0 +1,121 @@
+//! `port-ordered`: as `port`, with several receives outstanding for each connection, put back in order.
+//!
+//! While a thread handles what one receive has brought, the next is under way, and another thread may have it
+//! before the first is done. So what comes is put in the order of the numbers that the receives had when they were
+//! started, and handled in that order under the connection's lock; what comes early waits. It costs as
+//! many buffers for each connection, idle ones included, and a look for the number that is next. What it
+//! brings is what overlaps: with one thread nothing does.
+//!
+//! That the numbers tell the order of the bytes is the port's promise. On Windows a socket fills several
+//! receives in the order in which they were posted. On io_uring receives that wait on one socket are woken in
+//! an order that nobody promises (on Linux 6.18 the last one first), so numbers given at the start would be
+//! wrong; the port there has one of them in the kernel at a time, and starts the next when the completion of
+//! the one before is taken, before anybody handles it. So several buffers are posted, one is armed.
+//!
+//! It fails like `port`, and sooner, where memory is short.
+//!
+//! Origin: the advice on several outstanding receives in "Network Programming for Microsoft Windows", Jones and
+//! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
+
+use super::{
+    About, Contract, Design, Handler, Idle, Job, Running, Worker,
+    port_frame::{self, Hand, Numbers, Shared},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    port::{
+        self, Shape,
+        streams::{Completion, Native, Provider as _, Taken},
+    },
+};
+
+options! {
+    /// Options of the design `port-ordered`.
+    pub struct PortOrdered {
+        /// Threads that take from the port; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=256;
+        /// Most threads that run at a time; 0 for as many as there are cores.
+        concurrency: u32 = 0, 0..=256;
+        /// Completions taken at a time.
+        take: u32 = 1, 1..=65_536;
+        /// Receives outstanding for each connection.
+        receives: u32 = 4, 1..=256;
+        /// Accepts outstanding at first, at each address.
+        accepts: u32 = 5, 1..=65_536;
+        /// Most accepts outstanding at each address.
+        accepts_most: u32 = 500, 1..=65_536;
+        /// How many more accepts are outstanding when they have run dry.
+        accept_burst: u32 = 100, 0..=65_536;
+        /// Most sends outstanding, of all connections.
+        sends: u32 = 200, 1..=1_000_000;
+        /// Operations that wait before a take that need not enter the kernel submits them.
+        submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
+    }
+}
+
+impl Design for PortOrdered {
+    const ABOUT: About = About {
+        name: "port-ordered",
+        summary: "a completion port; several receives outstanding for each connection, put back in order",
+        origin: "several outstanding receives, Jones and Ohlund; sequence numbers, Holgate",
+        contract: Contract::Port,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        self.resolve();
+        let numbers = Numbers {
+            threads: self.threads,
+            concurrency: self.concurrency,
+            accepts: (self.accepts, self.accepts_most, self.accept_burst),
+            sends: self.sends,
+            receives: self.receives,
+            idle: Idle::Buffer,
+            drain: 1,
+        };
+        let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
+        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        let take = self.take as usize;
+        port_frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        Native::NAME
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        port_frame::availability()
+    }
+}
+
+fn run<H: Handler, P: port::streams::Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P, H>,
+    take: usize,
+) -> Result<(), Error> {
+    let mut hand = port_frame::join(worker, shared)?;
+    let mut taken = Taken::new(take);
+    while hand.take(&mut taken)? {
+        for completion in taken.drain() {
+            handle(&mut hand, completion)?;
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn handle<H: Handler, P: port::streams::Port>(
+    hand: &mut Hand<'_, '_, P, H>,
+    completion: Completion,
+) -> Result<(), Error> {
+    hand.handle(completion)
+}

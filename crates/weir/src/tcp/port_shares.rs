@@ -1,0 +1,360 @@
+//! What the threads of a server on a completion port share beside the connections: memory to receive into,
+//! the turns of sends, accepting, and the clock. Each stands behind a lock of its own, which is held for a
+//! few steps and never while a handler is called.
+
+use crate::{
+    Error,
+    crew::lock,
+    memory::{Layout, Region, RegionOptions, Slice},
+    port::streams::StreamId,
+    stream::Listener,
+    timer::{TICK, Tick, Wheel},
+};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+/// Slices to receive into, made as they are needed and used again, the last one given back first.
+pub(super) struct Pool {
+    layout: Layout,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    free: Vec<Slice>,
+    regions: Vec<Arc<Region>>,
+}
+
+impl Pool {
+    /// Memory taken from the system at a time, in bytes; at least one slice.
+    const BYTES: usize = 1 << 20;
+
+    pub(super) fn new(slice_bytes: usize) -> Self {
+        Self { layout: Layout::packed(0, slice_bytes, 64), state: Mutex::default() }
+    }
+
+    /// A slice. There are at most as many as the connections hold, and what the threads keep.
+    pub(super) fn take(&self) -> Result<Slice, Error> {
+        let mut state = lock(&self.state);
+        if let Some(slice) = state.free.pop() {
+            return Ok(slice);
+        }
+        // One that was dropped on its way has gone back to its region.
+        if let Some(slice) = state.regions.iter().rev().find_map(Region::take) {
+            return Ok(slice);
+        }
+        let count = (Self::BYTES / self.layout.stride).max(1) as u32;
+        let region = Region::new(self.layout, count, RegionOptions::default())?;
+        let slice = region.take().expect("it was just made");
+        state.regions.push(region);
+        Ok(slice)
+    }
+
+    pub(super) fn give(&self, slices: impl IntoIterator<Item = Slice>) {
+        lock(&self.state).free.extend(slices);
+    }
+
+    /// Slices made, and of those the ones that are not back.
+    pub(super) fn account(&self) -> (u32, u32) {
+        let mut state = lock(&self.state);
+        state.free.clear();
+        let made = state.regions.iter().map(|region| region.count()).sum();
+        let back: u32 = state.regions.iter().map(|region| region.in_pool()).sum();
+        (made, made - back)
+    }
+}
+
+/// Sends that are outstanding, of all connections, and the connections that wait for their turn.
+pub(super) struct Sends {
+    most: u32,
+    outstanding: u32,
+    waiting: VecDeque<(u32, StreamId)>,
+}
+
+impl Sends {
+    pub(super) fn new(most: u32) -> Self {
+        Self { most, outstanding: 0, waiting: VecDeque::new() }
+    }
+
+    /// Whether a connection may send now. If not it has a place in the queue.
+    pub(super) fn admit(&mut self, slot: u32, id: StreamId) -> bool {
+        let now = self.outstanding < self.most && self.waiting.is_empty();
+        if now {
+            self.outstanding += 1;
+        } else {
+            self.waiting.push_back((slot, id));
+        }
+        now
+    }
+
+    /// A send is over, or was not needed. Says whether another waits for its turn.
+    #[must_use]
+    pub(super) fn over(&mut self) -> bool {
+        self.outstanding -= 1;
+        !self.waiting.is_empty()
+    }
+
+    /// The connection whose turn it is, which may send now: it may have gone.
+    pub(super) fn next(&mut self) -> Option<(u32, StreamId)> {
+        if self.outstanding >= self.most {
+            return None;
+        }
+        let next = self.waiting.pop_front()?;
+        self.outstanding += 1;
+        Some(next)
+    }
+}
+
+/// How many accepts are outstanding, and how many are to be.
+pub(super) struct Accepts {
+    doors: Vec<Door>,
+    /// Most of each listening socket, and how many more when they run dry.
+    most: u32,
+    burst: u32,
+    /// Until when nothing is accepted, since the system had no descriptor or memory to give.
+    paused_until: Option<Instant>,
+    shut: bool,
+}
+
+struct Door {
+    outstanding: u32,
+    /// To be kept outstanding.
+    meant: u32,
+    /// Taken since the socket was last asked whether one waits.
+    taken: u32,
+    /// The last one failed for want of resources: one at a time tries, until it succeeds.
+    probing: bool,
+}
+
+impl Accepts {
+    pub(super) fn new(listeners: usize, first: u32, most: u32, burst: u32) -> Self {
+        let door = |_| Door { outstanding: 0, meant: first, taken: 0, probing: false };
+        let doors = (0..listeners).map(door).collect();
+        Self { doors, most: most.max(first), burst, paused_until: None, shut: false }
+    }
+
+    /// How many more to start now at this listening socket; they count as outstanding.
+    pub(super) fn to_start(&mut self, listener: usize) -> u32 {
+        if self.shut || self.paused_until.is_some() {
+            return 0;
+        }
+        let door = &mut self.doors[listener];
+        let meant = if door.probing { 1 } else { door.meant };
+        let more = meant.saturating_sub(door.outstanding);
+        door.outstanding += more;
+        more
+    }
+
+    /// So many came back.
+    pub(super) fn back(&mut self, listener: usize, count: u32) {
+        self.doors[listener].outstanding -= count;
+    }
+
+    /// One succeeded. Says whether it is time to ask the socket if another waits, though accepts are
+    /// outstanding: once for as many as are kept so.
+    pub(super) fn succeeded(&mut self, listener: usize) -> bool {
+        let door = &mut self.doors[listener];
+        door.probing = false;
+        door.taken += 1;
+        let ask = door.taken >= door.meant;
+        if ask {
+            door.taken = 0;
+        }
+        ask && !self.shut
+    }
+
+    /// One waited though accepts were outstanding: they have run dry.
+    pub(super) fn ran_dry(&mut self, listener: usize) {
+        let door = &mut self.doors[listener];
+        door.meant = (door.meant + self.burst).min(self.most);
+    }
+
+    /// One failed for want of descriptors or memory. Says whether accepting pauses from now on.
+    pub(super) fn pause(&mut self, listener: usize) -> bool {
+        self.doors[listener].probing = true;
+        let begins = self.paused_until.is_none() && !self.shut;
+        if begins {
+            self.paused_until = Some(Instant::now() + TICK);
+        }
+        begins
+    }
+
+    /// Ends a pause, where a descriptor was given back, or its time is over. Says whether there was one.
+    pub(super) fn resume(&mut self, now: Option<Instant>) -> bool {
+        let over = |until: Instant| now.is_none_or(|now| until <= now);
+        self.paused_until.take_if(|until| over(*until)).is_some()
+    }
+
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    /// No more are started. Says whether they were until now.
+    pub(super) fn shut(&mut self) -> bool {
+        self.paused_until = None;
+        !std::mem::replace(&mut self.shut, true)
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    pub(super) fn outstanding(&self) -> u32 {
+        self.doors.iter().map(|door| door.outstanding).sum()
+    }
+}
+
+/// Ends accepting at all of them.
+pub(super) fn end_accepting<'a>(listeners: impl IntoIterator<Item = &'a Listener>) {
+    listeners.into_iter().for_each(Listener::end_accepting);
+}
+
+/// The timers of all connections, by slot, and who watches them.
+///
+/// One wheel for all, since whichever thread has a connection must be able to set its timer. One thread's
+/// take ends when the next timer is due, the others' do not: whoever goes to take and finds that nobody
+/// wakes in time takes that upon itself.
+pub(super) struct Clock {
+    pub(super) wheel: Wheel,
+    watch: Option<(usize, Instant)>,
+    /// When the time to stop is over.
+    pub(super) stop_by: Option<Instant>,
+}
+
+impl Clock {
+    pub(super) fn new(wheel: Wheel) -> Self {
+        Self { wheel, watch: None, stop_by: None }
+    }
+
+    /// When a thread that goes to take is to be woken, for timers, for the end of the server, and for the end
+    /// of a pause.
+    pub(super) fn watch(
+        &mut self,
+        thread: usize,
+        now: Instant,
+        pause: Option<Instant>,
+    ) -> Option<Instant> {
+        let timer = self.wheel.next_in(now).map(|left| now + left);
+        let due = [timer, self.stop_by, pause].into_iter().flatten().min()?;
+        match self.watch {
+            Some((another, at)) if another != thread && at <= due => None,
+            _ => {
+                self.watch = Some((thread, due));
+                Some(due)
+            }
+        }
+    }
+
+    /// A thread is back from its take. Moves into `due` the slots whose timers fell due, and says whether the
+    /// time to stop is over.
+    pub(super) fn back(&mut self, thread: usize, now: Instant, due: &mut Vec<u32>) -> bool {
+        self.watch.take_if(|(its, _)| *its == thread);
+        self.wheel.expired(now, due);
+        self.stop_by.is_some_and(|by| by <= now)
+    }
+
+    pub(super) fn set(&mut self, slot: u32, due: Tick) {
+        self.wheel.set(slot, due);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn accepts_begin_few_and_grow_by_bursts_when_they_run_dry() {
+        let mut accepts = Accepts::new(1, 5, 500, 100);
+        assert_eq!((accepts.to_start(0), accepts.to_start(0)), (5, 0));
+        // One at a time: it is replaced, and the fifth asks.
+        let asked: Vec<_> = (0..5)
+            .map(|_| {
+                accepts.back(0, 1);
+                let ask = accepts.succeeded(0);
+                assert_eq!(accepts.to_start(0), 1);
+                ask
+            })
+            .collect();
+        assert_eq!(asked, [false, false, false, false, true]);
+        for kept in [105, 205, 305, 405, 500, 500] {
+            accepts.ran_dry(0);
+            accepts.to_start(0);
+            assert_eq!(accepts.outstanding(), kept);
+        }
+    }
+
+    #[test]
+    fn a_want_of_descriptors_pauses_once_and_one_accept_tries() {
+        let mut accepts = Accepts::new(1, 5, 500, 100);
+        accepts.to_start(0);
+        accepts.back(0, 5);
+        let paused: Vec<_> = (0..5).map(|_| accepts.pause(0)).collect();
+        assert_eq!(paused, [true, false, false, false, false], "it is one pause");
+        assert_eq!(accepts.to_start(0), 0);
+        let until = accepts.paused_until().unwrap();
+        assert!(!accepts.resume(Some(until - Duration::from_millis(1))));
+        assert!(accepts.resume(Some(until)));
+        assert_eq!((accepts.to_start(0), accepts.to_start(0)), (1, 0));
+        accepts.back(0, 1);
+        accepts.succeeded(0);
+        assert_eq!(accepts.to_start(0), 5);
+        accepts.pause(0);
+        assert!(accepts.resume(None), "a descriptor was given back");
+        assert!(accepts.shut() && !accepts.shut());
+        accepts.back(0, 5);
+        assert_eq!((accepts.to_start(0), accepts.pause(0)), (0, false));
+    }
+
+    #[test]
+    fn sends_beyond_the_limit_wait_in_order() {
+        let id = |n: u32| (n, StreamId(u64::from(n)));
+        let mut sends = Sends::new(2);
+        let admitted: Vec<_> = (0..4).map(|n| sends.admit(n, id(n).1)).collect();
+        assert_eq!(admitted, [true, true, false, false]);
+        assert_eq!(sends.next(), None);
+        assert!(sends.over());
+        assert!(!sends.admit(4, id(4).1), "those that wait go first");
+        assert_eq!((sends.next(), sends.next()), (Some(id(2)), None));
+        assert!(sends.over() && sends.over());
+        assert_eq!((sends.next(), sends.next()), (Some(id(3)), Some(id(4))));
+        assert!(!sends.over() && !sends.over());
+        assert!(sends.admit(5, id(5).1));
+    }
+
+    #[test]
+    fn one_thread_watches_the_clock() {
+        let now = Instant::now();
+        let mut clock = Clock::new(Wheel::starting(now));
+        assert_eq!(clock.watch(0, now, None), None);
+        clock.set(3, 10);
+        let due = clock.watch(0, now, None).unwrap();
+        assert_eq!(clock.watch(1, now, None), None, "another wakes in time");
+        clock.set(4, 5);
+        let earlier = clock.watch(1, now, None).unwrap();
+        assert!(earlier < due, "nobody would have woken for the new one");
+        let mut fell = Vec::new();
+        assert!(!clock.back(0, now, &mut fell) && fell.is_empty());
+        assert_eq!(clock.watch(0, now, None), None, "the other still watches");
+        assert!(!clock.back(1, earlier, &mut fell));
+        assert_eq!(fell, [4]);
+        clock.stop_by = Some(due);
+        assert!(clock.back(0, due, &mut fell));
+        assert_eq!(clock.watch(0, due, Some(now)), Some(now));
+    }
+
+    #[test]
+    fn slices_are_used_again_and_accounted_for() {
+        let pool = Pool::new(400_000);
+        let mut slices: Vec<_> = (0..3).map(|_| pool.take().unwrap()).collect();
+        let last = slices[2].base();
+        pool.give([slices.pop().unwrap()]);
+        assert_eq!(pool.take().unwrap().base(), last);
+        assert_eq!(pool.account(), (4, 2));
+        drop(slices);
+        assert_eq!(pool.account(), (4, 0));
+    }
+}
