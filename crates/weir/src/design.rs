@@ -29,6 +29,8 @@ pub enum Contract {
     Signals,
     /// Readiness as events in groups ([`crate::readiness`]).
     Events,
+    /// Operations with an event each ([`crate::port::streams`]).
+    Overlapped,
     /// A completion port ([`crate::port`]).
     Port,
     /// Registered I/O ([`crate::rio`]), on any of its providers.

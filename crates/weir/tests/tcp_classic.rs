@@ -169,3 +169,86 @@ fn async_select_survives_a_queue_that_is_full() {
     assert!(total.queue_overflows > 0);
     assert_eq!(total.closed_finished, 100);
 }
+
+/// Whether designs on completions can run here; those that need io_uring say why not.
+fn completes(design: &str) -> bool {
+    match AnyDesign::parse(design).unwrap().availability() {
+        Ok(()) => true,
+        Err(reason) => {
+            eprintln!("not run: {reason}");
+            false
+        }
+    }
+}
+
+#[test]
+fn overlapped_events_starts_a_thread_for_each_full_group() {
+    if !completes("overlapped-events") {
+        return;
+    }
+    // Three places beside the waker's event and one for sends.
+    let running = start("overlapped-events --group 5 --sends 1");
+    let address = running.local_addresses()[0];
+    let mut clients: Vec<_> = (0..20).map(|_| connect(address)).collect();
+    for _ in 0..3 {
+        clients.iter_mut().for_each(|client| exchange(client, b"hello"));
+    }
+    assert_eq!(running.thread_ids().len(), 1 + 7);
+    clients.into_iter().for_each(end);
+    let report = stop(running);
+    assert_eq!((report.most_threads, report.gone.threads), (8, 0));
+}
+
+/// Sends beyond the limit wait for their turn, and each gets it.
+#[test]
+fn a_port_with_one_send_at_a_time_serves_all() {
+    for design in ["port --sends 1 --threads 2", "port-ordered --sends 1 --threads 2 --take 8"] {
+        if !completes(design) {
+            return;
+        }
+        let running = start(design);
+        let address = running.local_addresses()[0];
+        let mut clients: Vec<_> = (0..100).map(|_| connect(address)).collect();
+        for round in 0..10 {
+            let message = [round; 2000];
+            clients.iter_mut().for_each(|client| client.write_all(&message).unwrap());
+            for client in &mut clients {
+                let mut back = [0; 2000];
+                client.read_exact(&mut back).unwrap();
+                assert_eq!(back, message);
+            }
+        }
+        clients.into_iter().for_each(end);
+        let total = stop(running).total();
+        assert_eq!((total.closed_finished, total.bytes_sent), (100, 100 * 10 * 2000), "{design}");
+    }
+}
+
+/// Many threads and receives for one connection, and small buffers: the bytes come back in order.
+#[test]
+fn port_ordered_restores_the_order() {
+    const DESIGN: &str = "port-ordered --threads 4 --concurrency 4 --receives 8";
+    if !completes(DESIGN) {
+        return;
+    }
+    let running = Server::bind("127.0.0.1:0".parse().unwrap())
+        .buffer_bytes(100)
+        .start(AnyDesign::parse(DESIGN).unwrap(), |_| {
+            |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
+        })
+        .unwrap();
+    let mut client = connect(running.local_addresses()[0]);
+    let bytes: Vec<u8> =
+        (0..1_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut reader = client.try_clone().unwrap();
+    let expected = bytes.clone();
+    let reading = thread::spawn(move || {
+        let mut back = vec![0; expected.len()];
+        reader.read_exact(&mut back).unwrap();
+        assert!(back == expected);
+    });
+    client.write_all(&bytes).unwrap();
+    reading.join().unwrap();
+    end(client);
+    assert_eq!(stop(running).total().closed_finished, 1);
+}

@@ -1,10 +1,13 @@
-//! What the threads of `event-select` share: for each group, how full it is, and the way in.
+//! What the threads of `event-select` and `overlapped-events` share: for each group, how full it is, and the way in.
 
-use super::{Handler, Worker, ready_frame::Room};
-use crate::{crew::lock, readiness::Events, stream::Accepted, wake::Waker};
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU32, Ordering::Relaxed},
+use super::{Connection, Handler, Reason, Worker, ready_frame::Room};
+use crate::{Error, crew::lock, readiness::Events, stream::Accepted, wake::Waker};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
 
 /// A group as the accepting thread sees it.
@@ -27,9 +30,9 @@ struct Inbox {
 }
 
 impl Group {
-    pub(super) fn new(set: &Events) -> Self {
+    pub(super) fn new(places: u32, waker: Waker) -> Self {
         let (taken, inbox) = (AtomicU32::new(0), Mutex::default());
-        Self { places: set.room(), taken, inbox, waker: set.waker() }
+        Self { places, taken, inbox, waker }
     }
 
     /// Hands a connection over, or back where there is no room.
@@ -48,6 +51,11 @@ impl Group {
         Ok(())
     }
 
+    /// What was handed over since the last time.
+    pub(super) fn came(&self) -> Vec<Accepted> {
+        std::mem::take(&mut lock(&self.inbox).came)
+    }
+
     /// Takes in what was handed over.
     pub(super) fn take_in<H: Handler>(
         &self,
@@ -55,7 +63,7 @@ impl Group {
         set: &mut Events,
         room: &mut Room<H>,
     ) {
-        let came = std::mem::take(&mut lock(&self.inbox).came);
+        let came = self.came();
         let count = came.len() as u32;
         let before = room.table.len() as u32;
         for accepted in came {
@@ -75,5 +83,45 @@ impl Group {
     /// Takes nothing more.
     pub(super) fn close(&self) {
         lock(&self.inbox).closed = true;
+    }
+}
+
+/// Hands a connection to the first group that has room, or to a new one.
+pub(super) fn deal<H: Handler>(
+    worker: &mut Worker<H>,
+    groups: &mut Vec<Arc<Group>>,
+    mut accepted: Accepted,
+    start_group: impl FnOnce(&Worker<H>) -> Result<Arc<Group>, Error>,
+) {
+    for group in groups.iter() {
+        match group.hand_over(accepted) {
+            Ok(()) => return,
+            Err(back) => accepted = back,
+        }
+    }
+    if worker.stopping() {
+        return turn_away(worker, accepted, Reason::Stopped);
+    }
+    match start_group(worker) {
+        Ok(group) => {
+            if let Err(back) = group.hand_over(accepted) {
+                turn_away(worker, back, Reason::Stopped); // its thread has seen the end already
+            }
+            groups.push(group);
+        }
+        Err(error) => {
+            worker.refuse(&accepted.stream, "the system gives no more threads or descriptors");
+            turn_away(worker, accepted, Reason::Failed(io::Error::other(error)));
+        }
+    }
+}
+
+/// Closes a connection that no group has room for.
+pub(super) fn turn_away<H: Handler>(worker: &mut Worker<H>, accepted: Accepted, reason: Reason) {
+    let Accepted { stream, peer } = accepted;
+    let mut connection = Connection::open(worker, peer);
+    connection.fail(reason);
+    if connection.close(worker).is_abrupt() {
+        stream.reset_when_closed();
     }
 }

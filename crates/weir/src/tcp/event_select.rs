@@ -16,9 +16,9 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    About, ActiveSet, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     door::{ACCEPTED_AT_ONCE, Came, Door},
-    event_groups::Group,
+    event_groups::{self, Group},
     ready_frame::{LISTENERS, Room, ask_for_connections},
 };
 use crate::{
@@ -26,9 +26,9 @@ use crate::{
     options::{Options as _, options},
     readiness::{Events, Trigger},
     rio::Woken,
-    stream::{Accepted, Listener},
+    stream::Listener,
 };
-use std::{io, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 options! {
     /// Options of the design `event-select`.
@@ -101,7 +101,9 @@ fn run<H: Handler>(
         };
         for _ in 0..ACCEPTED_AT_ONCE {
             match door.accept(worker, listener)? {
-                Came::In(accepted) => deal(worker, &mut groups, accepted, buffer_bytes, options),
+                Came::In(accepted) => event_groups::deal(worker, &mut groups, accepted, |worker| {
+                    start_group(worker, buffer_bytes, options)
+                }),
                 Came::Gone => {}
                 Came::Nobody => break,
             }
@@ -111,44 +113,13 @@ fn run<H: Handler>(
     Ok(())
 }
 
-/// Hands a connection to the first group that has room, or to a new one.
-fn deal<H: Handler>(
-    worker: &mut Worker<H>,
-    groups: &mut Vec<Arc<Group>>,
-    mut accepted: Accepted,
-    buffer_bytes: usize,
-    options: &EventSelect,
-) {
-    for group in groups.iter() {
-        match group.hand_over(accepted) {
-            Ok(()) => return,
-            Err(back) => accepted = back,
-        }
-    }
-    if worker.stopping() {
-        return turn_away(worker, accepted, Reason::Stopped);
-    }
-    match start_group(worker, buffer_bytes, options) {
-        Ok(group) => {
-            if let Err(back) = group.hand_over(accepted) {
-                turn_away(worker, back, Reason::Stopped); // its thread has seen the end already
-            }
-            groups.push(group);
-        }
-        Err(error) => {
-            worker.refuse(&accepted.stream, "the system gives no more threads or descriptors");
-            turn_away(worker, accepted, Reason::Failed(io::Error::other(error)));
-        }
-    }
-}
-
 fn start_group<H: Handler>(
     worker: &Worker<H>,
     buffer_bytes: usize,
     options: &EventSelect,
 ) -> Result<Arc<Group>, Error> {
     let set = Events::new(options.group)?;
-    let group = Arc::new(Group::new(&set));
+    let group = Arc::new(Group::new(set.room(), set.waker()));
     let (its, drain) = (Arc::clone(&group), options.drain);
     worker.spawn(options.stack as usize * 1024, move |worker| {
         let result = look_after(worker, set, &its, buffer_bytes, drain);
@@ -156,16 +127,6 @@ fn start_group<H: Handler>(
         result
     })?;
     Ok(group)
-}
-
-/// Closes a connection that no group has room for.
-fn turn_away<H: Handler>(worker: &mut Worker<H>, accepted: Accepted, reason: Reason) {
-    let Accepted { stream, peer } = accepted;
-    let mut connection = Connection::open(worker, peer);
-    connection.fail(reason);
-    if connection.close(worker).is_abrupt() {
-        stream.reset_when_closed();
-    }
 }
 
 /// The thread of a group.

@@ -106,6 +106,7 @@ designs! {
     poll::Poll,
     async_select::AsyncSelect,
     event_select::EventSelect,
+    overlapped_events::OverlappedEvents,
     port::Port,
     port_ordered::PortOrdered,
     epoll::Epoll,

@@ -123,7 +123,7 @@ fn handle<H: Handler, P: port::streams::Port>(
     completion: Completion,
 ) -> Result<(), Error> {
     match completion {
-        Completion::Wait { key, outcome, .. } => hand.waited(key.0 as u32, outcome),
+        Completion::Wait { key, stream, outcome, .. } => hand.waited(key, stream, outcome),
         completion => hand.handle(completion)?,
     }
     Ok(())

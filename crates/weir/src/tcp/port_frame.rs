@@ -19,8 +19,8 @@ use crate::{
     port::{
         Key, Packet, Refused,
         streams::{
-            Closing, Completion, ListenerId, Native, Needs, Outcome, Port, Provider, Taken,
-            Worker as Taker,
+            Closing, Completion, ListenerId, Native, Needs, Outcome, Port, Provider, StreamId,
+            Taken, Worker as Taker,
         },
     },
     stream::{self, Accepted, Listener, Mode},
@@ -102,7 +102,7 @@ pub(super) struct Shared<P, H> {
 }
 
 /// Of the packet that tells of the end of the server.
-const STOP: Packet = Packet { key: Key(u64::MAX), value: 0 };
+pub(super) const STOP: Packet = Packet { key: Key(u64::MAX), value: 0 };
 
 /// How long giving back may take that has only to be asked for.
 const GIVING_BACK: Duration = Duration::from_secs(10);
@@ -143,16 +143,12 @@ pub(super) fn open<H: Handler, P: Provider>(
     for (name, value) in port.granted() {
         job.state(name, value);
     }
+    let accepts = Accepts::new(listeners.len(), first, most, burst);
+    let pool = Pool::new(job.buffer_bytes);
     Ok(Shared {
-        port,
-        places: Places::new(connections),
-        pool: Pool::new(job.buffer_bytes),
-        sends: Mutex::new(Sends::new(numbers.sends)),
-        accepts: Mutex::new(Accepts::new(listeners.len(), first, most, burst)),
-        paused: AtomicBool::new(false),
-        clock: Mutex::new(Clock::new(Wheel::starting(job.since()))),
+        accepts: Mutex::new(accepts),
         listeners,
-        numbers,
+        ..Shared::of_connections(port, connections, pool, job.since(), numbers)
     })
 }
 
@@ -201,8 +197,29 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
 }
 
 impl<P: Port, H: Handler> Shared<P, H> {
+    /// For connections that others accept.
+    pub(super) fn of_connections(
+        port: P,
+        connections: u32,
+        pool: Pool,
+        since: Instant,
+        numbers: Numbers,
+    ) -> Self {
+        Self {
+            port,
+            listeners: Vec::new(),
+            places: Places::new(connections),
+            pool,
+            sends: Mutex::new(Sends::new(numbers.sends)),
+            accepts: Mutex::new(Accepts::new(0, 0, 0, 0)),
+            paused: AtomicBool::new(false),
+            clock: Mutex::new(Clock::new(Wheel::starting(since))),
+            numbers,
+        }
+    }
+
     /// Stops the port, and cuts off the connections that are still open.
-    fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
+    pub(super) fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
         let Self { port, places, pool, clock, .. } = self;
         let stopped = port.stop(Instant::now() + GIVING_BACK);
         let mut clock = clock.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -313,11 +330,28 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
     }
 
     /// Calls `f` with the connection in a slot, if there is one, and starts what it wants next.
+    fn with(&mut self, slot: u32, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+        self.with_any(slot, None, f);
+    }
+
+    /// The same where it is the connection of a completion. Between a take and this lock another thread may
+    /// have had the last of that connection, and a new one may have its slot.
     #[inline]
-    pub(super) fn with(&mut self, slot: u32, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+    fn with_its(&mut self, key: Key, id: StreamId, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+        self.with_any(key.0 as u32, Some(id), f);
+    }
+
+    #[inline]
+    fn with_any(
+        &mut self,
+        slot: u32,
+        id: Option<StreamId>,
+        f: impl FnOnce(&mut Self, &mut Open<H>),
+    ) {
         let shared = self.shared;
         let mut place = lock(shared.places.get(slot));
-        if let Some(open) = place.as_mut().filter(|open| !open.closing) {
+        let meant = |open: &&mut Open<H>| !open.closing && id.is_none_or(|id| id == open.id);
+        if let Some(open) = place.as_mut().filter(meant) {
             f(self, open);
             self.settle(slot, &mut place);
         }
@@ -332,11 +366,13 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
     pub(super) fn handle(&mut self, completion: Completion) -> Result<(), Error> {
         match completion {
             Completion::Accept { key, outcome, .. } => self.accepted(key.0 as usize, outcome)?,
-            Completion::Receive { key, slice, number, outcome, .. } => {
-                self.arrived(key.0 as u32, slice, number, outcome);
+            Completion::Receive { key, stream, slice, number, outcome, .. } => {
+                self.arrived(key, stream, slice, number, outcome);
             }
-            Completion::Send { key, load, outcome, .. } => self.sent(key.0 as u32, load, outcome),
-            Completion::Closed { key, .. } => self.closed(key.0 as u32),
+            Completion::Send { key, stream, load, outcome, .. } => {
+                self.sent(key, stream, load, outcome);
+            }
+            Completion::Closed { key, stream } => self.closed(key, stream),
             Completion::Wait { .. } => {}
             Completion::Packet(_) => self.stop(),
         }
@@ -398,9 +434,19 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
 
     fn let_in(&mut self, accepted: Accepted) {
         let Accepted { stream, peer } = accepted;
-        if !self.worker.admit(&stream) {
-            return;
+        if self.worker.admit(&stream) {
+            self.take_in(Accepted { stream, peer });
         }
+    }
+
+    /// Connections that are open.
+    pub(super) fn open(&self) -> u32 {
+        self.shared.places.open()
+    }
+
+    /// Takes in a connection that was admitted.
+    pub(super) fn take_in(&mut self, accepted: Accepted) {
+        let Accepted { stream, peer } = accepted;
         let shared = self.shared;
         let mut connection = Connection::open(self.worker, peer);
         let slot = shared.places.claim();
@@ -449,21 +495,28 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
 
     /// A receive is over.
     #[inline]
-    fn arrived(&mut self, slot: u32, slice: Slice, number: u32, outcome: Outcome<usize>) {
+    fn arrived(
+        &mut self,
+        key: Key,
+        id: StreamId,
+        slice: Slice,
+        number: u32,
+        outcome: Outcome<usize>,
+    ) {
         let mut slice = Some(slice);
-        self.with(slot, |_, open| {
+        self.with_its(key, id, |_, open| {
             open.receives -= 1;
             open.order.put(number, slice.take().expect("it is put once"), outcome);
         });
-        slice.into_iter().for_each(|slice| self.keep(slice)); // its connection is about to be over
+        slice.into_iter().for_each(|slice| self.keep(slice)); // its connection is over, or about to be
     }
 
     /// A wait to receive is over: receives what is there, and waits again.
-    pub(super) fn waited(&mut self, slot: u32, outcome: Outcome<()>) {
-        self.with(slot, |hand, open| {
+    pub(super) fn waited(&mut self, key: Key, id: StreamId, outcome: Outcome<()>) {
+        self.with_its(key, id, |hand, open| {
             open.receives -= 1;
             match outcome {
-                Outcome::Done(()) => hand.drain(slot, open),
+                Outcome::Done(()) => hand.drain(key.0 as u32, open),
                 Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
                 Outcome::Returned => {}
             }
@@ -545,10 +598,10 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
 
     /// A send is over.
     #[inline]
-    fn sent(&mut self, slot: u32, load: Load, outcome: Outcome<usize>) {
+    fn sent(&mut self, key: Key, id: StreamId, load: Load, outcome: Outcome<usize>) {
         self.sent |= lock(&self.shared.sends).over();
         let (mut load, mut left) = (Some(load), None);
-        self.with(slot, |hand, open| {
+        self.with_its(key, id, |hand, open| {
             let mut load = load.take().expect("it is handled once");
             open.sending = Sending::Nothing;
             match outcome {
@@ -565,7 +618,7 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
             if load.left().is_empty() || open.connection.wants(&hand.worker.limits).close {
                 left = Some(load);
             } else {
-                hand.send(slot, open, load);
+                hand.send(key.0 as u32, open, load);
             }
         });
         load.into_iter().chain(left).for_each(|load| self.put_away(load));
@@ -675,8 +728,9 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
     }
 
     /// A connection is over that was taken from the port.
-    fn closed(&mut self, slot: u32) {
-        let open = lock(self.shared.places.get(slot)).take();
+    fn closed(&mut self, key: Key, id: StreamId) {
+        let slot = key.0 as u32;
+        let open = lock(self.shared.places.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
     }
 

@@ -8,8 +8,8 @@
 //!
 //! That the numbers tell the order of the bytes is the port's promise. On Windows a socket fills several
 //! receives in the order in which they were posted. On io_uring receives that wait on one socket are woken in
-//! an order that nobody promises (on Linux 6.18 the last one first), so numbers given at the start would be
-//! wrong; the port there has one of them in the kernel at a time, and starts the next when the completion of
+//! an order that nobody promises (on Linux 6.18 four were filled in the order 4, 1, 3, 2), so numbers given at
+//! the start would be wrong; the port there has one of them in the kernel at a time, and starts the next when the completion of
 //! the one before is taken, before anybody handles it. So several buffers are posted, one is armed.
 //!
 //! It fails like `port`, and sooner, where memory is short.

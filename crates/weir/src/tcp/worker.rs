@@ -172,6 +172,11 @@ impl<H: Handler> Worker<H> {
         .ok()
     }
 
+    /// The moment that the server's time runs from.
+    pub(super) fn since(&self) -> Instant {
+        self.server.since
+    }
+
     /// Counts what was done with timers of a clock that threads share.
     pub(super) fn add_timers(&self, counts: crate::timer::Counts) {
         self.server.add_timers(counts);

@@ -36,7 +36,8 @@ const SEVERAL: u32 = 2;
 
 /// Other ways of waiting and sharing than the defaults: what has any of these options is checked
 /// with all of them once more.
-const VARIANTS: [(&str, &str); 2] = [("trigger", "edge"), ("share", "exclusive")];
+const VARIANTS: [(&str, &str); 3] =
+    [("trigger", "edge"), ("share", "exclusive"), ("idle", "zero-byte")];
 
 /// A design, with a number of threads and options: a row.
 #[derive(Clone)]

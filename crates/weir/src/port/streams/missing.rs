@@ -24,12 +24,29 @@ pub struct Missing {
     pub shape: Shape,
 }
 
+/// A provider of events that is never available.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MissingEvents;
+
+impl Provider for MissingEvents {
+    const NAME: &'static str = "none";
+    type Port = Never;
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        Err(unavailable())
+    }
+
+    fn open(&self, _: &Needs) -> Result<Never, Error> {
+        Err(unavailable().into())
+    }
+}
+
 /// A port that nobody has: there is no value of this type.
 #[derive(Debug, Clone, Copy)]
 pub enum Never {}
 
 fn unavailable() -> Unavailable {
-    Unavailable::new("the completion port for streams", "it is not built for this system yet")
+    Unavailable::new("completions of streams", "that is not built for this system yet")
 }
 
 impl Provider for Missing {

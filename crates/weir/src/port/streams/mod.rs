@@ -15,7 +15,9 @@
 //! - *Receives of a stream are filled in the order in which they were started*, however many are outstanding
 //!   and whichever threads take them: each carries its number. Whoever takes them puts them in order.
 //! - *A stream is over at its* [`Completion::Closed`] *only*, or where [`Worker::close`] says so: everything
-//!   outstanding on it has come back by then. Until then its key and its [`StreamId`] are its own.
+//!   outstanding on it has come back by then. Until then its key and its [`StreamId`] are its own. Come
+//!   back is what was taken, handled or not: where several threads take, a completion of a stream that is
+//!   over may still be in a thread's hands. Its [`StreamId`] tells.
 //! - A send may take a part only; the rest is to be started again.
 //! - Accepts that wait end as [`Outcome::Returned`] when the listening socket ends accepting
 //!   ([`Listener::end_accepting`]).
@@ -28,15 +30,20 @@
 //! - That an accept brings the first data, as AcceptEx does: start a receive, which on io_uring is tried as it
 //!   is submitted, in the same entry into the kernel as everything else.
 //!
+//! A second kind of provider ([`NativeEvents`]) supplies the same operations to one thread, each with an event
+//! of its own: the thread waits for a group of events, and is told one at a time
+//! (WSAWaitForMultipleEvents). There a packet is what the first event of the group is for.
+//!
 //! Every fixed resource has a bound, given in [`Needs`]; what exceeds it is refused and given back.
 
+// This system's providers: a port that threads share, and one thread's with an event for each operation.
 #[cfg(not(target_os = "linux"))]
 mod missing;
 #[cfg(not(target_os = "linux"))]
-pub use missing::Missing as Native;
+pub use missing::{Missing as Native, MissingEvents as NativeEvents};
 
 #[cfg(target_os = "linux")]
-pub use super::uring::streams::UringStreams as Native;
+pub use super::uring::streams::{UringStreams as Native, events::UringEvents as NativeEvents};
 
 use super::{Cancelled, Key, Packet, Refused, Stopped, Token};
 use crate::{

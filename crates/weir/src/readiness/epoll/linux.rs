@@ -92,6 +92,11 @@ impl Epoll {
         )
     }
 
+    /// Adds something that can be rung, to be told by its token once for each time that it was rung since.
+    pub(crate) fn watch_bell(&mut self, bell: &Bell, token: u32) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, bell.fd(), libc::EPOLLIN | libc::EPOLLET, token.into())
+    }
+
     /// Takes a listening socket out of the set.
     pub fn forget_listener(&mut self, listener: &Listener) {
         // One that is not in the set need not be taken out.

@@ -262,6 +262,35 @@ impl Operations {
         }
     }
 
+    /// Hands what waits to `push`: what is to be cancelled first, then everything in the order started,
+    /// with the tokens of operations.
+    #[inline]
+    pub(super) fn start_by(
+        &mut self,
+        mut push: impl FnMut(squeue::Entry, Option<ring::Token>) -> Result<(), Crowded>,
+    ) -> Result<(), Crowded> {
+        while let Some(&token) = self.closing.last() {
+            // One that is over meanwhile has nothing outstanding, and its descriptor may be another's.
+            if let Some(its) = self.streams.get(token) {
+                let all = types::CancelBuilder::fd(types::Fd(its.stream.native().fd())).all();
+                let cancel = opcode::AsyncCancel2::new(all).build();
+                push(cancel.user_data(CANCEL_ALL.user_data()), None)?;
+            }
+            self.closing.pop();
+        }
+        while let Some(&token) = self.queued.front() {
+            let (entry, stage) = match self.entry(token) {
+                Some(entry) => (entry, Stage::Started),
+                None => (opcode::Nop::new().build(), Stage::Returning),
+            };
+            push(entry.user_data(token.user_data()), Some(token))?;
+            self.started += u32::from(stage == Stage::Started);
+            *self.stage(token).expect("what is queued is not over") = stage;
+            self.queued.pop_front();
+        }
+        Ok(())
+    }
+
     fn finish_accept(&mut self, token: ring::Token, result: i32, out: &mut Taken) {
         let Some(Accept { listener, name, stage }) = self.accepts.remove(token) else { return };
         let outcome = match stage {
@@ -348,31 +377,11 @@ impl Operations {
 impl Outstanding for Operations {
     type Completion = Completion;
 
-    /// What is to be cancelled first, then everything in the order started.
     #[inline]
     fn start(&mut self, submissions: &mut Submissions) -> Result<(), Crowded> {
         // SAFETY: what an entry points at stays in its operation's slot until the completion, and is
         // leaked if that never comes; a stream stays open as long as it has operations outstanding.
-        let mut push = |entry| unsafe { submissions.push(&[entry]) };
-        while let Some(&token) = self.closing.last() {
-            // One that is over meanwhile has nothing outstanding, and its descriptor may be another's.
-            if let Some(its) = self.streams.get(token) {
-                let all = types::CancelBuilder::fd(types::Fd(its.stream.native().fd())).all();
-                push(opcode::AsyncCancel2::new(all).build().user_data(CANCEL_ALL.user_data()))?;
-            }
-            self.closing.pop();
-        }
-        while let Some(&token) = self.queued.front() {
-            let (entry, stage) = match self.entry(token) {
-                Some(entry) => (entry, Stage::Started),
-                None => (opcode::Nop::new().build(), Stage::Returning),
-            };
-            push(entry.user_data(token.user_data()))?;
-            self.started += u32::from(stage == Stage::Started);
-            *self.stage(token).expect("what is queued is not over") = stage;
-            self.queued.pop_front();
-        }
-        Ok(())
+        self.start_by(|entry, _| unsafe { submissions.push(&[entry]) })
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //! answered, and closed with a receive outstanding. A kernel, or a filter before it, may give a ring and
 //! refuse its operations; one before Linux 5.19 cannot cancel by descriptor.
 
-use super::{KERNEL, UringStreams, WHAT};
+use super::KERNEL;
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -36,14 +36,14 @@ const NEEDS: Needs = Needs {
     concurrency: 1,
 };
 
-/// Talks with ourselves on loopback.
+/// Talks with ourselves on loopback, by a provider that is called `what`.
 ///
 /// # Errors
 /// What did not work.
-pub(super) fn prove() -> Result<(), Unavailable> {
+pub(super) fn prove(provider: &impl Provider, what: &'static str) -> Result<(), Unavailable> {
     let failed = |error: Error| match error {
         Error::Unavailable(why) => why,
-        error => Unavailable::new(WHAT, error.to_string()),
+        error => Unavailable::new(what, error.to_string()),
     };
     let region =
         Region::new(Layout::packed(0, 1, 64), 1, RegionOptions::default()).map_err(failed)?;
@@ -55,13 +55,13 @@ pub(super) fn prove() -> Result<(), Unavailable> {
         .reduce(Result::or)
         .expect("there are two addresses")
         .map_err(failed)?;
-    let port = UringStreams::default().open(&NEEDS).map_err(failed)?;
+    let port = provider.open(&NEEDS).map_err(failed)?;
     let talked = talk(&port, listener, &region);
     let stopped = port.stop(Instant::now() + TIMEOUT);
     match talked {
         Ok(()) if stopped.missing == 0 => Ok(()),
-        Ok(()) => Err(Unavailable::new(WHAT, "a cancelled receive did not end")),
-        Err((what, e)) => Err(Unavailable::new(WHAT, format!("{what} through it: {e}"))
+        Ok(()) => Err(Unavailable::new(what, "a cancelled receive did not end")),
+        Err((step, e)) => Err(Unavailable::new(what, format!("{step} through it: {e}"))
             .advise(error::advice(&e).map_or_else(|| ring::use_a_kernel(KERNEL), String::from))),
     }
 }

@@ -367,7 +367,7 @@ fn where_io_uring_is_forbidden_the_reason_is_said() {
 }
 
 /// Makes io_uring_setup(2) answer EPERM on this thread, as containers do.
-fn forbid_io_uring() {
+pub(in crate::port::uring) fn forbid_io_uring() {
     let filter = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let eperm = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let mut filters = [

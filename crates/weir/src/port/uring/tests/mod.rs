@@ -1,6 +1,6 @@
 //! The port over io_uring against the kernel it runs on, with real loopback sockets.
 
-mod faults;
+pub(super) mod faults;
 mod order;
 mod traffic;
 

@@ -1,0 +1,303 @@
+//! The bugs that completion-style libraries have had: memory freed while the kernel uses it, what a cancelled
+//! operation carries lost, a late completion that hits another operation, a cancel lost in a full queue.
+
+use super::*;
+use crate::{
+    port::{
+        Cancelled, Refused, Shape,
+        uring::{state::Filled, tests::faults::forbid_io_uring},
+    },
+    ring,
+};
+use std::thread;
+
+#[test]
+fn what_the_kernel_may_use_is_leaked_rather_than_freed() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(needs());
+    let mut worker = bench.port.worker().unwrap();
+    let (_client, _stream, id) = bench.connect(&mut worker, 7);
+    (0..3).for_each(|_| started(worker.receive(id, bench.slice())));
+    worker.accept(bench.listener).unwrap();
+    worker.commit(&Counters::default()).unwrap();
+    drop(worker);
+    let Bench { port, region, .. } = bench;
+    drop(port);
+    assert_eq!(region.leaked(), 1, "the one that was armed");
+    assert_eq!(region.in_pool(), region.count() - 1, "the others are back");
+    let weak = Arc::downgrade(&region);
+    drop(region);
+    assert!(weak.upgrade().is_some(), "the kernel may still write there");
+}
+
+#[test]
+fn a_stop_accounts_for_all_memory_also_when_it_has_no_time() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(needs());
+    let mut worker = bench.port.worker().unwrap();
+    let (_client, _stream, id) = bench.connect(&mut worker, 7);
+    (0..5).for_each(|_| started(worker.receive(id, bench.slice())));
+    worker.commit(&Counters::default()).unwrap();
+    drop(worker);
+    let Bench { port, region, .. } = bench;
+    let stopped = port.stop(Instant::now());
+    assert_eq!(region.leaked(), stopped.missing);
+    assert_eq!(region.in_pool(), region.count() - stopped.missing);
+    assert_eq!(stopped.returned + stopped.missing, 5);
+}
+
+/// A connection that was accepted and that nobody took is not left open.
+#[test]
+fn a_connection_that_nobody_took_is_closed_with_the_port() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(needs());
+    let mut worker = bench.port.worker().unwrap();
+    worker.accept(bench.listener).unwrap();
+    worker.commit(&Counters::default()).unwrap();
+    let mut client = bench.client();
+    let began = Instant::now();
+    while bench.port.inner.with(|state| state.completions.len()) == 0 {
+        assert!(began.elapsed() < LONG, "it was never accepted");
+        thread::yield_now();
+    }
+    drop(worker);
+    bench.stop();
+    match client.read(&mut [0]) {
+        Ok(count) => assert_eq!(count, 0),
+        Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn a_token_out_of_date_names_nothing() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(Needs { receives: 1, ..needs() });
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    let (mut client, _stream, id) = bench.connect(&mut worker, 7);
+    let first = worker.receive(id, bench.slice()).unwrap();
+    client.write_all(b"one").unwrap();
+    let (_, slice, _) = take_receive(&mut worker);
+    let second = worker.receive(id, slice).unwrap();
+    worker.commit(&counters).unwrap();
+    assert_ne!(first, second, "the slot is the same, its generation is not");
+    assert_eq!(worker.cancel(first, &counters), Cancelled::Gone);
+    client.write_all(b"four").unwrap();
+    assert!(matches!(take_receive(&mut worker).2, Outcome::Done(4)));
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn closing_is_not_lost_in_a_full_submission_queue() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(needs());
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    let (_client, _stream, id) = bench.connect(&mut worker, 7);
+    worker.receive(id, bench.slice()).unwrap();
+    worker.commit(&counters).unwrap();
+    bench.port.inner.with(|state| while state.push_no_op(ring::Token::bare(9)).is_ok() {});
+    assert_eq!(worker.close(id, &counters), Closing::Follows);
+    bench.port.inner.with(|state| assert_eq!(state.fill(), Filled::Crowded));
+    assert!(matches!(take_receive(&mut worker).2, Outcome::Returned));
+    assert!(matches!(take_one(&mut worker), Completion::Closed { .. }));
+    drop(worker);
+    bench.stop();
+}
+
+/// A cancel names a descriptor; when its turn comes that may be another connection's.
+#[test]
+fn a_cancel_that_comes_late_does_not_hit_the_next_connection() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(needs());
+    let counters = Counters::default();
+    let mut worker = bench.port.worker().unwrap();
+    for round in 0..50 {
+        let (mut client, stream, id) = bench.connect(&mut worker, round);
+        worker.receive(id, bench.slice()).unwrap();
+        client.write_all(b"x").unwrap();
+        worker.commit(&counters).unwrap();
+        // The receive is over, or nearly; the cancel is not submitted before its completion is taken.
+        assert_eq!(worker.close(id, &counters), Closing::Follows);
+        let (_, _, outcome) = take_receive(&mut worker);
+        assert!(matches!(outcome, Outcome::Done(1) | Outcome::Returned), "{outcome:?}");
+        assert!(matches!(take_one(&mut worker), Completion::Closed { .. }));
+        drop(stream);
+        let (mut next, its, id) = bench.connect(&mut worker, 1000 + round);
+        worker.receive(id, bench.slice()).unwrap();
+        worker.commit(&counters).unwrap();
+        take_nothing(&mut worker);
+        next.write_all(b"yz").unwrap();
+        assert!(matches!(take_receive(&mut worker).2, Outcome::Done(2)));
+        assert_eq!(worker.close(id, &counters), Closing::Over);
+        drop(its);
+    }
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn more_than_is_outstanding_is_refused_and_given_back() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(Needs { receives: 2, sends: 1, accepts: 1, ..needs() });
+    let mut worker = bench.port.worker().unwrap();
+    let (_client, _stream, id) = bench.connect(&mut worker, 7);
+    worker.accept(bench.listener).unwrap();
+    assert_eq!(worker.accept(bench.listener), Err(Refused::Full));
+    assert_eq!(worker.accept(ListenerId(1)), Err(Refused::NoSuchSocket));
+    (0..2).for_each(|_| started(worker.receive(id, bench.slice())));
+    let slice = bench.slice();
+    let index = slice.index();
+    let (slice, refused) = worker.receive(id, slice).unwrap_err();
+    assert_eq!((slice.index(), refused), (index, Refused::Full));
+    assert_eq!(worker.wait_to_receive(id), Err(Refused::Full));
+    worker.send(id, Load::of_slice(slice, 1)).unwrap();
+    let (load, refused) = worker.send(id, Load::of_vector(vec![3; 3])).unwrap_err();
+    assert_eq!((load.left(), refused), (&[3; 3][..], Refused::Full));
+    let listening = bench.listening.clone();
+    assert!(bench.port.listen(listening, Key(2)).unwrap_err().to_string().contains("opened for 1"));
+    bench.port.close();
+    assert_eq!(worker.accept(bench.listener), Err(Refused::Closed));
+    assert_eq!(worker.wait_to_receive(id), Err(Refused::Closed));
+    assert_eq!(worker.take(&mut Taken::new(4), None, &Counters::default()).unwrap(), None);
+    drop(worker);
+    bench.stop();
+}
+
+#[test]
+fn needs_that_make_no_sense_are_refused_with_what_is_right() {
+    if cannot_run_here() {
+        return;
+    }
+    for (needs, shape, name) in [
+        (Needs { threads: 0, ..needs() }, Shape::BEST, "threads"),
+        (Needs { streams: 0, ..needs() }, Shape::BEST, "streams"),
+        (Needs { receives: 1_000_000_000, ..needs() }, Shape::BEST, "receives"),
+        (needs(), Shape { submit_after: 0, ..Shape::BEST }, "submit-after"),
+    ] {
+        let said = UringStreams { shape }.open(&needs).err().expect("refused").to_string();
+        assert!(said.contains(name) && said.contains("allowed"), "{said}");
+    }
+}
+
+/// Connections that echo on four threads, stopped in the middle.
+#[test]
+fn stopping_under_load_gives_every_slice_back() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(needs());
+    let mut clients = Vec::new();
+    let mut streams = Vec::new();
+    {
+        let mut worker = bench.port.worker().unwrap();
+        for key in 0..8 {
+            let (client, stream, id) = bench.connect(&mut worker, key);
+            clients.push(client);
+            streams.push((stream, id));
+        }
+        for (_, id) in &streams {
+            worker.receive(*id, bench.slice()).unwrap();
+        }
+        worker.commit(&Counters::default()).unwrap();
+        // This thread must not exit while they are armed: it talks below.
+    }
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut worker = bench.port.worker().unwrap();
+                let mut out = Taken::new(3);
+                while worker.take(&mut out, None, &Counters::default()).unwrap().is_some() {
+                    for completion in out.drain() {
+                        match completion {
+                            Completion::Receive { stream, slice, outcome, .. } => {
+                                let Outcome::Done(count) = outcome else { continue };
+                                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                                if count > 0 {
+                                    let _ = worker.send(stream, Load::of_slice(slice, count));
+                                    let _ =
+                                        bench.region.take().map(|its| worker.receive(stream, its));
+                                }
+                            }
+                            Completion::Send { .. } => {}
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+            });
+        }
+        let began = Instant::now();
+        while done.load(std::sync::atomic::Ordering::Relaxed) < 500 {
+            assert!(began.elapsed() < LONG);
+            for client in &mut clients {
+                client.write_all(&[1; 30]).unwrap();
+                client.read_exact(&mut [0; 30]).unwrap();
+            }
+        }
+        for client in &mut clients {
+            client.write_all(&[1; 30]).unwrap();
+        }
+        bench.port.close();
+    });
+    bench.stop();
+}
+
+#[test]
+fn where_io_uring_is_forbidden_the_reason_is_said() {
+    if cannot_run_here() {
+        return;
+    }
+    // A filter binds the thread that installs it and its children, and cannot be taken off.
+    let said = thread::spawn(|| {
+        forbid_io_uring();
+        UringStreams::default().availability().unwrap_err()
+    })
+    .join()
+    .unwrap();
+    assert_eq!(said.what, "provider uring of the completion port for streams");
+    assert!(said.reason.contains("io_uring_setup") && said.advice.is_some(), "{said}");
+}
+
+/// Not a test of weir but of what it is built on: why receives are handed to the kernel one by one. What is
+/// printed is what the headers say.
+#[test]
+#[ignore = "it shows what the kernel does, and nothing depends on it"]
+fn receives_that_wait_together() {
+    use io_uring::{IoUring, opcode, types};
+    use std::os::fd::AsRawFd;
+    let mut uring = IoUring::new(16).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_nodelay(true).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let mut buffers = [[0u8; 8]; 4];
+    for (number, buffer) in buffers.iter_mut().enumerate() {
+        let entry = opcode::Recv::new(types::Fd(server.as_raw_fd()), buffer.as_mut_ptr(), 8);
+        // SAFETY: the buffers live until the completions were taken.
+        unsafe { uring.submission().push(&entry.build().user_data(number as u64)) }.unwrap();
+    }
+    uring.submit().unwrap();
+    for part in 0..4u8 {
+        client.write_all(&[part; 8]).unwrap();
+        uring.submit_and_wait(1).unwrap();
+        let entry = uring.completion().next().unwrap();
+        let number = entry.user_data() as usize;
+        println!("part {part} came in receive {number}: {:?}", buffers[number]);
+    }
+}

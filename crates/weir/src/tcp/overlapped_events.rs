@@ -1,0 +1,246 @@
+//! `overlapped-events`: operations with an event each, and threads that wait for a group of at most 64.
+//!
+//! The system receives and sends, and sets the operation's event when it is done; a thread waits for the events of
+//! its group, is told one, and asks what became of the operation. The first event of a group wakes its
+//! thread when a connection was handed over to it. One thread accepts, with `accepts` outstanding at each
+//! address, and deals connections out: to the first group that has room, or to a new one.
+//!
+//! Each connection has a receive outstanding, and a send while something is to be sent: so of the events of
+//! a group `sends` are kept for sends, and further ones wait in order; the others are a connection's each. It
+//! costs a thread for every 48 connections, a wait for each operation, and what an event is: a
+//! descriptor, and its setting. It fails where the system has no more threads or descriptors to give:
+//! connections that find no room are refused; and where as many peers of a group as there are sends read
+//! nothing, the others of their group wait until those have stalled for too long.
+//!
+//! Origin: the overlapped server with events of "Network Programming for Microsoft Windows", Jones and Ohlund,
+//! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
+
+use super::{
+    About, Contract, Design, Handler, Idle, Job, Reason, Running, Worker,
+    event_groups::{self, Group},
+    port_frame::{self, Hand, Numbers, STOP, Shared},
+    port_shares::{Accepts, Pool, end_accepting},
+};
+use crate::{
+    Error, Unavailable,
+    options::{Options as _, options},
+    port::{
+        Key, Packet,
+        streams::{
+            Completion, ListenerId, NativeEvents, Needs, Outcome, Port, Provider, Taken, Worker as _,
+        },
+    },
+    stream::{self, Accepted, Listener},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+options! {
+    /// Options of the design `overlapped-events`.
+    pub struct OverlappedEvents {
+        /// Events of a group, of which one wakes its thread.
+        group: u32 = 64, 3..=4096;
+        /// Of them those for sends; further sends wait.
+        sends: u32 = 15, 1..=4094;
+        /// Accepts outstanding at each address.
+        accepts: u32 = 5, 1..=4096;
+        /// KiB of stack for the thread of each group.
+        stack: u32 = 128, 16..=65_536;
+    }
+}
+
+impl Design for OverlappedEvents {
+    const ABOUT: About = About {
+        name: "overlapped-events",
+        summary: "an event for each operation; threads that wait for a group of at most 64 events each",
+        origin: "the overlapped server with events of Jones and Ohlund",
+        contract: Contract::Overlapped,
+    };
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
+        self.check()?;
+        self.availability()?;
+        if self.sends + 2 > self.group {
+            let problem = format!("a group of {} has no event left for a connection", self.group);
+            return Err(Error::Option { name: "sends".into(), problem });
+        }
+        begin(&mut job, NativeEvents, self)?;
+        job.run()
+    }
+
+    fn provider(&self) -> &'static str {
+        NativeEvents::NAME
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        NativeEvents.availability()
+    }
+}
+
+/// Listens, and starts the thread that accepts.
+fn begin<H: Handler, P: Provider>(
+    job: &mut Job<H>,
+    provider: P,
+    options: OverlappedEvents,
+) -> Result<(), Error> {
+    let count = job.endpoints.len() as u32;
+    let port = provider.open(&needs(count, options.accepts.saturating_mul(count), 0, 0))?;
+    let associate = |(number, listener): (usize, Listener)| {
+        port.listen(listener.clone(), Key(number as u64)).map(|id| (listener, id))
+    };
+    let listeners = job.listen()?.into_iter().enumerate().map(associate);
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let buffer_bytes = job.buffer_bytes;
+    job.spawn(move |worker| {
+        run(worker, port, &listeners, |worker| {
+            start_group(worker, &provider, buffer_bytes, &options)
+        }, options.accepts)
+    })
+}
+
+/// What a group is opened for: with an event for each operation.
+fn needs(listeners: u32, accepts: u32, receives: u32, sends: u32) -> Needs {
+    let streams = receives.max(1);
+    Needs { listeners, streams, accepts, receives, sends, packets: 2, threads: 1, concurrency: 1 }
+}
+
+/// Of the packet that tells a group of a connection.
+const CAME: Packet = Packet { key: Key(0), value: 0 };
+
+/// How long giving back may take that has only to be asked for.
+const GIVING_BACK: Duration = Duration::from_secs(10);
+
+/// The thread that accepts.
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    port: impl Port,
+    listeners: &[(Listener, ListenerId)],
+    start_group: impl Fn(&Worker<H>) -> Result<Arc<Group>, Error>,
+    outstanding: u32,
+) -> Result<(), Error> {
+    let mut accepts = Accepts::new(listeners.len(), outstanding, outstanding, 0);
+    let mut groups = Vec::new();
+    let mut taken = Taken::new(1);
+    let mut taker = port.worker()?;
+    worker.ready(Some(port.poster(STOP)));
+    // At the end those that wait to be accepted are refused, and accepts that are outstanding come back.
+    while !accepts.is_shut() || accepts.outstanding() > 0 {
+        let now = Instant::now();
+        accepts.resume(Some(now));
+        for (number, (_, id)) in listeners.iter().enumerate() {
+            for _ in 0..accepts.to_start(number) {
+                taker.accept(*id).expect("the group was opened for as many");
+            }
+        }
+        let timeout = accepts.paused_until().map(|until| until.saturating_duration_since(now));
+        let took = taker.take(&mut taken, timeout, &worker.calls);
+        took.map_err(|e| Error::io("waiting for connections", e))?;
+        for completion in taken.drain() {
+            if let Completion::Accept { key, outcome, .. } = completion {
+                let accepted = accepted(worker, &mut accepts, key.0 as usize, outcome)?;
+                if let Some(accepted) = accepted.filter(|its| worker.admit(&its.stream)) {
+                    event_groups::deal(worker, &mut groups, accepted, &start_group);
+                }
+            }
+        }
+        if worker.stopping() && accepts.shut() {
+            end_accepting(listeners.iter().map(|(listener, _)| listener));
+        }
+    }
+    drop(taker);
+    let _ = port.stop(Instant::now() + GIVING_BACK); // nothing is outstanding any more
+    Ok(())
+}
+
+/// An accept is over: with a connection, or not.
+fn accepted<H: Handler>(
+    worker: &Worker<H>,
+    accepts: &mut Accepts,
+    listener: usize,
+    outcome: Outcome<Accepted>,
+) -> Result<Option<Accepted>, Error> {
+    accepts.back(listener, 1);
+    match outcome {
+        Outcome::Done(accepted) => {
+            accepts.succeeded(listener);
+            return Ok(Some(accepted));
+        }
+        Outcome::Failed(e) if stream::is_want_of_resources(&e) => {
+            if accepts.pause(listener) {
+                worker.counters.accept_pauses.one();
+            }
+        }
+        Outcome::Failed(e) if stream::concerns_one_connection(&e) => {
+            worker.counters.accept_errors.one();
+        }
+        Outcome::Failed(e) => return Err(Error::io("accepting a connection", e)),
+        Outcome::Returned => {}
+    }
+    Ok(None)
+}
+
+fn start_group<H: Handler>(
+    worker: &Worker<H>,
+    provider: &impl Provider,
+    buffer_bytes: usize,
+    options: &OverlappedEvents,
+) -> Result<Arc<Group>, Error> {
+    let (places, sends) = (options.group - 1 - options.sends, options.sends);
+    let port = provider.open(&needs(0, 0, places, sends))?;
+    let group = Arc::new(Group::new(places, port.poster(CAME)));
+    let its = Arc::clone(&group);
+    let idle = Idle::Buffer;
+    let (threads, concurrency, accepts, receives, drain) = (1, 1, (0, 0, 0), 1, 1);
+    let numbers = Numbers { threads, concurrency, accepts, sends, receives, idle, drain };
+    worker.spawn(options.stack as usize * 1024, move |worker| {
+        worker.ready(Some(port.poster(STOP)));
+        let pool = Pool::new(buffer_bytes);
+        let shared = Shared::of_connections(port, places, pool, worker.since(), numbers);
+        let result = look_after(worker, &shared, &its);
+        // What was handed over at the last moment is cut off too.
+        its.close();
+        for accepted in its.came() {
+            event_groups::turn_away(worker, accepted, Reason::Stopped);
+        }
+        result.and(shared.end(worker))
+    })?;
+    Ok(group)
+}
+
+/// The thread of a group.
+fn look_after<H: Handler, P: Port>(
+    worker: &mut Worker<H>,
+    shared: &Shared<P, H>,
+    group: &Group,
+) -> Result<(), Error> {
+    let mut hand = port_frame::join(worker, shared)?;
+    let mut taken = Taken::new(1);
+    let mut open = 0;
+    while hand.take(&mut taken)? {
+        for completion in taken.drain() {
+            open += handle(&mut hand, group, completion)?;
+        }
+        group.left(open, hand.open() as usize);
+        open = hand.open();
+    }
+    Ok(())
+}
+
+/// Answers how many connections came.
+fn handle<H: Handler, P: Port>(
+    hand: &mut Hand<'_, '_, P, H>,
+    group: &Group,
+    completion: Completion,
+) -> Result<u32, Error> {
+    match completion {
+        Completion::Packet(CAME) => {
+            let came = group.came();
+            let count = came.len() as u32;
+            came.into_iter().for_each(|accepted| hand.take_in(accepted));
+            Ok(count)
+        }
+        completion => hand.handle(completion).map(|()| 0),
+    }
+}
