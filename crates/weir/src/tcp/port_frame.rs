@@ -771,7 +771,7 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
         // Not what waits in the system: a completion may have it, or another thread.
         let received = open.stream.received_in_all(&self.worker.calls).unwrap_or(0);
         let left = received.saturating_sub(open.received);
-        open.connection.finish_after(usize::try_from(left).unwrap_or(usize::MAX));
+        open.connection.finish_after(self.worker, usize::try_from(left).unwrap_or(usize::MAX));
     }
 
     /// A slice to receive into.
