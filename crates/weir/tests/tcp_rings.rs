@@ -68,7 +68,7 @@ fn what_was_obtained_is_stated() {
         assert!(stated(&running, "ring-flags").contains("CQSIZE"));
         assert!(stated(&running, "connections-of-a-ring").parse::<u32>().unwrap() > 0);
         assert!(stated(&running, "slices").contains(char::is_numeric));
-        stop(running);
+        drop(stop(running));
     }
 }
 
@@ -100,7 +100,7 @@ fn an_idle_connection_holds_no_buffer() {
     // 200 bytes, and what the allocator keeps as tables move.
     assert!(each <= 260, "{each} bytes for each idle connection");
     drop(clients);
-    stop(running);
+    drop(stop(running));
 }
 
 /// A batch is one entry into the kernel, and a wait one more, however many connections it serves.

@@ -65,7 +65,7 @@ pub(super) fn start<H: Handler>(
         let run = run.clone();
         job.spawn(move |worker| {
             let started = provider.start(opened, &worker.calls)?;
-            let mut room = Room::new(worker, started, listeners, needs);
+            let mut room = Room::new(worker, started, listeners, needs)?;
             let result = run(worker, &mut room);
             room.end(worker);
             result
@@ -154,18 +154,22 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
         started: StartedStreams<Q>,
         listeners: Vec<Listener>,
         needs: StreamNeeds,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let StartedStreams { mut queue, granted } = started;
         for (name, value) in granted.iter().filter(|_| worker.index == 0) {
             worker.state(name, value);
         }
         queue.accept();
+        // Whoever is told that it is ready may connect: it is asked for connections before.
+        queue
+            .wait(Some(Duration::ZERO))
+            .map_err(|e| Error::io("asking for the first connections", e))?;
         worker.ready(Some(queue.waker()));
         let receives = match needs.receiving {
             Receiving::Shared { .. } => 1,
             Receiving::Posted { each, .. } => each as u16,
         };
-        Self {
+        Ok(Self {
             queue: Some(queue),
             listeners,
             entries: Vec::new(),
@@ -178,7 +182,7 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
             spare: Vec::new(),
             door: Door::new(),
             accepting: true,
-        }
+        })
     }
 
     #[inline]
@@ -466,7 +470,10 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
                 }
                 return;
             }
-            if !open.connection.wants(&worker.limits).receive {
+            // Each piece may be the one that it pauses after.
+            let wants = open.connection.wants(&worker.limits);
+            open.connection.note_pause(worker, wants);
+            if !wants.receive {
                 return;
             }
             let end = held.bytes.len().min(held.start + buffer_bytes);
