@@ -19,7 +19,7 @@
 //! Origin: io_uring, Linux 5.1; multishot receives and provided buffers, 6.0.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     ring_frame::{self, DEQUEUED, Room},
 };
 use crate::{
@@ -66,6 +66,10 @@ impl Design for Ring {
         let needs = needs(&job, self.slices, self.rings, self.zero_copy);
         ring_frame::start(&mut job, self.threads, needs, run)?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        ring_frame::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {

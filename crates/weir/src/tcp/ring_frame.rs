@@ -8,7 +8,7 @@
 //! that peers that read slowly cannot keep all of them; and what comes while a connection's output is full
 //! is held in memory of its own: receiving is stopped then, so that is no more than was under way.
 
-use super::{Connection, Handler, Job, Reason, Worker, door::Door};
+use super::{ActiveSet, Connection, Handler, Job, Reason, Worker, active::Active, door::Door};
 use crate::{
     Error, Unavailable,
     memory::Slice,
@@ -47,6 +47,14 @@ pub(super) fn availability() -> Result<(), Unavailable> {
     Streams::default().availability()
 }
 
+/// How it serves no more connections at a time than may be.
+pub(super) fn active_set(threads: u32) -> ActiveSet {
+    match threads {
+        1 => ActiveSet::InOrder,
+        _ => ActiveSet::PerThread,
+    }
+}
+
 /// Starts a thread for each of so many queues, each with listening sockets of its own.
 pub(super) fn start<H: Handler>(
     job: &mut Job<H>,
@@ -60,12 +68,13 @@ pub(super) fn start<H: Handler>(
     let (provider, threads) = (Streams::default(), threads as usize);
     let listeners =
         if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?; threads] };
-    for listeners in listeners {
+    let shares = job.active_shares(threads)?;
+    for (listeners, active) in listeners.into_iter().zip(shares) {
         let opened = provider.open(&listeners, &needs)?;
         let run = run.clone();
         job.spawn(move |worker| {
             let started = provider.start(opened, &worker.calls)?;
-            let mut room = Room::new(worker, started, listeners, needs)?;
+            let mut room = Room::new(worker, started, listeners, needs, active)?;
             let result = run(worker, &mut room);
             room.end(worker);
             result
@@ -146,6 +155,7 @@ pub(super) struct Room<H, Q> {
     spare: Vec<Vec<u8>>,
     door: Door,
     accepting: bool,
+    active: Active,
 }
 
 impl<H: Handler, Q: StreamQueue> Room<H, Q> {
@@ -154,6 +164,7 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
         started: StartedStreams<Q>,
         listeners: Vec<Listener>,
         needs: StreamNeeds,
+        active: Option<u32>,
     ) -> Result<Self, Error> {
         let StartedStreams { mut queue, granted } = started;
         for (name, value) in granted.iter().filter(|_| worker.index == 0) {
@@ -182,6 +193,7 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
             spare: Vec::new(),
             door: Door::new(),
             accepting: true,
+            active: Active::new(active),
         })
     }
 
@@ -328,8 +340,13 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
             asking: false,
             starved: false,
         });
+        if !self.active.admit(number)
+            && let Some(open) = self.open_at(connection)
+        {
+            open.connection.wait_for_its_turn(worker);
+        }
         if self.door.is_shut() {
-            self.finish(number); // it was on its way here when the server stopped
+            self.finish(worker, number); // it was on its way here when the server stopped
         }
         self.settle(worker, number);
     }
@@ -569,6 +586,12 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
         worker.clock.cancel(number);
         let abrupt = open.connection.close(worker).is_abrupt();
         self.queue().close(StreamId { number, generation: open.generation }, abrupt);
+        if let Some(next) = self.active.leave(number)
+            && let Entry::Open(open) = &mut self.entries[next as usize]
+        {
+            open.connection.begin(worker);
+            self.settle(worker, next);
+        }
     }
 
     fn close_entry(&mut self, id: StreamId, abrupt: bool) {
@@ -594,17 +617,19 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
             self.door.shut();
             self.listeners.iter().for_each(Listener::end_accepting);
             self.queue().stop_accepting();
+            self.active.dissolve();
             for number in 0..self.entries.len() as u32 {
-                self.finish(number);
+                self.finish(worker, number);
             }
         }
     }
 
     /// Has a connection finish once what the system has received of it by now is handled.
-    fn finish(&mut self, number: u32) {
+    fn finish(&mut self, worker: &Worker<H>, number: u32) {
         let Self { queue, entries, .. } = self;
         let queue = queue.as_mut().expect("it is there until the end");
         if let Entry::Open(open) = &mut entries[number as usize] {
+            open.connection.begin(worker);
             open.asking = true;
             queue.ask_waiting(StreamId { number, generation: open.generation });
         }

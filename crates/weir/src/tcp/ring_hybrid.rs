@@ -12,7 +12,7 @@
 //! Origin: the "RIO hybrid" of Holgate's study of UDP (2012), for TCP.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     ring::needs,
     ring_frame::{self, DEQUEUED, Room},
 };
@@ -77,6 +77,10 @@ impl Design for RingHybrid {
             run(worker, room, &tuning)
         })?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        ring_frame::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {

@@ -12,7 +12,7 @@
 //! Origin: registered I/O, Windows 8, for TCP: left open by Holgate's study of UDP (2012).
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     ring_frame::{self, DEQUEUED, Room},
 };
 use crate::{
@@ -59,6 +59,10 @@ impl Design for RioTcp {
         let needs = self.needs(&job);
         ring_frame::start(&mut job, self.threads, needs, run)?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        ring_frame::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {
