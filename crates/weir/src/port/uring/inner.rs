@@ -115,15 +115,19 @@ impl<O: Outstanding> Inner<O> {
                 if state.closed {
                     return Next::Closed;
                 }
-                let filled = state.fill();
-                let pending = state.submissions.pending();
+                let mut filled = state.fill();
                 // What lies ready needs no entry, unless a batch waits to be submitted.
-                if pending < self.submit_after {
+                if state.submissions.pending() < self.submit_after {
                     let taken = state.reap(out);
                     if taken > 0 {
                         return Next::Taken(taken);
                     }
+                    if state.must_arm() {
+                        // What was read was the alarm alone: without it nobody could end this wait.
+                        filled = state.fill();
+                    }
                 }
+                let pending = state.submissions.pending();
                 let overflow = state.submissions.attention().overflow;
                 if overflow && !state.overflowing {
                     counters.overflows.one();

@@ -159,6 +159,11 @@ impl<O: Outstanding> State<O> {
         must
     }
 
+    /// Whether the alarm went off and is to be armed again before anybody waits.
+    pub(super) fn must_arm(&self) -> bool {
+        !self.alarm_armed
+    }
+
     /// Whether there is anything to take without waiting.
     pub(super) fn ready(&mut self) -> bool {
         !self.packets.is_empty() || self.operations.ready() || self.completions.len() > 0

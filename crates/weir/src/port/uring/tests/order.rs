@@ -67,6 +67,33 @@ fn a_packet_wakes_a_thread_that_waits() {
     bench.stop();
 }
 
+/// A take with room for one brings the packet and leaves the alarm, which the next one finds alone; it must
+/// be armed again before that one waits.
+#[test]
+fn a_packet_wakes_a_thread_that_waits_each_time() {
+    if cannot_run_here() {
+        return;
+    }
+    let bench = bench(Uring::default(), Needs { concurrency: 1, ..needs() });
+    let (taken, came) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut worker = bench.port.worker().unwrap();
+            for _ in 0..6 {
+                taken.send(take_packet(&mut worker)).unwrap();
+            }
+        });
+        for value in 0..6 {
+            while !bench.port.inner.with(|state| state.waiting) {
+                thread::yield_now();
+            }
+            bench.port.post(packet(value), &Counters::default()).unwrap();
+            assert_eq!(came.recv_timeout(LONG), Ok(value), "it sleeps on");
+        }
+    });
+    bench.stop();
+}
+
 #[test]
 fn a_take_ends_when_its_time_is_over() {
     if cannot_run_here() {
