@@ -24,7 +24,7 @@ pub const CHECKS: &[Check] = &[
     ("tls_of_no_tls", of_no_tls),
 ];
 
-const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/certificate.pem");
+const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/authority.pem");
 const CHAIN: &[u8] = include_bytes!("../tls/certificate.pem");
 const KEY: &[u8] = include_bytes!("../tls/key.pem");
 
@@ -64,7 +64,7 @@ def exactly(stream, count):
 /// Runs a script to its end.
 fn script(server: &weir::tcp::Running, text: &str) -> Result<Vec<u8>, Skipped> {
     let port = server.local_addresses()[0].port().to_string();
-    run("python3", &["-c", &format!("{BEGIN}{text}"), &port, CERTIFICATE], b"")
+    run("python3", &["-c", &format!("{BEGIN}{text}"), &port, AUTHORITY], b"")
 }
 
 /// Both versions, random pieces, and an end in order in both directions.
@@ -166,6 +166,7 @@ stream = connect()
 stream.sendall(b"hello")
 assert exactly(stream, 5) == b"hello"
 raw = socket.socket(fileno=stream.detach())
+raw.settimeout(20)
 raw.shutdown(socket.SHUT_WR)
 while raw.recv(1000):
     pass
@@ -195,7 +196,7 @@ print("closed in order")
 "#
     );
     let mut child = Command::new("python3")
-        .args(["-c", &text, &port, CERTIFICATE])
+        .args(["-c", &text, &port, AUTHORITY])
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| Skipped(format!("python3: {e}")))?;
@@ -217,7 +218,7 @@ fn openssl(subject: &Subject) -> Result<(), Skipped> {
     let to = server.local_addresses()[0].to_string();
     for version in ["-tls1_2", "-tls1_3"] {
         let mut child = Command::new("openssl")
-            .args(["s_client", "-connect", &to, "-CAfile", CERTIFICATE, "-verify_return_error"])
+            .args(["s_client", "-connect", &to, "-CAfile", AUTHORITY, "-verify_return_error"])
             .args(["-quiet", "-no_ign_eof", version])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
