@@ -130,7 +130,7 @@ fn run<H: Handler>(
         let now = Instant::now();
         accepts.resume(Some(now));
         for (number, (_, id)) in listeners.iter().enumerate() {
-            for _ in 0..accepts.to_start(number) {
+            for _ in 0..accepts.owed(number) {
                 taker.accept(*id).expect("the group was opened for as many");
             }
         }

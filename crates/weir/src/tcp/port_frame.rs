@@ -424,7 +424,7 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
     /// Starts as many accepts as are to be outstanding.
     fn keep_accepting(&mut self) {
         for (number, (_, id)) in self.shared.listeners.iter().enumerate() {
-            let more = lock(&self.shared.accepts).to_start(number);
+            let more = lock(&self.shared.accepts).start_more(number);
             let started = (0..more).take_while(|_| self.taker.accept(*id).is_ok()).count() as u32;
             if started < more {
                 lock(&self.shared.accepts).back(number, more - started); // the port is closed

@@ -137,7 +137,7 @@ impl Accepts {
     }
 
     /// How many more to start now at this listening socket; they count as outstanding.
-    pub(super) fn to_start(&mut self, listener: usize) -> u32 {
+    pub(super) fn start_more(&mut self, listener: usize) -> u32 {
         if self.shut || self.paused_until.is_some() {
             return 0;
         }
@@ -269,20 +269,20 @@ mod tests {
     #[test]
     fn accepts_begin_few_and_grow_by_bursts_when_they_run_dry() {
         let mut accepts = Accepts::new(1, 5, 500, 100);
-        assert_eq!((accepts.to_start(0), accepts.to_start(0)), (5, 0));
+        assert_eq!((accepts.start_more(0), accepts.start_more(0)), (5, 0));
         // One at a time: it is replaced, and the fifth asks.
         let asked: Vec<_> = (0..5)
             .map(|_| {
                 accepts.back(0, 1);
                 let ask = accepts.succeeded(0);
-                assert_eq!(accepts.to_start(0), 1);
+                assert_eq!(accepts.start_more(0), 1);
                 ask
             })
             .collect();
         assert_eq!(asked, [false, false, false, false, true]);
         for kept in [105, 205, 305, 405, 500, 500] {
             accepts.ran_dry(0);
-            accepts.to_start(0);
+            accepts.start_more(0);
             assert_eq!(accepts.outstanding(), kept);
         }
     }
@@ -290,23 +290,23 @@ mod tests {
     #[test]
     fn a_want_of_descriptors_pauses_once_and_one_accept_tries() {
         let mut accepts = Accepts::new(1, 5, 500, 100);
-        accepts.to_start(0);
+        accepts.start_more(0);
         accepts.back(0, 5);
         let paused: Vec<_> = (0..5).map(|_| accepts.pause(0)).collect();
         assert_eq!(paused, [true, false, false, false, false], "it is one pause");
-        assert_eq!(accepts.to_start(0), 0);
+        assert_eq!(accepts.start_more(0), 0);
         let until = accepts.paused_until().unwrap();
         assert!(!accepts.resume(Some(until - Duration::from_millis(1))));
         assert!(accepts.resume(Some(until)));
-        assert_eq!((accepts.to_start(0), accepts.to_start(0)), (1, 0));
+        assert_eq!((accepts.start_more(0), accepts.start_more(0)), (1, 0));
         accepts.back(0, 1);
         accepts.succeeded(0);
-        assert_eq!(accepts.to_start(0), 5);
+        assert_eq!(accepts.start_more(0), 5);
         accepts.pause(0);
         assert!(accepts.resume(None), "a descriptor was given back");
         assert!(accepts.shut() && !accepts.shut());
         accepts.back(0, 5);
-        assert_eq!((accepts.to_start(0), accepts.pause(0)), (0, false));
+        assert_eq!((accepts.start_more(0), accepts.pause(0)), (0, false));
     }
 
     #[test]
