@@ -196,6 +196,10 @@ const CONNECTING_US: u64 = 60;
 /// What checking a row costs in such a plan, in milliseconds.
 const PLANNED_CHECK_MS: u64 = 600;
 
+/// Rows that two minutes have enough rounds for: with peers there are more, and they have the time that they
+/// take.
+const ROWS_IN_TWO_MINUTES: usize = 18;
+
 /// How an experiment is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
@@ -221,7 +225,9 @@ impl Settings {
     /// Seconds from the first check to the table: fixed for the first look and the table within two
     /// minutes, and what the rounds take for what was asked for besides.
     pub fn budget_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
+        let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
         let ordinary = self.rounds.is_none()
+            && can_run <= ROWS_IN_TWO_MINUTES
             && loads.iter().all(|load| load.connections <= 1000)
             && loads.len() <= Asked::new(Depth::Standard).loads().len();
         self.budget_s.unwrap_or_else(|| match self.depth {
@@ -324,6 +330,8 @@ mod tests {
         let loads = Asked::new(Depth::Standard).loads();
         let settings = Settings { depth: Depth::Standard, rounds: None, budget_s: None };
         assert_eq!(settings.budget_s(&loads, &[]), 110.0);
+        let many = vec![Row::parse("epoll").unwrap(); 27];
+        assert!(settings.budget_s(&loads, &many) > 250.0, "designs and peers");
         for (load, share_s) in loads.iter().zip(shares(&loads, 100.0)) {
             let overhead_ms = PLANNED_OVERHEAD_MS + load.connecting_ms();
             let schedule = settings.schedule(share_s, 16, overhead_ms);
