@@ -82,6 +82,11 @@ impl Active {
         }
     }
 
+    /// Whether the connection of this slot is served.
+    pub(super) fn serves(&self, slot: u32) -> bool {
+        self.most.is_none() || self.places.get(slot as usize) == Some(&Place::Served)
+    }
+
     fn unlink(&mut self, its_before: u32, its_behind: u32) {
         match self.places.get_mut(its_before as usize) {
             Some(Place::Waits { behind, .. }) => *behind = its_behind,

@@ -16,7 +16,7 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    About, Contract, Design, Handler, Idle, Job, Reason, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Idle, Job, Reason, Running, Worker,
     event_groups::{self, Group},
     port_frame::{self, Hand, Numbers, STOP, Shared},
     port_shares::{Accepts, Pool, end_accepting},
@@ -68,6 +68,10 @@ impl Design for OverlappedEvents {
         }
         begin(&mut job, NativeEvents, self)?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        ActiveSet::Absent("each thread has a group of its own, and knows of no other's order")
     }
 
     fn provider(&self) -> &'static str {

@@ -21,7 +21,7 @@
 //! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
 use super::{
-    About, Contract, Design, Handler, Idle, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Idle, Job, Running, Worker,
     port_frame::{self, Hand, Numbers, Shared},
 };
 use crate::{
@@ -91,6 +91,10 @@ impl Design for Port {
         let take = self.take as usize;
         port_frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        port_frame::active_set()
     }
 
     fn provider(&self) -> &'static str {

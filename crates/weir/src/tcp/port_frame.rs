@@ -7,7 +7,8 @@
 //! are taken under it for a few steps each, never the other way round.
 
 use super::{
-    Connection, Handler, Job, Reason, Worker,
+    ActiveSet, Connection, Handler, Job, Reason, Worker,
+    active::Active,
     port_places::{Open, Order, Places, Sending},
     port_shares::{Accepts, Clock, Pool, Sends, end_accepting},
 };
@@ -94,6 +95,8 @@ pub(super) struct Shared<P, H> {
     places: Places<H>,
     pool: Pool,
     sends: Mutex<Sends>,
+    /// Who is served and who waits.
+    active: Mutex<Active>,
     accepts: Mutex<Accepts>,
     /// Whether accepting may be paused, so that who looks need not lock.
     paused: AtomicBool,
@@ -113,6 +116,11 @@ const AT_HAND: usize = 16;
 /// Whether a port can be had here.
 pub(super) fn availability() -> Result<(), Unavailable> {
     Native::default().availability()
+}
+
+/// How it serves no more connections at a time than may be: the threads share one order.
+pub(super) fn active_set() -> ActiveSet {
+    ActiveSet::InOrder
 }
 
 /// Opens the port, listens, and associates the listening sockets.
@@ -147,6 +155,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     let pool = Pool::new(job.buffer_bytes);
     Ok(Shared {
         accepts: Mutex::new(accepts),
+        active: Mutex::new(Active::new(job.limits.active)),
         listeners,
         ..Shared::of_connections(port, connections, pool, job.since(), numbers)
     })
@@ -186,7 +195,15 @@ pub(super) fn join<'p, 'w, H: Handler, P: Port>(
     shared: &'p Shared<P, H>,
 ) -> Result<Hand<'p, 'w, P, H>, Error> {
     let taker = shared.port.worker()?;
-    let mut hand = Hand { worker, shared, taker, slices: Vec::new(), due: Vec::new(), sent: false };
+    let mut hand = Hand {
+        worker,
+        shared,
+        taker,
+        slices: Vec::new(),
+        due: Vec::new(),
+        sent: false,
+        next: Vec::new(),
+    };
     if hand.worker.index == 0 {
         hand.keep_accepting();
         let calls = Arc::clone(&hand.worker.calls);
@@ -211,6 +228,7 @@ impl<P: Port, H: Handler> Shared<P, H> {
             places: Places::new(connections),
             pool,
             sends: Mutex::new(Sends::new(numbers.sends)),
+            active: Mutex::default(),
             accepts: Mutex::new(Accepts::new(0, 0, 0, 0)),
             paused: AtomicBool::new(false),
             clock: Mutex::new(Clock::new(Wheel::starting(since))),
@@ -257,6 +275,8 @@ pub(super) struct Hand<'p, 'w, P: Port, H: Handler> {
     due: Vec<u32>,
     /// A send is over, and another connection waits for its turn.
     sent: bool,
+    /// Connections that are to be served from now on, in the place of others.
+    next: Vec<u32>,
 }
 
 impl<P: Port, H: Handler> Drop for Hand<'_, '_, P, H> {
@@ -358,6 +378,22 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
         drop(place);
         if std::mem::take(&mut self.sent) {
             self.pass_the_turn();
+        }
+        if !self.next.is_empty() {
+            self.begin_next();
+        }
+    }
+
+    /// Serves those whose turn has come in the active set.
+    #[cold]
+    fn begin_next(&mut self) {
+        while let Some(slot) = self.next.pop() {
+            self.with(slot, |hand, open| {
+                // It may have gone meanwhile, and the one that has its slot waits.
+                if lock(&hand.shared.active).serves(slot) {
+                    open.connection.begin(hand.worker);
+                }
+            });
         }
     }
 
@@ -473,6 +509,9 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
             armed,
             closing,
         });
+        if let Some(open) = place.as_mut().filter(|_| !lock(&shared.active).admit(slot)) {
+            open.connection.wait_for_its_turn(self.worker);
+        }
         drop(place);
         if lock(&shared.accepts).is_shut() {
             return self.with(slot, Self::finish); // it was on its way here when the server stopped
@@ -650,6 +689,8 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
         let Some(open) = place.as_mut() else { return };
         let limits = self.worker.limits;
         let mut wants = open.connection.wants(&limits);
+        // A pause that is over, before what was held back begins another.
+        open.connection.note_pause(self.worker, wants);
         while wants.receive
             && let Some((slice, outcome)) = open.order.take()
         {
@@ -732,11 +773,13 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
         let slot = key.0 as u32;
         let open = lock(self.shared.places.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
+        self.begin_next();
     }
 
     fn over(&mut self, slot: u32, open: Option<Open<H>>) {
         let Some(Open { connection, stream, .. }) = open else { return };
         lock(&self.shared.clock).wheel.cancel(slot);
+        self.next.extend(lock(&self.shared.active).leave(slot));
         // Before its end is counted, and another admitted.
         self.shared.places.give_back(slot);
         close(self.worker, connection, &stream);
@@ -756,6 +799,7 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
         }
         shared.paused.store(false, Relaxed);
         end_accepting(shared.listeners.iter().map(|(listener, _)| listener));
+        lock(&shared.active).dissolve();
         lock(&shared.clock).stop_by = Some(Instant::now() + self.worker.limits.stop);
         // Those whose handler is at work on another thread are told last.
         let is_busy = |slot: &u32| {
@@ -768,6 +812,7 @@ impl<'p, P: Port, H: Handler> Hand<'p, '_, P, H> {
     }
 
     fn finish(&mut self, open: &mut Open<H>) {
+        open.connection.begin(self.worker);
         // Not what waits in the system: a completion may have it, or another thread.
         let received = open.stream.received_in_all(&self.worker.calls).unwrap_or(0);
         let left = received.saturating_sub(open.received);

@@ -18,7 +18,7 @@
 //! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
 
 use super::{
-    About, Contract, Design, Handler, Idle, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Idle, Job, Running, Worker,
     port_frame::{self, Hand, Numbers, Shared},
 };
 use crate::{
@@ -86,6 +86,10 @@ impl Design for PortOrdered {
         let take = self.take as usize;
         port_frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
         job.run()
+    }
+
+    fn active_set(&self) -> ActiveSet {
+        port_frame::active_set()
     }
 
     fn provider(&self) -> &'static str {
