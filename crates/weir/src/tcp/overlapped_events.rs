@@ -134,7 +134,7 @@ fn run<H: Handler>(
         let now = Instant::now();
         accepts.resume(Some(now));
         for (number, (_, id)) in listeners.iter().enumerate() {
-            for _ in 0..accepts.owed(number) {
+            for _ in 0..accepts.start_more(number) {
                 taker.accept(*id).expect("the group was opened for as many");
             }
         }
