@@ -9,7 +9,7 @@ use weir::memory::RegionOptions;
 use weir::options::{OptionInfo, Options as _};
 use weir::rio::Choice;
 use weir::{
-    Unavailable,
+    Unavailable, device,
     tcp::{self, About},
     udp,
 };
@@ -27,19 +27,21 @@ pub struct DesignsArgs {
     json: bool,
 }
 
-/// Designs of each kind of server.
+/// Designs of each kind of server, and of devices.
 struct Listed {
     udp: Vec<udp::AnyDesign>,
     tcp: Vec<tcp::AnyDesign>,
+    device: Vec<device::AnyDesign>,
 }
 
 /// Runs `weir designs`.
 pub fn run(args: &DesignsArgs) -> ExitCode {
-    let mut listed = Listed { udp: udp::designs(), tcp: tcp::designs() };
+    let mut listed = Listed { udp: udp::designs(), tcp: tcp::designs(), device: device::designs() };
     if let Some(name) = &args.name {
         let all = listed.names();
         listed.udp.retain(|design| design.about().name == name);
         listed.tcp.retain(|design| design.about().name == name);
+        listed.device.retain(|design| design.about().name == name);
         if listed.names().is_empty() {
             let problem = format!("there is no design {name:?}; there are: {}", all.join(", "));
             if args.json {
@@ -62,8 +64,8 @@ impl Listed {
     /// Each name once: a mechanism may have a design of each kind.
     fn names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.udp.iter().map(|design| design.about().name).collect();
-        for design in &self.tcp {
-            let name = design.about().name;
+        let tcp = self.tcp.iter().map(|design| design.about().name);
+        for name in tcp.chain(self.device.iter().map(|design| design.about().name)) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -81,6 +83,7 @@ pub fn failure(reason: &str) -> Value {
         "reason": reason,
         "designs": [],
         "tcp_designs": [],
+        "device_designs": [],
         "providers": [],
     })
 }
@@ -98,6 +101,10 @@ fn list(listed: &Listed) -> String {
     for design in &listed.tcp {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
         active_set(&mut text, design);
+    }
+    text.push_str("\ndesigns for devices\n");
+    for design in &listed.device {
+        design_entry(&mut text, design.about(), design.availability(), design.provider());
     }
     text.push_str("\nproviders of registered I/O (option --provider of the rio designs)\n");
     for provider in Choice::ALL {
@@ -144,6 +151,11 @@ fn in_full(listed: &Listed) -> String {
         active_set(&mut text, design);
         options(&mut text, design.known_options());
     }
+    for design in &listed.device {
+        text.push_str("devices\n");
+        design_entry(&mut text, design.about(), design.availability(), design.provider());
+        options(&mut text, design.known_options());
+    }
     text
 }
 
@@ -188,6 +200,9 @@ fn document(listed: &Listed) -> Value {
         value["active_set_how"] = of.active_set().to_string().into();
         value
     };
+    let device_design = |of: &device::AnyDesign| {
+        design(of.about(), of.availability(), of.provider(), of.known_options())
+    };
     let provider = |provider: &Choice| {
         let about = provider.about();
         let reason = reason(provider.availability());
@@ -205,6 +220,7 @@ fn document(listed: &Listed) -> Value {
         "schema_version": 1,
         "designs": listed.udp.iter().map(udp_design).collect::<Vec<_>>(),
         "tcp_designs": listed.tcp.iter().map(tcp_design).collect::<Vec<_>>(),
+        "device_designs": listed.device.iter().map(device_design).collect::<Vec<_>>(),
         "memory_options": RegionOptions::known().into_iter().map(option).collect::<Vec<_>>(),
         "providers": Choice::ALL.iter().map(provider).collect::<Vec<_>>(),
     })

@@ -81,6 +81,19 @@ impl Interval for weir_load::tcp::Progress {
     }
 }
 
+impl Interval for weir_lab::iops::Progress {
+    fn joined(&self, next: &Self) -> Self {
+        Self {
+            from_ns: self.from_ns,
+            to_ns: next.to_ns,
+            total: next.total,
+            completed: self.completed + next.completed,
+            failed: self.failed + next.failed,
+            bytes: self.bytes + next.bytes,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ mod exit;
 mod flood;
 mod interval;
 mod intervals;
+mod iops;
 mod load;
 mod memory;
 mod serve;
@@ -34,6 +35,7 @@ enum Command {
     /// Make connections to a server, send messages on them, and verify what comes back.
     #[command(subcommand)]
     Load(load::Load),
+    Iops(iops::IopsArgs),
     /// List designs and providers, and whether they can run here.
     Designs(designs::DesignsArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
@@ -51,6 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => Ok(serve::run(&serve)),
         Command::Flood(args) => flood::run(args),
         Command::Load(load) => load::run(&load),
+        Command::Iops(args) => iops::run(&args),
         Command::Designs(args) => Ok(designs::run(&args)),
         Command::ProbeMemory(args) => Ok(memory::probe(&args)),
     }
@@ -115,6 +118,7 @@ fn document_of_refusal(command: &[String], reason: &str) -> String {
         Some("serve") => serve::failure_document(&exit::Failure::usage(reason)).to_string(),
         Some("flood") => flood::failure(reason),
         Some("load") => load::failure(reason),
+        Some("iops") => iops::failure(reason),
         Some("designs") => designs::failure(reason).to_string(),
         _ => serde_json::json!({
             "schema_version": 1,

@@ -8,6 +8,7 @@ pub mod crossing;
 pub mod curve;
 pub mod exit;
 pub mod experiment;
+pub mod iops;
 pub mod kernel_memory;
 pub mod latency;
 pub mod ledger;

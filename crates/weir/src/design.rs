@@ -35,6 +35,10 @@ pub enum Contract {
     Port,
     /// Registered I/O ([`crate::rio`]), on any of its providers.
     Rio,
+    /// Reads of a device that return when they are over ([`crate::device`]).
+    Read,
+    /// A queue of I/Os, of one thread ([`crate::device`]).
+    Queue,
 }
 
 /// The table of designs of a kind of server: from it follow `AnyDesign`, `designs` and all that is

@@ -1,6 +1,6 @@
 //! What can go wrong, with its cause and what to do about it.
 
-use std::{fmt, io, net::SocketAddr};
+use std::{fmt, io, net::SocketAddr, path::PathBuf};
 
 /// An error of the library. Its text says what was wrong, what caused it and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,14 @@ pub enum Error {
         slices: usize,
         /// What the operating system answered.
         source: io::Error,
+    },
+    /// A device is not opened, since that could do harm, or nothing can be read there.
+    #[error("{} is not opened: {reason}", path.display())]
+    Refused {
+        /// What was to be opened.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
     },
     /// The operating system refused something at set-up or in the middle of a run.
     #[error("{what}: {source}{}", advised(.source))]

@@ -6,6 +6,7 @@ pub mod bpf;
 pub mod counters;
 mod crew;
 mod design;
+pub mod device;
 pub mod error;
 pub mod filter;
 pub mod limits;

@@ -198,18 +198,18 @@ macro_rules! options {
             }
 
             fn set(&mut self, name: &str, value: &str) -> Result<(), $crate::Error> {
-                match name.replace('-', "_").as_str() {
-                    $(stringify!($field) => {
-                        self.$field = $crate::options::parse::<$Type>(name, value, &$limit)?;
-                    })*
-                    _ => return Err($crate::Error::UnknownName {
-                        kind: "option",
-                        name: name.into(),
-                        known: Self::known().into_iter().map(|o| o.name)
-                            .collect::<Vec<_>>().join(", "),
-                    }),
-                }
-                Ok(())
+                let field = name.replace('-', "_");
+                let _ = (&field, value); // a design may have no options
+                $(if field == stringify!($field) {
+                    self.$field = $crate::options::parse::<$Type>(name, value, &$limit)?;
+                    return Ok(());
+                })*
+                Err($crate::Error::UnknownName {
+                    kind: "option",
+                    name: name.into(),
+                    known: Self::known().into_iter().map(|o| o.name)
+                        .collect::<Vec<_>>().join(", "),
+                })
             }
 
             fn check(&self) -> Result<(), $crate::Error> {

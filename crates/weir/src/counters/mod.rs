@@ -12,6 +12,7 @@
 //! memory) is in [`os`].
 
 mod batch;
+pub mod device;
 pub mod os;
 pub mod stream;
 

@@ -1,7 +1,10 @@
 //! A Linux machine, from `/proc` and `/sys`.
 
-use super::{Limit, Machine, Mitigation};
-use std::fs;
+use super::{Instruments, Limit, Machine, Mitigation, instruments::switched_on};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 pub(super) fn describe() -> Machine {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -29,6 +32,60 @@ pub(super) fn describe() -> Machine {
             .and_then(|modes| chosen(&modes)),
         ..Machine::default()
     }
+}
+
+pub(super) fn instruments() -> Instruments {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let positive = |name: &str| value(&status, name)?.parse().ok().filter(|number| *number > 0);
+    // A file of this cache is there with SLUB_DEBUG, and says what was switched on at the start.
+    let slab_check =
+        |name: &&str| number(&format!("/sys/kernel/slab/kmalloc-64/{name}")) == Some(1);
+    const SLAB_CHECKS: [&str; 5] = ["sanity_checks", "red_zone", "poison", "store_user", "trace"];
+    Instruments {
+        checkers: kernel_config().map(|config| switched_on(&config)),
+        slab_checks: SLAB_CHECKS.into_iter().filter(slab_check).collect(),
+        tracing: tracing(),
+        tracer: positive("TracerPid"),
+        filters: positive("Seccomp_filters"),
+    }
+}
+
+/// The settings that the kernel was built with, where they can be read.
+fn kernel_config() -> Option<String> {
+    let release = text("/proc/sys/kernel/osrelease")?;
+    let beside = text(&format!("/boot/config-{release}"));
+    let config = beside.or_else(|| {
+        // It is compressed, and the program that reads it is on every Linux.
+        let mut read = Command::new("gzip");
+        let read = read.args(["-dc", "/proc/config.gz"]).stdin(Stdio::null()).stderr(Stdio::null());
+        let output = read.output().ok().filter(|output| output.status.success())?;
+        String::from_utf8(output.stdout).ok()
+    })?;
+    config.contains("CONFIG_").then_some(config)
+}
+
+/// What traces the kernel, as far as this user may know.
+fn tracing() -> Vec<String> {
+    let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+    let Some(place) = places.iter().find(|place| number(&format!("{place}/tracing_on")).is_some())
+    else {
+        return Vec::new();
+    };
+    let read = |name: &str| text(&format!("{place}/{name}"));
+    let mut found = Vec::new();
+    if number(&format!("{place}/tracing_on")) == Some(1) {
+        if let Some(tracer) = read("current_tracer").filter(|tracer| tracer != "nop") {
+            found.push(format!("the tracer {tracer}"));
+        }
+        // "0", or "X" where some are on and others off.
+        if read("events/enable").is_some_and(|on| on != "0") {
+            found.push("events".into());
+        }
+    }
+    if let Some(functions) = read("enabled_functions") {
+        found.push(format!("hooks in {} functions", functions.lines().count()));
+    }
+    found
 }
 
 /// The text of a small file, without blanks and zero bytes at its ends; `None` if there is

@@ -15,16 +15,18 @@
 //! }
 //! ```
 
-// What this module needs of an OS: describe() -> Description.
+// What this module needs of an OS: describe() -> Machine, instruments() -> Instruments.
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
 
 mod core_to_core;
+mod instruments;
 mod load;
 mod warnings;
 
 pub use core_to_core::core_to_core_ns;
+pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
 pub use warnings::{MOST_LOAD_OF_OTHERS, MOST_STOLEN, Warning, warnings};
 

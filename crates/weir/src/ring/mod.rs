@@ -158,6 +158,32 @@ impl Ring {
         self.io.submitter().register_eventfd(eventfd)
     }
 
+    /// Gives the kernel memory for good, as its buffer 0: an operation that names it need not find and
+    /// pin the pages of its part.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered: ENOMEM past the limit for locked memory.
+    ///
+    /// # Safety
+    /// The memory lives for as long as the ring, or until [`Ring::take_memory_away`].
+    pub unsafe fn register_memory(
+        &self,
+        first: std::ptr::NonNull<u8>,
+        bytes: usize,
+    ) -> io::Result<()> {
+        let memory = libc::iovec { iov_base: first.as_ptr().cast(), iov_len: bytes };
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.io.submitter().register_buffers(&[memory]) }
+    }
+
+    /// Takes the memory back that was given for good.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn take_memory_away(&self) -> io::Result<()> {
+        self.io.submitter().unregister_buffers()
+    }
+
     /// Lets whoever waits in this ring poll the queues of devices that its sockets' datagrams come by,
     /// for so long (IORING_REGISTER_NAPI, Linux 6.9). Says in words what came of it.
     pub fn busy_poll(&self, time: Duration) -> String {

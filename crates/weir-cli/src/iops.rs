@@ -1,0 +1,226 @@
+//! `weir iops`: I/Os per second through one device.
+
+mod show;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::anyhow;
+use weir::device::{AnyDesign, Device};
+use weir_lab::{
+    iops::{self, Event, PAIRS, Report, SAMPLE_EVERY, Spec},
+    stats::Estimate,
+};
+use weir_load::{
+    Stop,
+    quantity::{parse_count, parse_size, parse_time},
+};
+
+use crate::{
+    exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE},
+    flood::{Usage, heed_interrupts},
+};
+
+/// How long it is watched if nothing else is said.
+const DURATION: Duration = Duration::from_secs(10);
+/// The same if a number of I/Os is given: it ends then, but no later than this.
+const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
+
+/// What a device is, and what the letters mean to users of fio.
+const AFTER: &str = "\
+What may be read: /dev/null, /dev/zero, regular files, pipes with a writer, descriptors of this \
+process (- or /dev/fd/N), and eventfd:, an eventfd of weir's own that never runs out. Other character \
+devices only if they are named once more (--device), since opening some of them acts. Block devices \
+and other ways to storage never. Everything is opened for reading only.
+
+fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is \
+--design.
+
+Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or what must not be read; 3 \
+some I/Os failed; 5 it cannot run here.";
+
+/// Read a device as fast as one design can, and report I/Os per second.
+///
+/// Counts: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = AFTER)]
+pub struct IopsArgs {
+    /// What is read.
+    path: PathBuf,
+
+    /// The design with its options, as in "ring --depth 64"; `weir designs` lists them.
+    #[arg(long, visible_alias = "ioengine", default_value = "sync")]
+    design: String,
+
+    /// I/Os outstanding, for designs that have several [default: the design's own].
+    #[arg(long, visible_alias = "iodepth", value_parser = parse_count)]
+    depth: Option<u64>,
+
+    /// Bytes asked for by each I/O, 0 to 16M.
+    #[arg(short, long, visible_alias = "bs", default_value = "4096", value_parser = parse_size)]
+    length: usize,
+
+    /// How long it is watched [default: 10 s; with -k at most 10 min].
+    #[arg(short, long, value_parser = parse_time)]
+    time: Option<Duration>,
+
+    /// End after so many I/Os, warm-up included. Counting them down costs an atomic step each.
+    #[arg(short = 'k', long, visible_alias = "number_ios", value_parser = parse_count)]
+    blockcount: Option<u64>,
+
+    /// Read so long beforehand, without watching.
+    #[arg(short = 'O', long, visible_alias = "ramp_time", default_value = "500ms", value_parser = parse_time)]
+    omit: Duration,
+
+    /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
+    /// intervals: of a longer run neighbours are joined.
+    #[arg(short, long, default_value = "5", value_parser = crate::interval::parse)]
+    interval: Duration,
+
+    /// A character device that may be opened although opening some of them acts; the very path that
+    /// is read.
+    #[arg(long, value_name = "PATH")]
+    device: Vec<PathBuf>,
+
+    /// Take the latency of one I/O in so many, at random; 0 for none.
+    #[arg(long, default_value_t = SAMPLE_EVERY)]
+    sample_every: u32,
+
+    /// Measure afterwards what taking latencies costs: short runs with and without, in random order.
+    #[arg(long)]
+    sampling_cost: bool,
+
+    /// I/Os that may fail before it ends.
+    #[arg(long, default_value = "0", value_parser = parse_count)]
+    errors_max: u64,
+
+    /// Print the effective settings, and read nothing. The path is opened all the same.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// One JSON document on stdout, all else on stderr.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// What came of it: the run, and what taking latencies costs, where that was asked for.
+struct Found {
+    report: Report,
+    sampling: Option<Estimate>,
+}
+
+/// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
+/// I/Os that failed, 5 if it could not run here.
+///
+/// # Errors
+/// If the result cannot be written.
+pub fn run(args: &IopsArgs) -> anyhow::Result<ExitCode> {
+    let mut shown = show::Shown::new(args.json);
+    let outcome = attempt(args, &mut shown);
+    let code = match &outcome {
+        Ok(None) => OK,
+        Ok(Some(found)) => code_of_report(&found.report),
+        Err(error) => code_of_error(error),
+    };
+    shown.end(outcome)?;
+    Ok(ExitCode::from(code))
+}
+
+fn attempt(args: &IopsArgs, shown: &mut show::Shown) -> anyhow::Result<Option<Found>> {
+    let spec = specify(args)?;
+    if args.dry_run {
+        shown.settings(&settings(&spec));
+        return Ok(None);
+    }
+    let stop = Arc::new(Stop::new());
+    heed_interrupts(&stop)?;
+    let report = iops::measure(&spec, &stop, |event| match event {
+        Event::Ready(obtained) => shown.settings(obtained),
+        Event::Interval(progress) => shown.interval(&progress, spec.length),
+    })?;
+    let sampling = match args.sampling_cost && report.failure.is_none() && !stop.is_requested() {
+        true => {
+            shown.say(&format!("\nmeasuring what taking latencies costs: {PAIRS} pairs of runs"));
+            iops::sampling_cost(&spec, &stop)?
+        }
+        false => None,
+    };
+    Ok(Some(Found { report, sampling }))
+}
+
+fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
+    let mut design = AnyDesign::parse(&args.design)?;
+    if let Some(depth) = args.depth {
+        let name = design.about().name;
+        design.set("depth", &depth.to_string()).map_err(|error| match error {
+            weir::Error::UnknownName { .. } => {
+                anyhow!(Usage(format!(
+                    "the design {name} has one I/O at a time: it takes no --depth"
+                )))
+            }
+            other => other.into(),
+        })?;
+    }
+    if args.sampling_cost && args.sample_every == 0 {
+        return Err(Usage("--sampling-cost needs latencies taken (--sample-every)".into()).into());
+    }
+    design.resolve();
+    // What cannot run is not worth opening a device for.
+    design.availability().map_err(weir::Error::from)?;
+    let device = match args.path.as_os_str() == "eventfd:" {
+        true => Device::semaphore()?,
+        false => Device::open(&args.path, &args.device)?,
+    };
+    let unless_told = if args.blockcount.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
+    Ok(Spec {
+        design,
+        device,
+        length: args.length,
+        ios: args.blockcount,
+        time: args.time.unwrap_or(unless_told),
+        warm_up: args.omit,
+        interval: Some(args.interval).filter(|interval| !interval.is_zero()),
+        sample_every: args.sample_every,
+        errors_max: args.errors_max,
+    })
+}
+
+/// What is asked for, where nothing is obtained yet.
+fn settings(spec: &Spec) -> Vec<(String, String)> {
+    let mut settings = vec![
+        ("device".to_owned(), spec.device.path().display().to_string()),
+        ("kind".to_owned(), spec.device.kind().to_string()),
+        ("length".to_owned(), spec.length.to_string()),
+        ("design".to_owned(), spec.design.about().name.to_owned()),
+    ];
+    settings.extend(spec.design.values());
+    settings
+}
+
+fn code_of_error(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<weir::Error>() {
+        Some(
+            weir::Error::Option { .. }
+            | weir::Error::UnknownName { .. }
+            | weir::Error::Refused { .. },
+        ) => USAGE,
+        Some(weir::Error::Unavailable(_)) => UNAVAILABLE,
+        Some(_) => FAILED,
+        None if error.is::<Usage>() => USAGE,
+        None => FAILED,
+    }
+}
+
+fn code_of_report(report: &Report) -> u8 {
+    if report.failure.is_some() {
+        FAILED
+    } else if report.invalid().is_some() {
+        DATA_ERRORS
+    } else {
+        OK
+    }
+}
+
+/// The document of a run that was not even tried.
+pub fn failure(reason: &str) -> String {
+    show::failure(reason)
+}

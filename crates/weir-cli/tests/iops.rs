@@ -1,0 +1,190 @@
+//! `weir iops`: what it reads, what it refuses, and what it says.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Stdio,
+};
+
+use common::{document, ends, errors, interrupt, output, weir};
+use serde_json::Value;
+
+fn iops(words: &[&str]) -> std::process::Output {
+    output(&[&["iops", "--json", "-i", "0", "-O", "0"], words].concat())
+}
+
+/// Every design for devices that can run here.
+fn what_runs_here() -> Vec<String> {
+    let list = document(&output(&["designs", "--json"]));
+    let designs = list["device_designs"].as_array().expect("a list").iter();
+    let running = designs.filter(|design| design["status"] == "ok");
+    let all: Vec<String> =
+        running.map(|design| design["name"].as_str().expect("a name").to_owned()).collect();
+    assert!(all.len() >= 3, "plain reads run everywhere: {list}");
+    all
+}
+
+#[test]
+fn every_design_reads_as_often_as_it_is_told() {
+    for design in what_runs_here() {
+        let output = iops(&["/dev/null", "--design", &design, "-k", "20k"]);
+        assert_eq!(output.status.code(), Some(0), "{design}: {}", errors(&output));
+        let found = document(&output);
+        assert_eq!((&found["status"], &found["schema_version"]), (&"ok".into(), &1.into()));
+        let (report, counts) = (&found["report"], &found["report"]["counts"]);
+        assert_eq!(counts["issued"], 20_000, "{design}: {found}");
+        assert_eq!((&counts["completed"], &counts["failed"]), (&20_000.into(), &0.into()));
+        assert_eq!(report["ended_by"], "ios");
+        let window = &report["window"];
+        let calls = window["kernel_entries_per_io"].as_f64();
+        assert!(window.is_null() || calls.is_some_and(|calls| calls >= 0.0), "{design}: {window}");
+        let effective = found["settings"].as_array().expect("a list");
+        assert!(effective.iter().any(|s| s["name"] == "design" && s["value"] == design.as_str()));
+    }
+}
+
+#[test]
+fn a_time_ends_it_and_intervals_add_up() {
+    let output = output(&["iops", "/dev/zero", "--json", "-t", "300ms", "-O", "0", "-i", "100ms"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let found = document(&output);
+    let (report, window) = (&found["report"], &found["report"]["window"]);
+    assert_eq!(report["ended_by"], "time");
+    let elapsed_ns = window["elapsed_ns"].as_u64().expect("a time");
+    assert!(elapsed_ns >= 300_000_000, "{elapsed_ns}");
+    let intervals = found["intervals"].as_array().expect("a list");
+    assert!(intervals.len() >= 2, "{found}");
+    let sum: u64 = intervals.iter().map(|one| one["completed"].as_u64().expect("a count")).sum();
+    let last = intervals.last().expect("some");
+    assert_eq!(last["total"].as_u64(), Some(sum));
+    assert!(sum <= window["completed"].as_u64().expect("a count"));
+    let bytes = report["counts"]["bytes"].as_u64();
+    assert_eq!(bytes, report["counts"]["completed"].as_u64().map(|completed| completed * 4096));
+    let latency = &report["latency_ns"];
+    assert!(latency["n"].as_u64() > Some(0), "{latency}");
+    assert!(latency["percentile"]["50"].as_u64() <= latency["percentile"]["99.9"].as_u64());
+    assert!((window["kernel_entries_per_io"].as_f64().expect("known") - 1.0).abs() < 0.01);
+    assert!(window["cpu_ns_per_io"].as_f64() > Some(0.0));
+    assert_eq!(window["seconds"].as_array().map(Vec::len), Some(1), "none was whole");
+}
+
+#[test]
+fn people_get_fios_line() {
+    let output = output(&["iops", "/dev/null", "-t", "200ms", "-O", "0", "-i", "0"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.starts_with("IOPS=")).expect("the line");
+    assert!(line.contains(", BW=0 B/s, IOS/call=1/1"), "{line}");
+    for word in ["issued", "completed", "latency", "system calls", "CPU", "over time"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+}
+
+#[test]
+fn the_cost_of_latencies_is_measured_on_demand() {
+    let output = iops(&["/dev/null", "-t", "100ms", "--sampling-cost"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let cost = &document(&output)["sampling_cost"];
+    assert_eq!(cost["pairs"], 9, "{cost}");
+    assert!(cost["low"].as_f64() <= cost["ratio"].as_f64(), "{cost}");
+}
+
+#[test]
+fn what_must_not_be_read_is_wrong_usage_and_what_cannot_is_failure() {
+    for (words, code, said) in [
+        (&["/dev"][..], 2, "directory"),
+        (&["/dev/urandom"], 2, "--device"),
+        (&["/dev/urandom", "--device", "/dev/random"], 2, "--device"),
+        (&["/dev/weir-has-no-such"], 1, "os error 2"),
+        (&["/dev/null", "--design", "nonsense"], 2, "sync-empty"),
+        (&["/dev/null", "--design", "sync", "--depth", "3"], 2, "one I/O at a time"),
+        (&["/dev/null", "--design", "ring", "--depth", "0"], 2, "1 to 16384"),
+        (&["/dev/null", "-k", "0"], 2, "1 or more"),
+        (&["/dev/null", "-l", "1G"], 2, "16777216"),
+        (&["eventfd:", "-l", "4"], 2, "8 or more"),
+        (&["/dev/null", "-t", "never"], 2, "number"),
+        (&["/dev/null", "--design", "control"], 5, "nothing device"),
+        (&["/proc/self/mem", "-k", "5"], 1, "/proc/self/mem"),
+        (&["/proc/self/mem", "-k", "5", "--errors-max", "5"], 3, "5 I/Os failed"),
+    ] {
+        let output = iops(words);
+        let said_all = errors(&output);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said_all}");
+        assert!(said_all.contains(said), "{words:?}: {said_all}");
+        let found = document(&output);
+        let status = if code == 3 { "invalid" } else { "failed" };
+        assert_eq!(found["status"], status, "{found}");
+        assert!(found["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{found}");
+    }
+}
+
+#[test]
+fn the_figures_so_far_come_with_a_failure() {
+    let found = document(&iops(&["/proc/self/mem", "-k", "50", "--errors-max", "10"]));
+    assert_eq!(
+        (&found["status"], &found["report"]["ended_by"]),
+        (&"failed".into(), &"failure".into())
+    );
+    let counts = &found["report"]["counts"];
+    assert_eq!((&counts["issued"], &counts["failed"]), (&11.into(), &11.into()), "{found}");
+    assert_eq!(found["report"]["errors"][0][1], 11);
+}
+
+#[test]
+fn a_named_character_device_an_eventfd_and_the_standard_input_are_read() {
+    let named =
+        document(&iops(&["/dev/urandom", "--device", "/dev/urandom", "-l", "16", "-k", "9"]));
+    assert_eq!(named["report"]["counts"]["bytes"], 144, "{named}");
+    let event = document(&iops(&["eventfd:", "-k", "9"]));
+    assert_eq!(event["report"]["counts"]["bytes"], 72, "{event}");
+    let mut child = weir(&["iops", "-", "--json", "-i", "0", "-O", "0", "-l", "8"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir can be started");
+    let mut input = child.stdin.take().expect("piped");
+    input.write_all(&[7; 800]).expect("it reads");
+    drop(input);
+    let ended = ends(child);
+    assert_eq!(ended.status.code(), Some(1), "{}", errors(&ended));
+    let found = document(&ended);
+    assert_eq!(found["report"]["counts"]["bytes"], 800, "{found}");
+    assert!(found["reason"].as_str().is_some_and(|reason| reason.contains("no writer")), "{found}");
+}
+
+#[test]
+fn ctrl_c_ends_it_with_the_figures_so_far() {
+    for design in what_runs_here() {
+        let child = weir(&["iops", "/dev/null", "--json", "-t", "60", "-O", "0", "-i", "20ms"])
+            .args(["--design", &design])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = child.expect("weir can be started");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        // The heading comes with the first interval.
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("in period"))), "{design}");
+        std::thread::spawn(move || lines.for_each(drop));
+        interrupt(child.id());
+        let ended = ends(child);
+        assert_eq!(ended.status.code(), Some(0), "{design}: {}", errors(&ended));
+        let found = document(&ended);
+        assert_eq!(found["report"]["ended_by"], "asked", "{design}: {found}");
+        let count = |name: &str| found["report"]["counts"][name].as_u64().expect("a count");
+        assert!(count("completed") > 0, "{design}");
+        assert_eq!(count("issued"), count("completed") + count("failed"), "{design}");
+    }
+}
+
+#[test]
+fn a_dry_run_reads_nothing() {
+    let output = iops(&["/dev/null", "--dry-run", "--design", "ring", "--depth", "7"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let found = document(&output);
+    assert_eq!(found["report"], Value::Null);
+    let settings = found["settings"].as_array().expect("a list");
+    assert!(settings.iter().any(|s| s["name"] == "depth" && s["value"] == "7"), "{found}");
+}

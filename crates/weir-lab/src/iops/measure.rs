@@ -1,0 +1,289 @@
+//! The run itself.
+
+use super::{EndedBy, Event, Progress, Report, Spec, Window, decay, per_s};
+use crate::stats::bootstrap;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+use weir::{
+    Error, counters,
+    counters::{
+        device::Snapshot,
+        os::{ProcessUsage, Sampler},
+    },
+    device::{Handler, Running},
+    machine::{self, LoadMeter, Machine},
+};
+use weir_load::{
+    Stop,
+    latency::{Histogram, Latencies},
+};
+
+/// Notes latencies; of what was read it does not look at a byte.
+pub(super) struct Timed(Arc<Latencies>);
+
+impl Timed {
+    pub fn new(latencies: Arc<Latencies>) -> Self {
+        Self(latencies)
+    }
+}
+
+impl Handler for Timed {
+    fn on_sample(&mut self, ns: u64) {
+        self.0.record(ns);
+    }
+}
+
+/// How long a request to stop may wait to be seen.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// All that is read at one moment.
+struct Reading {
+    at: Instant,
+    counts: Snapshot,
+    calls: counters::Snapshot,
+    usage: ProcessUsage,
+}
+
+impl Reading {
+    fn now(running: &Running<Timed>, sampler: &mut Sampler) -> Self {
+        Self {
+            at: Instant::now(),
+            counts: running.counters(),
+            calls: running.calls(),
+            usage: sampler.process(),
+        }
+    }
+}
+
+/// Measures it. `stop` ends it early, with what was found so far.
+///
+/// # Errors
+/// Whatever fails before the first I/O.
+pub fn measure(
+    spec: &Spec,
+    stop: &Stop,
+    mut watch: impl FnMut(Event<'_>),
+) -> Result<Report, Error> {
+    let machine = Machine::describe();
+    let latencies: Arc<Mutex<Vec<Arc<Latencies>>>> = Arc::default();
+    let handlers = Arc::clone(&latencies);
+    let running = spec.reads().start(spec.design.clone(), move |_| {
+        let own = Arc::new(Latencies::default());
+        handlers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&own));
+        Timed::new(own)
+    })?;
+    watch(Event::Ready(&running.effective()));
+    let mut sampler = Sampler::new();
+    let mut ended = wait(&running, stop, Instant::now() + spec.warm_up);
+    let window = ended.is_none().then(|| {
+        let mut meter = LoadMeter::start();
+        let first = Reading::now(&running, &mut sampler);
+        let mut course = Course::new(&first, spec);
+        ended = course.follow(&running, stop, &mut watch);
+        let last = Reading::now(&running, &mut sampler);
+        course.end(&last, &mut watch);
+        (window(&first, &last, course.seconds), meter.read(0))
+    });
+    let report = running.stop();
+    let total = report.total();
+    let mut histogram = Histogram::default();
+    for own in latencies.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        own.add_to(&mut histogram);
+    }
+    let load = window.as_ref().map(|(_, load)| *load).unwrap_or_default();
+    let mut warnings = machine::warnings(&machine, load);
+    warnings.extend(machine::Instruments::find().warnings());
+    let window = window.map(|(window, load)| Window {
+        load_of_others_percent: load.others.map(|share| share * 100.0),
+        ..window
+    });
+    let ended_by = match ended {
+        _ if report.failure.is_some() => EndedBy::Failure,
+        Some(ended_by) => ended_by,
+        None => EndedBy::Time,
+    };
+    let mut errors = report.errors.by_kind().to_vec();
+    let told: u64 = errors.iter().map(|(_, times)| times).sum();
+    if report.errors.all() > told {
+        errors.push(("others".into(), report.errors.all() - told));
+    }
+    Ok(Report {
+        design: spec.design.about().name.into(),
+        provider: spec.design.provider().into(),
+        device: spec.device.path().display().to_string(),
+        kind: spec.device.kind().to_string(),
+        length_bytes: spec.length,
+        counts: (&total).into(),
+        errors,
+        window,
+        latency_ns: histogram.summary(),
+        sample_every: spec.sample_every,
+        warnings: warnings.iter().map(ToString::to_string).collect(),
+        ended_by,
+        failure: report.failure.map(|failure| failure.to_string()),
+    })
+}
+
+/// Waits until then; why it ended before, if it did.
+fn wait<H>(running: &Running<H>, stop: &Stop, until: Instant) -> Option<EndedBy> {
+    loop {
+        if stop.is_requested() {
+            return Some(EndedBy::Asked);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if running.wait(left.min(LOOK_AGAIN)) {
+            return Some(EndedBy::Ios);
+        }
+        if left.is_zero() {
+            return None;
+        }
+    }
+}
+
+/// The seconds and the intervals of the time watched.
+struct Course {
+    began: Instant,
+    end: Instant,
+    second: Mark,
+    interval: Option<(Duration, Mark)>,
+    /// I/Os completed and bytes that came before it began.
+    before: (u64, u64, u64),
+    seconds: Vec<f64>,
+}
+
+/// The last reading of a row of them.
+#[derive(Clone, Copy)]
+struct Mark {
+    /// When the next is due.
+    next: Instant,
+    at: Instant,
+    /// Completed, failed, bytes.
+    counts: (u64, u64, u64),
+}
+
+/// Most seconds kept: more than a day. What follows is in the totals only.
+const SECONDS_MAX: usize = 100_000;
+
+fn counts(of: &Snapshot) -> (u64, u64, u64) {
+    (of.completed, of.failed, of.bytes)
+}
+
+impl Course {
+    fn new(first: &Reading, spec: &Spec) -> Self {
+        let (began, before) = (first.at, counts(&first.counts));
+        let mark = |every: Duration| Mark { next: began + every, at: began, counts: before };
+        Self {
+            began,
+            end: began + spec.time,
+            second: mark(SECOND),
+            interval: spec.interval.map(|every| (every, mark(every))),
+            before,
+            seconds: Vec::new(),
+        }
+    }
+
+    /// Reads at the end of each second and of each interval, until the time is over.
+    fn follow(
+        &mut self,
+        running: &Running<Timed>,
+        stop: &Stop,
+        watch: &mut impl FnMut(Event<'_>),
+    ) -> Option<EndedBy> {
+        loop {
+            let interval = self.interval.map(|(_, mark)| mark.next);
+            let next = interval.into_iter().fold(self.second.next.min(self.end), Instant::min);
+            let ended = wait(running, stop, next);
+            if ended.is_some() {
+                return ended;
+            }
+            // Counters and clock together, once for all that is due.
+            let (counts, now) = (counts(&running.counters()), Instant::now());
+            if now >= self.second.next {
+                self.second(counts, now);
+            }
+            if let Some((every, mark)) = self.interval
+                && now >= mark.next
+            {
+                let next = Mark { next: mark.next + every, at: now, counts };
+                watch(Event::Interval(self.progress(&mark, &next)));
+                self.interval = Some((every, next));
+            }
+            if now >= self.end {
+                return None;
+            }
+        }
+    }
+
+    fn second(&mut self, counts: (u64, u64, u64), now: Instant) {
+        let elapsed = now - self.second.at;
+        if self.seconds.len() < SECONDS_MAX {
+            let completed = counts.0 - self.second.counts.0;
+            self.seconds.push(per_s(completed, elapsed.as_nanos() as u64));
+        }
+        self.second = Mark { next: self.second.next + SECOND, at: now, counts };
+    }
+
+    /// What is left behind the last whole interval; the last part of a second only where there is no whole
+    /// one.
+    fn end(&mut self, last: &Reading, watch: &mut impl FnMut(Event<'_>)) {
+        let at_end = Mark { next: last.at, at: last.at, counts: counts(&last.counts) };
+        if self.seconds.is_empty() {
+            self.second(at_end.counts, last.at);
+        }
+        if let Some((_, mark)) = self.interval
+            && last.at > mark.at + LOOK_AGAIN
+        {
+            watch(Event::Interval(self.progress(&mark, &at_end)));
+        }
+    }
+
+    fn progress(&self, from: &Mark, to: &Mark) -> Progress {
+        Progress {
+            from_ns: (from.at - self.began).as_nanos() as u64,
+            to_ns: (to.at - self.began).as_nanos() as u64,
+            total: to.counts.0 - self.before.0,
+            completed: to.counts.0 - from.counts.0,
+            failed: to.counts.1 - from.counts.1,
+            bytes: to.counts.2 - from.counts.2,
+        }
+    }
+}
+
+/// The confidence of every interval here.
+const CONFIDENCE: f64 = 0.95;
+/// The intervals of the same figures are the same.
+const SEED: u64 = 5;
+
+fn window(first: &Reading, last: &Reading, seconds: Vec<f64>) -> Window {
+    let elapsed_ns = (last.at - first.at).as_nanos() as u64;
+    let counts = last.counts.since(&first.counts);
+    let calls = last.calls.since(&first.calls);
+    let usage = last.usage.since(&first.usage);
+    let share = |part: f64, of: u64| (of > 0).then(|| part / of as f64);
+    let per_io = |part: u64| share(part as f64, counts.completed);
+    let switches = |count: Option<u64>| count.map(|count| per_s(count, elapsed_ns));
+    let takes = counts.batches.count();
+    Window {
+        elapsed_ns,
+        completed: counts.completed,
+        ios_per_s: per_s(counts.completed, elapsed_ns),
+        bytes_per_s: per_s(counts.bytes, elapsed_ns),
+        second: bootstrap::estimate(&seconds, CONFIDENCE, SEED),
+        decay: decay(&seconds, SECOND.as_secs_f64()),
+        seconds,
+        kernel_entries_per_io: share(calls.kernel_entries as f64, counts.issued),
+        ios_per_entry: share(counts.issued as f64, calls.kernel_entries),
+        ios_per_take: share(counts.completed as f64, takes),
+        hand_overs_per_io: per_io(counts.hand_overs),
+        cpu_ns_per_io: usage.cpu_ns.and_then(per_io),
+        cpu_system_ns_per_io: usage.cpu_system_ns.and_then(per_io),
+        cpu_utilization_percent: usage.cpu_ns.and_then(|ns| share(ns as f64 * 100.0, elapsed_ns)),
+        voluntary_switches_per_s: switches(usage.voluntary_switches),
+        involuntary_switches_per_s: switches(usage.involuntary_switches),
+        load_of_others_percent: None,
+    }
+}

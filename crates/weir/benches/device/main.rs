@@ -1,0 +1,23 @@
+//! Designs that read a device against a bare loop of read(2), and against one another, on /dev/null.
+//!
+//! ```text
+//! cargo bench -p weir --bench device                 # 15 rounds
+//! cargo bench -p weir --bench device -- --quick      # 3 rounds, some 15 s
+//! ```
+//!
+//! Rounds are interleaved: in each, every row runs once, in an order that turns from round to round, and
+//! ratios are taken within the round, since the machine changes speed between rounds. Printed are medians
+//! and quartiles. What must be reached on a quiet machine: sync 0.98 of the bare loop; ring-registered 1.1
+//! of sync, at the best of three depths; no-op, 128 deep, 2.5 of sync.
+//!
+//! `cargo test` runs each row once, for a moment, and says nothing of speed.
+
+#[cfg(target_os = "linux")]
+mod linux;
+
+fn main() {
+    #[cfg(target_os = "linux")]
+    linux::main();
+    #[cfg(not(target_os = "linux"))]
+    println!("skipped: devices are read on Linux only");
+}

@@ -1,0 +1,20 @@
+//! Who is told what the I/Os brought.
+
+/// Told by one thread of a run what its I/Os brought. Made for each thread; comes back with its state
+/// in [`Final`](super::Final).
+pub trait Handler: Send + 'static {
+    /// What one I/O brought: the bytes, none of them if there were none. `at` is their place in a
+    /// regular file, and 0 elsewhere.
+    fn on_read(&mut self, bytes: &[u8], at: u64) {
+        let _ = (bytes, at);
+    }
+
+    /// How long one I/O of the sample took, in ns: from when it was issued until its completion was in
+    /// the program's hands.
+    fn on_sample(&mut self, ns: u64) {
+        let _ = ns;
+    }
+}
+
+/// Is told nothing.
+impl Handler for () {}

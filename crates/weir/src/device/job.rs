@@ -1,0 +1,285 @@
+//! What every design is given to start with, and what its threads share.
+
+use super::{
+    Device, Handler, Running, Worker,
+    positions::Positions,
+    reads::Reads,
+    running::{Errors, ThreadFinal},
+    sampling::Sampling,
+};
+use crate::{
+    Error,
+    counters::{
+        self,
+        device::Counters,
+        os::{ThreadId, ThreadUsage},
+    },
+    crew::{Readiness, Shared, contain, lock, text_of},
+    memory::{Layout, Region},
+};
+use std::{
+    io,
+    sync::{
+        Arc, Condvar, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A run to be started: what is read, how much at a time, and who is told.
+pub struct Job<H> {
+    /// What is read.
+    pub device: Device,
+    /// Bytes asked for by each I/O.
+    pub length: usize,
+    reads: Reads,
+    make_handler: Box<dyn FnMut(usize) -> H + Send>,
+    pub(super) common: Arc<Common>,
+    /// How many threads read.
+    threads: usize,
+    started: Vec<Thread<H>>,
+    ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
+}
+
+/// What the threads of a run share.
+pub(super) struct Common {
+    pub shared: Shared,
+    /// I/Os that may still be issued, if that is limited.
+    left: Option<AtomicU64>,
+    /// Bytes that a read is expected to bring.
+    pub expected: usize,
+    /// Whether an empty read says that nothing will come any more.
+    pub ends: bool,
+    path: String,
+    errors: Mutex<Errors>,
+    errors_max: u64,
+    /// When the first thread began.
+    pub began: OnceLock<Instant>,
+    /// Threads that have not ended.
+    alive: Mutex<usize>,
+    over: Condvar,
+}
+
+pub(super) struct Thread<H> {
+    pub handle: thread::JoinHandle<ThreadFinal<H>>,
+    pub counters: Arc<Counters>,
+    pub calls: Arc<counters::Counters>,
+    pub id: Arc<OnceLock<ThreadId>>,
+}
+
+impl Common {
+    /// Whether one more I/O may be issued, as far as their number is concerned.
+    #[inline]
+    pub fn take_one(&self) -> bool {
+        match &self.left {
+            None => true,
+            Some(left) => left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok(),
+        }
+    }
+
+    pub fn state(&self, name: &str, value: impl ToString) {
+        // Threads that are alike obtain the same.
+        let value = value.to_string();
+        let mut effective = lock(&self.shared.effective);
+        if !effective.iter().any(|(there, as_well)| there == name && *as_well == value) {
+            effective.push((name.into(), value));
+        }
+    }
+
+    /// What was being done when an I/O failed.
+    pub fn what(&self) -> String {
+        format!("reading {}", self.path)
+    }
+
+    /// Notes an error of the device; more than may be end the run.
+    pub fn note(&self, error: io::Error) {
+        let mut errors = lock(&self.errors);
+        errors.note(&error);
+        if errors.all() > self.errors_max {
+            drop(errors);
+            self.shared.fail(Error::io(self.what(), error));
+        }
+    }
+
+    pub fn errors(&self) -> Errors {
+        lock(&self.errors).clone()
+    }
+
+    /// The last thread that ends, ends the run.
+    fn thread_ended(&self) {
+        let mut alive = lock(&self.alive);
+        *alive -= 1;
+        if *alive == 0 {
+            self.shared.stop();
+            self.over.notify_all();
+        }
+    }
+
+    /// Waits until all threads have ended, or the time is over; says whether they have.
+    pub fn wait(&self, time: Duration) -> bool {
+        let alive = lock(&self.alive);
+        let waited = self.over.wait_timeout_while(alive, time, |alive| *alive > 0);
+        waited.is_ok_and(|(alive, _)| *alive == 0)
+    }
+}
+
+/// An eventfd brings so many bytes, however many are asked for.
+const EVENT_BYTES: usize = 8;
+
+impl<H: Handler> Job<H> {
+    pub(super) fn new(reads: Reads, make_handler: Box<dyn FnMut(usize) -> H + Send>) -> Self {
+        let (device, length) = (reads.device.clone(), reads.length);
+        let expected = match device.kind() {
+            super::Kind::Event => length.min(EVENT_BYTES),
+            _ => length,
+        };
+        let common = Common {
+            shared: Shared::default(),
+            left: reads.ios.map(AtomicU64::new),
+            expected,
+            ends: device.kind().ends(),
+            path: device.path().display().to_string(),
+            errors: Mutex::default(),
+            errors_max: reads.errors_max,
+            began: OnceLock::new(),
+            alive: Mutex::new(0),
+            over: Condvar::new(),
+        };
+        common.state("device", device.path().display());
+        common.state("kind", device.kind());
+        common.state("length", length);
+        Self {
+            device,
+            length,
+            reads,
+            make_handler,
+            common: Arc::new(common),
+            threads: 1,
+            started: Vec::new(),
+            ready: mpsc::channel(),
+        }
+    }
+
+    /// Memory for so many I/Os, and what was obtained stated.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub fn buffers(&self, count: usize) -> Result<Arc<Region>, Error> {
+        let layout = Layout::packed(0, self.length.max(1), ALIGNMENT);
+        let region = Region::new(layout, count as u32, self.reads.region)?;
+        let obtained = region.obtained();
+        self.state("memory-bytes", obtained.bytes);
+        self.state("page-bytes", obtained.page_bytes);
+        self.state("huge-pages-advised", obtained.huge_pages_advised);
+        lock(&self.common.shared.regions).push(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// States a setting that is in effect.
+    pub fn state(&self, name: &str, value: impl ToString) {
+        self.common.state(name, value);
+    }
+
+    /// Says how many threads will read, so that each begins elsewhere in a file.
+    pub fn shared_by(&mut self, threads: usize) {
+        self.threads = threads;
+    }
+
+    /// Calls `waker` when the run ends.
+    pub fn on_stop(&self, waker: crate::wake::Waker) {
+        self.common.shared.add_waker(waker);
+    }
+
+    /// Starts a thread. `body` says [`Worker::ready`] once all that can fail at the start is
+    /// done, and returns when the run ends.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system gives no thread.
+    pub fn spawn(
+        &mut self,
+        body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Error> {
+        let index = self.started.len();
+        let id = Arc::new(OnceLock::new());
+        let own_id = Arc::clone(&id);
+        let bytes = self.device.bytes();
+        let positions = match self.device.kind() {
+            super::Kind::File => Positions::of(bytes, self.length.max(1), index, self.threads),
+            _ => Positions::NOWHERE,
+        };
+        let mut worker = Worker::new(
+            index,
+            (self.make_handler)(index),
+            Arc::clone(&self.common),
+            positions,
+            Sampling::one_in(self.reads.sample_every, index as u64 + 1),
+            self.ready.0.clone(),
+        );
+        let (counters, calls) = (Arc::clone(&worker.counters), Arc::clone(&worker.calls));
+        let common = Arc::clone(&self.common);
+        *lock(&common.alive) += 1;
+        let spawned =
+            thread::Builder::new().name(format!("weir-device-{index}")).spawn(move || {
+                let _ = own_id.set(ThreadId::current());
+                let before = ThreadUsage::current();
+                let error = match contain(|| body(&mut worker)) {
+                    Ok(Ok(())) => None,
+                    Ok(Err(error)) => Some(error),
+                    Err(panic) => {
+                        let message = text_of(&*panic);
+                        Some(match worker.in_handler {
+                            true => Error::HandlerPanicked { thread: index, message },
+                            false => Error::ThreadPanicked { thread: index, message },
+                        })
+                    }
+                };
+                worker.end(error);
+                let usage = ThreadUsage::current().since(&before);
+                let (counters, calls) = (worker.counters.snapshot(), worker.calls.snapshot());
+                common.thread_ended();
+                ThreadFinal { handler: worker.handler, counters, calls, usage }
+            });
+        let handle = spawned.map_err(|e| {
+            *lock(&self.common.alive) -= 1;
+            Error::io(format!("starting thread {index}"), e)
+        })?;
+        self.started.push(Thread { handle, counters, calls, id });
+        Ok(())
+    }
+
+    /// Waits until every thread is ready.
+    ///
+    /// # Errors
+    /// The first error of a thread; all threads have ended then.
+    pub fn run(mut self) -> Result<Running<H>, Error> {
+        let answers = self.ready.1.iter().take(self.started.len());
+        let first_error = answers.filter_map(Result::err).next();
+        let started = std::mem::take(&mut self.started);
+        let running = Running::new(Arc::clone(&self.common), started);
+        match first_error {
+            None => Ok(running),
+            Some(error) => {
+                let _ = running.stop();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Buffers begin where a device that reads past the cache of pages can take them.
+const ALIGNMENT: usize = 512;
+
+/// A start that failed half way leaves no thread behind.
+impl<H> Drop for Job<H> {
+    fn drop(&mut self) {
+        if self.started.is_empty() {
+            return;
+        }
+        self.common.shared.stop();
+        for thread in self.started.drain(..) {
+            let _ = thread.handle.join();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `libaio`: one thread keeps reads outstanding on the older asynchronous I/O of Linux.
+//!
+//! A batch is started by one call and taken by another, so it costs two entries for a batch where a ring
+//! needs one, and the kernel copies a block and an event for each I/O. It pays for files that are read
+//! past the cache of pages (O_DIRECT, which weir does not ask for). It fails quietly: whatever the driver
+//! cannot do asynchronously, it does while the call that starts it waits. What may keep a read waiting is
+//! refused for that reason.
+//!
+//! Origin: io_submit(2), io_getevents(2), Linux 2.6, here without the library that gave it its name.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    native::{self, AioQueue},
+    queue::{Queue, begin, drain, fill, take},
+};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    options::{Options as _, options},
+};
+use std::sync::Arc;
+
+options! {
+    /// Options of the design `libaio`.
+    #[derive(Copy, Eq)]
+    pub struct Libaio {
+        /// Reads outstanding.
+        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        /// Most reads started by one call.
+        batch: u32 = 32, 1..=native::MOST_DEPTH;
+        /// Fewest completions that a wait waits for.
+        complete_min: u32 = 1, 1..=native::MOST_DEPTH;
+    }
+}
+
+impl Design for Libaio {
+    const ABOUT: About = About {
+        name: "libaio",
+        summary: "one thread starts batches of reads by one call and takes them by another",
+        origin: "io_submit(2), Linux 2.6",
+        contract: Contract::Queue,
+    };
+
+    fn provider(&self) -> &'static str {
+        "aio"
+    }
+
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
+        let region = job.buffers(self.depth as usize)?;
+        let queue = AioQueue::open("design libaio", &job.device.descriptor, region)?;
+        job.spawn(move |worker| run(worker, queue, &self))?;
+        job.run()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        AioQueue::availability("design libaio")
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut queue: impl Queue,
+    options: &Libaio,
+) -> Result<(), Error> {
+    let calls = Arc::clone(&worker.calls);
+    begin(worker, &mut queue)?;
+    while fill(worker, &mut queue, options.batch as usize) {
+        handle(worker, &mut queue, options, &calls)?;
+    }
+    drain(worker, &mut queue, &calls)
+}
+
+#[inline]
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+    options: &Libaio,
+    calls: &Counters,
+) -> Result<(), Error> {
+    // While there is room for another batch, nothing need be waited for.
+    let at_least = if queue.room() > 0 { 0 } else { options.complete_min as usize };
+    take(worker, queue, at_least, None, calls)
+}

@@ -1,0 +1,381 @@
+//! Devices of Linux: what a path leads to, found out without opening it; and reads that return when they
+//! are over.
+//!
+//! Origin: open(2) with O_PATH (Linux 2.6.39), proc_pid_fd(5); read(2), pread(2); poll(2).
+
+mod aio;
+mod port;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub(super) use aio::AioQueue;
+pub(super) use port::{DevicePort, Done};
+pub(super) use ring::{MOST_DEPTH, Operation, RingQueue, Shape};
+
+use super::{
+    queue::Outcome,
+    target::{Found, Kind},
+    worker::no_writer,
+};
+use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+        unix::{ffi::OsStrExt, fs::FileTypeExt, fs::MetadataExt},
+    },
+    path::Path,
+    sync::Arc,
+};
+
+/// The name of what reads with plain system calls.
+pub const PROVIDER: &str = "read";
+
+#[expect(clippy::unnecessary_wraps, reason = "elsewhere there are no devices")]
+pub fn availability() -> Result<(), Unavailable> {
+    Ok(())
+}
+
+/// An open device. Flags of a descriptor that belongs to others, too, are put back when it goes.
+#[derive(Debug)]
+pub struct Descriptor {
+    fd: OwnedFd,
+    /// Its flags as they were.
+    flags: libc::c_int,
+    /// Whether reads name their place.
+    positional: bool,
+    /// Whether a read may wait for somebody.
+    may_wait: bool,
+    /// Whether it is a pipe.
+    pipe: bool,
+}
+
+impl Descriptor {
+    /// Looks at what a path leads to, lets `judge` decide, and opens exactly that for reading.
+    pub fn open(
+        path: &Path,
+        judge: impl FnOnce(&Found) -> Result<Kind, Error>,
+    ) -> Result<(Self, Found, Kind), Error> {
+        if let Some(number) = descriptor_named(path) {
+            let fd = duplicate(number)
+                .map_err(|e| Error::io(format!("taking {} over", path.display()), e))?;
+            let (found, kind) = look(&fd, path, judge)?;
+            let descriptor = Self::new(fd, kind, path)?;
+            if descriptor.flags & libc::O_ACCMODE == libc::O_WRONLY {
+                let reason = "it is open for writing only; open it for reading".to_owned();
+                return Err(Error::Refused { path: path.to_owned(), reason });
+            }
+            return Ok((descriptor, found, kind));
+        }
+        let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Refused {
+            path: path.to_owned(),
+            reason: "a path holds no zero byte".into(),
+        })?;
+        // It is not opened: nothing acts, and nothing need be readable.
+        let place = open(&text, libc::O_PATH).map_err(|e| cannot_open(path, e))?;
+        let (found, kind) = look(&place, path, judge)?;
+        // By this name it is opened itself, and not what has taken its name meanwhile. O_NONBLOCK: a
+        // named pipe without a writer would wait in this call.
+        let itself = CString::new(format!("/proc/self/fd/{}", place.as_raw_fd()));
+        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let fd = open(&itself.expect("digits"), flags).map_err(|e| cannot_open(path, e))?;
+        Ok((Self::new(fd, kind, path)?, found, kind))
+    }
+
+    /// An eventfd of which each read takes one of 2^64 - 2.
+    pub fn semaphore() -> Result<Self, Error> {
+        let flags = libc::EFD_SEMAPHORE | libc::EFD_NONBLOCK | libc::EFD_CLOEXEC;
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, flags) };
+        let fd = owned(fd).map_err(|e| Error::io("making an eventfd", e))?;
+        let most = u64::MAX - 1;
+        // SAFETY: writes eight bytes from a value that outlives the call.
+        let written =
+            unsafe { libc::write(fd.as_raw_fd(), (&raw const most).cast(), size_of_val(&most)) };
+        if written < 0 {
+            return Err(Error::io("filling an eventfd", io::Error::last_os_error()));
+        }
+        Self::new(fd, Kind::Event, Path::new("eventfd:"))
+    }
+
+    fn new(fd: OwnedFd, kind: Kind, path: &Path) -> Result<Self, Error> {
+        // SAFETY: takes plain numbers.
+        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+        if flags < 0 {
+            return Err(cannot_open(path, io::Error::last_os_error()));
+        }
+        let (positional, may_wait) = (kind == Kind::File, kind.may_wait());
+        Ok(Self { fd, flags, positional, may_wait, pipe: kind == Kind::Pipe })
+    }
+
+    /// Fails for a pipe that is empty and has no writer. On a ring the read of a named one would wait for
+    /// a writer; elsewhere it brings nothing, again and again. Copying a byte into another pipe tells the
+    /// difference and takes nothing away (tee(2)).
+    pub fn check_writer(&self) -> io::Result<()> {
+        if !self.pipe {
+            return Ok(());
+        }
+        let (_reader, writer) = io::pipe()?;
+        let (from, to) = (self.raw(), writer.as_raw_fd());
+        // SAFETY: takes plain numbers.
+        match unsafe { libc::tee(from, to, 1, libc::SPLICE_F_NONBLOCK) } {
+            0 => Err(no_writer()),
+            1.. => Ok(()),
+            _ => match io::Error::last_os_error() {
+                waits if waits.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
+                other => Err(other),
+            },
+        }
+    }
+
+    /// Whether a read waits in its call for what is not there yet, or says so.
+    fn set_waits(&self, waits: bool) -> io::Result<()> {
+        if !self.may_wait {
+            return Ok(()); // no read of it ever waits for somebody
+        }
+        let flags = match waits {
+            true => self.flags & !libc::O_NONBLOCK,
+            false => self.flags | libc::O_NONBLOCK,
+        };
+        // SAFETY: takes plain numbers.
+        match unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, flags) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// What an operation says for its place where it does not name one.
+    fn offset(&self, at: u64) -> u64 {
+        match self.may_wait {
+            true => u64::MAX, // "the current one": what waits has no places
+            false => at,
+        }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.may_wait {
+            // SAFETY: takes plain numbers. It fails for no descriptor that is open.
+            unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, self.flags) };
+        }
+    }
+}
+
+/// The descriptor of this process that a path names.
+fn descriptor_named(path: &Path) -> Option<RawFd> {
+    let text = path.to_str()?;
+    if matches!(text, "-" | "/dev/stdin") {
+        return Some(0);
+    }
+    let number = text.strip_prefix("/dev/fd/").or_else(|| text.strip_prefix("/proc/self/fd/"))?;
+    number.parse().ok()
+}
+
+fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes plain numbers; a descriptor that is not open is an error.
+    owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) })
+}
+
+fn open(path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the path is a string that ends with a zero and outlives the call.
+    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
+fn cannot_open(path: &Path, source: io::Error) -> Error {
+    let what = match source.raw_os_error() {
+        Some(libc::ENOENT) => "there is nothing of that name; check the path",
+        Some(libc::EACCES | libc::EPERM) => "run as a user who may read it",
+        Some(libc::ENXIO | libc::ENODEV) => "no driver serves it",
+        Some(libc::EBUSY) => "another program has it for itself",
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of descriptors (`ulimit -n`)",
+        _ => return Error::io(format!("opening {}", path.display()), source),
+    };
+    Error::io(format!("opening {} ({what})", path.display()), source)
+}
+
+fn look(
+    fd: &OwnedFd,
+    path: &Path,
+    judge: impl FnOnce(&Found) -> Result<Kind, Error>,
+) -> Result<(Found, Kind), Error> {
+    let found = find(fd).map_err(|e| cannot_open(path, e))?;
+    let kind = judge(&found)?;
+    Ok((found, kind))
+}
+
+/// What a descriptor is, be it open or only a place.
+fn find(fd: &OwnedFd) -> io::Result<Found> {
+    let file = File::from(fd.try_clone()?);
+    let meta = file.metadata()?;
+    let kind = meta.file_type();
+    Ok(if kind.is_file() {
+        Found::File(meta.len())
+    } else if kind.is_dir() {
+        Found::Directory
+    } else if kind.is_block_device() {
+        Found::Block
+    } else if kind.is_char_device() {
+        character(libc::major(meta.rdev()), libc::minor(meta.rdev()))
+    } else if kind.is_fifo() {
+        Found::Pipe
+    } else if kind.is_socket() {
+        Found::Socket
+    } else {
+        anonymous(fd)
+    })
+}
+
+/// Numbers of linux/Documentation/admin-guide/devices.txt.
+fn character(major: u32, minor: u32) -> Found {
+    const MEMORY: u32 = 1;
+    match (major, minor) {
+        (MEMORY, 3) => Found::Null,
+        (MEMORY, 5) => Found::Zero,
+        _ => Found::Character(driver(major, minor)),
+    }
+}
+
+/// Who serves a character device: its class as sysfs names it, or, without one, by its number.
+fn driver(major: u32, minor: u32) -> Option<String> {
+    let class = std::fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem"));
+    let name = class.ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    name.or_else(|| {
+        let known = match major {
+            9 => "scsi_tape",
+            10 => "misc",
+            21 => "scsi_generic",
+            90 => "mtd",
+            162 => "raw",
+            _ => return None,
+        };
+        Some(known.to_owned())
+    })
+}
+
+/// What has no type of file: the kernel names it.
+fn anonymous(fd: &OwnedFd) -> Found {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let name = link.map_or("something without a name".into(), |link| link.display().to_string());
+    match name.as_str() {
+        "anon_inode:[eventfd]" => Found::Event,
+        _ => Found::Other(name),
+    }
+}
+
+/// Reads that return when they are over.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    descriptor: Arc<Descriptor>,
+    /// Ends a wait.
+    bell: Arc<Bell>,
+}
+
+impl Reader {
+    pub fn new(descriptor: &Arc<Descriptor>) -> Result<Self, Error> {
+        descriptor.set_waits(false).map_err(|e| Error::io("asking reads not to wait", e))?;
+        let bell = Bell::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
+        Ok(Self { descriptor: Arc::clone(descriptor), bell: Arc::new(bell) })
+    }
+
+    /// Ends the waits of this reader and of its clones, now and for ever.
+    pub fn waker(&self) -> Waker {
+        let bell = Arc::clone(&self.bell);
+        Waker::new(move || bell.ring())
+    }
+
+    /// Reads once, at a place if the device has places. Where nothing is there yet, it waits.
+    #[inline]
+    pub fn read(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
+        let bytes = self.once(buffer, at, calls);
+        if bytes >= 0 { Outcome::Read(bytes as usize) } else { self.again(buffer, at, calls) }
+    }
+
+    #[inline]
+    fn once(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> isize {
+        calls.kernel_entries.one();
+        let (fd, first, bytes) = (self.descriptor.raw(), buffer.as_mut_ptr(), buffer.len());
+        if self.descriptor.positional {
+            // SAFETY: the kernel writes at most `bytes` into the buffer, which outlives the call.
+            unsafe { libc::pread(fd, first.cast(), bytes, at as libc::off_t) }
+        } else {
+            // SAFETY: as above.
+            unsafe { libc::read(fd, first.cast(), bytes) }
+        }
+    }
+
+    /// The same read until it is over, after one that was not.
+    #[cold]
+    fn again(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
+        loop {
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => match self.wait(calls) {
+                    Ok(true) => {}
+                    Ok(false) => return Outcome::CalledBack,
+                    Err(e) => return Outcome::Failed(e),
+                },
+                Some(libc::EINTR) => {}
+                _ => return Outcome::Failed(error),
+            }
+            let bytes = self.once(buffer, at, calls);
+            if bytes >= 0 {
+                return Outcome::Read(bytes as usize);
+            }
+        }
+    }
+
+    /// Waits until something can be read (true) or the bell rang.
+    fn wait(&self, calls: &Counters) -> io::Result<bool> {
+        let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut watched = [watch(self.descriptor.raw()), watch(self.bell.fd())];
+        loop {
+            calls.kernel_entries.one();
+            calls.waits.one();
+            // SAFETY: the kernel writes into the two entries, which outlive the call.
+            let ready = unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) };
+            if ready > 0 {
+                // The bell is never cleared: it ends this wait and all that follow.
+                return Ok(watched[1].revents == 0);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// What the kernel's answer to an operation means.
+#[inline]
+fn outcome(result: i64) -> Outcome {
+    if result >= 0 {
+        return Outcome::Read(result as usize);
+    }
+    match -result as i32 {
+        // EINTR: a worker of the kernel was waiting in it.
+        libc::ECANCELED | libc::EINTR => Outcome::CalledBack,
+        errno => Outcome::Failed(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Something to read where anybody may, for a proof: it brings nothing, at once.
+fn nothing() -> io::Result<Arc<Descriptor>> {
+    let fd = open(c"/dev/null", libc::O_RDONLY)?;
+    Ok(Arc::new(Descriptor { fd, flags: 0, positional: false, may_wait: false, pipe: false }))
+}

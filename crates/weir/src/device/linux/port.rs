@@ -1,0 +1,336 @@
+//! A completion port for devices: one ring that all threads share.
+//!
+//! As the port for sockets ([`crate::port`]): a lock around what is started and what is over, and a
+//! [`Limit`] that decides who waits in the ring. What was started goes to the kernel with the next entry
+//! of the thread that leads, or by an entry of the thread that started it, before it parks or hands
+//! over. That contract has sockets and datagrams; this one has one device.
+//!
+//! An end is no event of its own: it is asked for, whoever leads calls everything back, and each I/O
+//! comes back through a take like any other. So none is counted twice, and none is lost.
+//!
+//! Origin: as [`crate::port::uring`].
+
+use super::{Descriptor, outcome, ring::KERNEL};
+use crate::{
+    Error,
+    counters::Counters,
+    device::queue::{Issue, Outcome, PATIENCE},
+    memory::{Region, Slice},
+    port::limit::{Lead, Limit, Seat as LimitSeat},
+    ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
+    wake::Waker,
+};
+use io_uring::{opcode, types};
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+const IO: u8 = 1;
+const ALARM: Token = Token::bare(2);
+const CANCEL: Token = Token::bare(3);
+
+/// A completion port of one device.
+#[derive(Debug)]
+pub struct DevicePort {
+    ring: Arc<Ring>,
+    state: Mutex<State>,
+    alarm: Alarm,
+    limit: Limit,
+    descriptor: Arc<Descriptor>,
+    region: Arc<Region>,
+}
+
+#[derive(Debug)]
+struct State {
+    submissions: Submissions,
+    completions: Completions,
+    slots: Slots<UnderWay>,
+    /// Whether the alarm is in the kernel's hands.
+    armed: bool,
+    /// Nothing is started any more, and what is under way is called back.
+    ending: bool,
+    /// Nobody takes any more.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    slice: Slice,
+    issue: Issue,
+}
+
+/// An I/O that is over, with its memory.
+#[derive(Debug)]
+pub struct Done {
+    pub slice: Slice,
+    pub issue: Issue,
+    pub outcome: Outcome,
+}
+
+/// A thread's place among those that take.
+pub struct Seat<'a> {
+    port: &'a DevicePort,
+    seat: LimitSeat<'a>,
+}
+
+/// The alarm is a request of the thread that submitted it, and where that thread ends at this very moment,
+/// it was seen to end no wait. So a wait that brings nothing looks again: 50 entries into the kernel a
+/// second at most, and only while nothing is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl State {
+    /// Moves what is over into `out`, up to so many in all.
+    fn reap(&mut self, out: &mut Vec<Done>, most: usize) {
+        while out.len() < most {
+            let Some(entry) = self.completions.take().next() else { return };
+            let token = Token::from_user_data(entry.user_data());
+            if token == ALARM {
+                self.armed = false;
+            }
+            if let Some(UnderWay { slice, issue }) = self.slots.remove(token) {
+                out.push(Done { slice, issue, outcome: outcome(entry.result().into()) });
+            }
+        }
+    }
+
+    fn call_back(&mut self, calls: &Counters) {
+        let under_way: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
+        for token in under_way {
+            // Refused while the completion queue is full: it is asked again after the next take.
+            if self.submissions.cancel(token, CANCEL, calls).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl DevicePort {
+    /// A port for as many I/Os as the region has slices, and for so many threads, of which
+    /// `concurrency` run at a time. `what` names who needs it.
+    pub fn open(
+        what: &str,
+        descriptor: &Arc<Descriptor>,
+        region: Arc<Region>,
+        threads: u32,
+        concurrency: u32,
+    ) -> Result<Self, Error> {
+        descriptor.set_waits(true).map_err(|e| Error::io("asking reads to wait", e))?;
+        // Beside the I/Os, the two entries of the alarm and the one that is held back for a cancel.
+        let submissions = region.count() + 3;
+        let wanted = Wanted {
+            r#use: ring::Use::Shared,
+            submissions,
+            completions: 2 * submissions,
+            kernel: KERNEL,
+        };
+        let (io, flags) = ring::set_up(what, &wanted)?;
+        let (ring, submissions, completions) = Ring::split(io, flags);
+        ring.enable().map_err(|e| Error::io("enabling a ring", e))?;
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
+        let slots = Slots::new(IO, region.count() as usize);
+        let state =
+            State { submissions, completions, slots, armed: false, ending: false, closed: false };
+        let limit = Limit::new(concurrency, threads as usize);
+        let descriptor = Arc::clone(descriptor);
+        Ok(Self { ring, state: Mutex::new(state), alarm, limit, descriptor, region })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the calling thread; as many as the port was opened for.
+    pub fn seat(&self) -> Seat<'_> {
+        Seat { port: self, seat: self.limit.join().expect("opened for so many threads") }
+    }
+
+    /// Starts an I/O. Any thread may; it reaches the kernel with the next commit or take.
+    ///
+    /// # Errors
+    /// Gives the memory back once the port ends.
+    pub fn start(&self, slice: Slice, issue: &Issue) -> Result<(), Slice> {
+        let mut state = self.lock();
+        if state.ending {
+            return Err(slice);
+        }
+        let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
+        let token = state.slots.insert(UnderWay { slice, issue: *issue });
+        let token = token.expect("as many slots as slices");
+        let entry = opcode::Read::new(types::Fd(self.descriptor.raw()), first, bytes)
+            .offset(self.descriptor.offset(issue.at))
+            .build()
+            .user_data(token.user_data());
+        // SAFETY: the slice is in its slot until the I/O is over, and leaked if the port goes before.
+        let pushed = unsafe { state.submissions.push(&[entry]) };
+        pushed.expect("there is an entry for each slot");
+        Ok(())
+    }
+
+    /// Makes known to the kernel what was started.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) answered.
+    pub fn commit(&self, calls: &Counters) -> io::Result<()> {
+        let pending = self.lock().submissions.pending();
+        if pending == 0 {
+            return Ok(());
+        }
+        calls.kernel_entries.one();
+        self.ring.enter(pending, 0, None, false).map(drop)
+    }
+
+    /// Whether every slice is back: nothing is under way, and nobody holds what is over.
+    pub fn is_idle(&self) -> bool {
+        self.region.in_pool() == self.region.count()
+    }
+
+    /// Something that ends the port: nothing more is started, and what is under way comes back.
+    pub fn ender(self: &Arc<Self>) -> Waker {
+        let port = Arc::downgrade(self);
+        Waker::new(move || {
+            if let Some(port) = port.upgrade() {
+                port.lock().ending = true;
+                port.alarm.ring();
+            }
+        })
+    }
+
+    /// Lets every take return `None`, now and later.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.limit.close();
+        self.alarm.ring();
+    }
+
+    /// What was obtained, to be stated beside every figure: name and value.
+    pub fn granted(&self) -> Vec<(&'static str, String)> {
+        let (submissions, completions) = self.ring.sizes();
+        vec![
+            ("ring-flags", self.ring.flags()),
+            ("submission-entries", submissions.to_string()),
+            ("completion-entries", completions.to_string()),
+        ]
+    }
+
+    /// What the leader does: submits, waits, takes. `None`: closed.
+    fn lead(
+        &self,
+        out: &mut Vec<Done>,
+        most: usize,
+        until: Option<Instant>,
+        calls: &Counters,
+    ) -> io::Result<Option<usize>> {
+        loop {
+            let pending = {
+                let mut state = self.lock();
+                if !state.armed {
+                    // First forgotten, then looked whether there was a reason to ring: none is missed.
+                    self.alarm.reset();
+                    // SAFETY: the alarm points at a static.
+                    let armed = unsafe { state.submissions.push(&self.alarm.entries(ALARM)) };
+                    state.armed = armed.is_ok();
+                }
+                if state.closed {
+                    return Ok(None);
+                }
+                if state.ending {
+                    state.call_back(calls);
+                }
+                state.reap(out, most);
+                if state.ending && out.is_empty() && self.is_idle() {
+                    // Whoever held the last I/O panicked, and cannot say that it was.
+                    state.closed = true;
+                    drop(state);
+                    self.limit.close();
+                    return Ok(None);
+                }
+                let pending = state.submissions.pending();
+                if !out.is_empty() && pending == 0 {
+                    return Ok(Some(out.len()));
+                }
+                pending
+            };
+            let at_least = u32::from(out.is_empty());
+            if at_least > 0 {
+                calls.waits.one();
+            }
+            calls.kernel_entries.one();
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let wait = left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
+            self.ring.enter(pending, at_least, (at_least > 0).then_some(wait), false)?;
+            let mut state = self.lock();
+            state.reap(out, most);
+            if state.completions.lost() > 0 {
+                let problem = "the kernel had no memory for completions";
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
+            }
+            let over = left.is_some_and(|left| left.is_zero());
+            if !out.is_empty() || over {
+                return Ok(Some(out.len()));
+            }
+        }
+    }
+}
+
+impl Seat<'_> {
+    /// Waits until something is over, and moves it into `out`, which is empty, up to `most` of it. Returns
+    /// how many; `None` once the port is closed.
+    ///
+    /// # Errors
+    /// What io_uring_enter(2) answered: the port is of no more use.
+    pub fn take(
+        &mut self,
+        out: &mut Vec<Done>,
+        most: usize,
+        calls: &Counters,
+    ) -> io::Result<Option<usize>> {
+        if !self.seat.try_lead() {
+            // Another leads: what this thread started must not wait until it does.
+            self.port.commit(calls)?;
+            calls.parks.one();
+            match self.seat.lead(None) {
+                Lead::Yours => {}
+                Lead::TimedOut => unreachable!("there was no time"),
+                Lead::Closed => return Ok(None),
+            }
+        }
+        let led = self.port.lead(out, most, None, calls);
+        match led {
+            Ok(None) => self.seat.leave(),
+            _ => self.seat.run(),
+        }
+        led
+    }
+}
+
+/// How long one wait for what was called back lasts, before it is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Where all threads have gone in the middle: what is under way is called back and waited for.
+impl Drop for DevicePort {
+    fn drop(&mut self) {
+        let (calls, end) = (Counters::default(), Instant::now() + PATIENCE);
+        {
+            let mut state = self.lock();
+            state.closed = false;
+            state.ending = true;
+        }
+        let mut out = Vec::new();
+        while self.lock().slots.len() > 0 && Instant::now() < end {
+            let until = Some(end.min(Instant::now() + ASK_AGAIN));
+            if self.lead(&mut out, usize::MAX, until, &calls).is_err() {
+                break;
+            }
+            out.clear();
+        }
+        let mut state = self.lock();
+        let left: Vec<Token> = state.slots.iter().map(|(token, _)| token).collect();
+        for under_way in left.into_iter().filter_map(|token| state.slots.remove(token)) {
+            // The kernel may still write there.
+            under_way.slice.region().count_leaked(1);
+            let _leaked = under_way.slice.post();
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! A queue of I/Os on io_uring.
+//!
+//! What was started is given to the kernel with the next take, all of it by one entry, which also waits.
+//! A device that answers at once has then answered everything, and the completions are read from
+//! memory. With a thread of the kernel (SQPOLL) there is no entry at all while both sides are busy.
+//!
+//! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6; READ_FIXED and tables of files, 5.1; this one needs
+//! 5.17 (completions that are skipped, which its alarm uses).
+
+use super::{Descriptor, outcome};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    device::queue::{Issue, Outcome, PATIENCE, Queue},
+    memory::{Layout, Region, RegionOptions, Slice},
+    ring::{self, Alarm, Completions, Entered, Ring, Slots, Submissions, Token, Wanted},
+    rio::Woken,
+    wake::Waker,
+};
+use io_uring::{opcode, squeue, types};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What each I/O is for the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A read: the descriptor is looked up and the memory found each time.
+    Read,
+    /// A read of a file and into memory that the ring knows.
+    ReadFixed,
+    /// Nothing at all.
+    NoOp,
+}
+
+/// What is wanted of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// I/Os under way at a time, at most; up to [`MOST_DEPTH`].
+    pub depth: u32,
+    /// What each is.
+    pub operation: Operation,
+    /// How often the completion queue is looked at before a wait enters the kernel, where a thread of the
+    /// kernel submits; `None`: the calling thread submits.
+    pub polls: Option<u32>,
+}
+
+/// More would not fit one submission queue.
+pub const MOST_DEPTH: u32 = 16_384;
+
+const IO: u8 = 1;
+const ALARM: Token = Token::bare(2);
+const CANCEL: Token = Token::bare(3);
+
+/// The first Linux that it runs on.
+pub(super) const KERNEL: &str = "5.17";
+
+/// A queue on a ring of its own.
+#[derive(Debug)]
+pub struct RingQueue {
+    ring: Arc<Ring>,
+    submissions: Submissions,
+    completions: Completions,
+    alarm: Alarm,
+    shape: Shape,
+    descriptor: Arc<Descriptor>,
+    region: Arc<Region>,
+    /// I/Os under way.
+    slots: Slots<UnderWay>,
+    /// Memory of those that are not.
+    idle: Vec<Slice>,
+    granted: Vec<(&'static str, String)>,
+    /// What may still be under way when the kernel gave up.
+    broken: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    slice: Slice,
+    issue: Issue,
+}
+
+impl RingQueue {
+    /// A queue with all slices of a region, as many as it is deep. `what` names who needs it.
+    pub fn open(
+        what: &str,
+        descriptor: &Arc<Descriptor>,
+        shape: Shape,
+        region: Arc<Region>,
+    ) -> Result<Self, Error> {
+        assert!(shape.depth >= 1 && shape.depth <= MOST_DEPTH && shape.depth == region.count());
+        descriptor.set_waits(true).map_err(|e| Error::io("asking reads to wait", e))?;
+        let r#use = match shape.polls {
+            Some(_) => ring::Use::KernelThread,
+            None => ring::Use::Deferred,
+        };
+        // Beside the I/Os, the two entries of the alarm and the one that is held back for a cancel.
+        let submissions = shape.depth + 3;
+        let completions = 2 * submissions;
+        let (io, flags) =
+            ring::set_up(what, &Wanted { r#use, submissions, completions, kernel: KERNEL })?;
+        let (ring, submissions, completions) = Ring::split(io, flags);
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
+        let idle: Vec<Slice> = std::iter::from_fn(|| region.take()).collect();
+        assert_eq!(idle.len(), shape.depth as usize, "a queue has its region for itself");
+        Ok(Self {
+            ring,
+            submissions,
+            completions,
+            alarm,
+            shape,
+            descriptor: Arc::clone(descriptor),
+            region,
+            slots: Slots::new(IO, shape.depth as usize),
+            idle,
+            granted: Vec::new(),
+            broken: false,
+        })
+    }
+
+    /// Proves by one I/O that a queue of this shape runs here.
+    pub fn availability(what: &'static str, shape: Shape) -> Result<(), Unavailable> {
+        let prove = move || {
+            let layout = Layout::packed(0, 64, 64);
+            let region = Region::new(layout, shape.depth, RegionOptions::default())?;
+            let nothing = super::nothing().map_err(|e| Error::io("opening /dev/null", e))?;
+            let mut queue = Self::open(what, &nothing, shape, region)?;
+            let calls = Counters::default();
+            queue.begin(&calls)?;
+            queue.start(&Issue { at: 0, since: None });
+            let mut answer = None;
+            let until = Some(Instant::now() + PATIENCE);
+            queue
+                .take(1, until, &calls, |_, outcome, _| answer = Some(outcome))
+                .map_err(|e| Error::io("taking what is over", e))?;
+            match answer {
+                Some(Outcome::Read(0)) => Ok(()),
+                Some(Outcome::Failed(e)) => Err(Error::io("a read of /dev/null", e)),
+                other => {
+                    let problem = format!("a read of /dev/null brought {other:?}");
+                    Err(Error::io("trying it", io::Error::other(problem)))
+                }
+            }
+        };
+        // On a thread of its own, since the kernel interrupts who used a ring once more when it goes.
+        let proof = std::thread::scope(|scope| scope.spawn(prove).join());
+        match proof.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+            Ok(()) => Ok(()),
+            Err(Error::Unavailable(unavailable)) => Err(unavailable),
+            Err(other) => Err(Unavailable::new(what, other.to_string())),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, slice: &Slice, at: u64, token: Token) -> squeue::Entry {
+        let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
+        let entry = match self.shape.operation {
+            Operation::Read => opcode::Read::new(types::Fd(self.descriptor.raw()), first, bytes)
+                .offset(self.descriptor.offset(at))
+                .build(),
+            Operation::ReadFixed => opcode::ReadFixed::new(types::Fixed(0), first, bytes, 0)
+                .offset(self.descriptor.offset(at))
+                .build(),
+            Operation::NoOp => opcode::Nop::new().build(),
+        };
+        entry.user_data(token.user_data())
+    }
+
+    /// Gives what is over to `each`, and says how many that was.
+    #[inline]
+    fn reap(&mut self, each: &mut impl FnMut(&Issue, Outcome, &[u8])) -> usize {
+        let mut taken = 0;
+        for entry in self.completions.take() {
+            let token = Token::from_user_data(entry.user_data());
+            // The alarm has done its work, and what a cancel answers says the I/O itself.
+            let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
+            each(&issue, outcome(entry.result().into()), slice.payload());
+            self.idle.push(slice);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Gives the kernel what was started, and waits. With a thread of the kernel this is only called
+    /// when looking brought nothing.
+    fn enter(
+        &mut self,
+        missing: usize,
+        until: Option<Instant>,
+        calls: &Counters,
+    ) -> io::Result<Entered> {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let pending = match self.shape.polls {
+            Some(_) => {
+                self.submissions.submit(calls)?;
+                0
+            }
+            None => self.submissions.pending(),
+        };
+        if pending == 0 && missing == 0 {
+            return Ok(Entered::Done);
+        }
+        if missing <= 1 {
+            if missing > 0 {
+                calls.waits.one();
+            }
+            calls.kernel_entries.one();
+            return self.ring.enter(pending, missing as u32, left.filter(|_| missing > 0), false);
+        }
+        // A wait for several that is to end by the alarm looks for it first: see there.
+        if pending > 0 {
+            calls.kernel_entries.one();
+            self.ring.enter(pending, 0, None, false)?;
+        }
+        calls.waits.one();
+        let least = missing as u32;
+        match self.alarm.wait(&self.ring, &mut self.completions, least, left, calls)? {
+            Woken::TimedOut => Ok(Entered::TimedOut),
+            _ => Ok(Entered::Done),
+        }
+    }
+
+    /// Looks at the completion queue for a while, and keeps the kernel's thread awake.
+    fn poll(
+        &mut self,
+        polls: u32,
+        missing: usize,
+        calls: &Counters,
+        each: &mut impl FnMut(&Issue, Outcome, &[u8]),
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        for _ in 0..polls.max(1) {
+            self.submissions.submit(calls)?;
+            taken += self.reap(each);
+            if taken >= missing {
+                break;
+            }
+            calls.empty_dequeues.one();
+            std::hint::spin_loop();
+        }
+        Ok(taken)
+    }
+}
+
+impl Queue for RingQueue {
+    fn begin(&mut self, calls: &Counters) -> Result<(), Error> {
+        self.ring.enable().map_err(|e| Error::io("enabling a ring", e))?;
+        if self.shape.operation == Operation::ReadFixed {
+            let (first, bytes) = self.region.extent();
+            self.ring
+                .make_file_table(1)
+                .and_then(|()| self.ring.set_file(0, self.descriptor.raw()))
+                .map_err(|e| Error::io("giving the file to the ring", e))?;
+            // SAFETY: the region lives as long as this queue, which takes it away from the ring before
+            // it goes, or leaks it.
+            unsafe { self.ring.register_memory(first, bytes) }.map_err(|e| {
+                let what = format!(
+                    "giving {bytes} bytes to the ring for good (if memory is short: raise \
+                     `ulimit -l`, or ask for less depth or length)"
+                );
+                Error::io(what, e)
+            })?;
+        }
+        // SAFETY: the alarm points at a static.
+        let armed = unsafe { self.submissions.push(&self.alarm.entries(ALARM)) };
+        armed.expect("nothing was pushed before");
+        self.submissions.submit(calls).map_err(|e| Error::io("arming the alarm of a ring", e))?;
+        let (submissions, completions) = self.ring.sizes();
+        self.granted = vec![
+            ("ring-flags", self.ring.flags()),
+            ("submission-entries", submissions.to_string()),
+            ("completion-entries", completions.to_string()),
+        ];
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.alarm.waker()
+    }
+
+    #[inline]
+    fn room(&self) -> usize {
+        self.idle.len()
+    }
+
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn start(&mut self, issue: &Issue) {
+        let slice = self.idle.pop().expect("the caller looks for room");
+        let under_way = UnderWay { slice, issue: *issue };
+        let token = self.slots.insert(under_way).expect("as many slots as slices");
+        let slice = &self.slots.get(token).expect("just inserted").slice;
+        let entry = self.entry(slice, issue.at, token);
+        // SAFETY: the slice is in its slot until the I/O is over, and leaked if this goes before.
+        let pushed = unsafe { self.submissions.push(&[entry]) };
+        pushed.expect("there is an entry for each slot");
+    }
+
+    fn take(
+        &mut self,
+        at_least: usize,
+        until: Option<Instant>,
+        calls: &Counters,
+        mut each: impl FnMut(&Issue, Outcome, &[u8]),
+    ) -> io::Result<usize> {
+        let at_least = at_least.min(self.outstanding());
+        let mut taken = match self.shape.polls {
+            Some(polls) => self.poll(polls, at_least, calls, &mut each)?,
+            None => 0,
+        };
+        while self.shape.polls.is_none() || taken < at_least {
+            // What lies there already need not be waited for.
+            let ready = taken + self.completions.len();
+            let entered = self.enter(at_least.saturating_sub(ready), until, calls)?;
+            taken += self.reap(&mut each);
+            if self.completions.lost() > 0 {
+                self.broken = true;
+                let problem = "the kernel had no memory for completions";
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
+            }
+            // A waker, the time, or the alarm has ended the wait before so many were over.
+            if entered != Entered::TryAgain {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn call_back(&mut self, calls: &Counters) {
+        let under_way: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
+        for token in under_way {
+            // Refused while the completion queue is full: it is asked again after the next take.
+            if self.submissions.cancel(token, CANCEL, calls).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn granted(&self) -> Vec<(&'static str, String)> {
+        self.granted.clone()
+    }
+}
+
+#[cfg(test)]
+impl RingQueue {
+    pub(super) fn token_under_way(&self) -> Token {
+        self.slots.iter().next().expect("there is one").0
+    }
+
+    pub(super) fn cancel_one(&mut self, token: Token, calls: &Counters) {
+        self.submissions.cancel(token, CANCEL, calls).expect("there is room");
+    }
+}
+
+/// How long one wait for what was called back lasts, before it is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+impl Drop for RingQueue {
+    fn drop(&mut self) {
+        let (calls, end) = (Counters::default(), Instant::now() + PATIENCE);
+        while self.outstanding() > 0 && !self.broken && Instant::now() < end {
+            self.call_back(&calls);
+            let until = Some(end.min(Instant::now() + ASK_AGAIN));
+            if self.take(1, until, &calls, |_, _, _| {}).is_err() {
+                break;
+            }
+        }
+        // Closing a ring goes on behind the program's back: file and memory are taken away before.
+        if self.shape.operation == Operation::ReadFixed {
+            let _ = self.ring.set_file(0, -1);
+            let _ = self.ring.take_memory_away();
+        }
+        let left: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
+        for under_way in left.into_iter().filter_map(|token| self.slots.remove(token)) {
+            // The kernel may still write there.
+            under_way.slice.region().count_leaked(1);
+            let _leaked = under_way.slice.post();
+        }
+    }
+}

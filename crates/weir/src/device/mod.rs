@@ -1,0 +1,115 @@
+//! I/Os per second: every way of reading from a device, behind one API.
+//!
+//! ```
+//! use weir::device::{AnyDesign, Device, Reads};
+//! use std::time::Duration;
+//!
+//! # if weir::device::availability().is_err() { return }
+//! let device = Device::open("/dev/null", &[]).unwrap();
+//! let running = Reads::of(&device)
+//!     .length(4096)
+//!     .ios(1000)
+//!     .start(AnyDesign::parse("sync").unwrap(), |_thread| ())
+//!     .unwrap();
+//! assert!(running.wait(Duration::from_secs(10)), "1000 reads are soon over");
+//! let report = running.stop();
+//! assert!(report.failure.is_none());
+//! assert_eq!(report.total().completed, 1000);
+//! ```
+//!
+//! A device is opened for reading only, and only where that harms nothing ([`Device::open`]). Of a
+//! regular file, block after block is read, from the beginning again at its end; of anything else,
+//! what comes next.
+//!
+//! Each I/O that was issued comes back, and is counted once as completed or failed, however the run
+//! ends. A handler is made for each thread ([`Handler`]): it gets what each I/O brought, and, of a
+//! sample of them, how long they took.
+//!
+//! Each design is one file, in the same order: its options; what it is (`ABOUT`); `start`, with
+//! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what it does
+//! with what came.
+
+mod handler;
+mod job;
+mod positions;
+mod queue;
+mod reads;
+mod running;
+mod sampling;
+// Its rules hold everywhere; only where devices can be opened is anything found to apply them to.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+mod target;
+mod worker;
+
+// What a file for an operating system supplies: `Descriptor` (open, read, wait), `Reader`, the queues,
+// and the completion port.
+#[cfg(target_os = "linux")]
+#[path = "linux/mod.rs"]
+mod native;
+#[cfg(not(target_os = "linux"))]
+#[path = "missing.rs"]
+mod native;
+
+pub use handler::Handler;
+pub use job::Job;
+pub use reads::{DEFAULT_LENGTH, MOST_LENGTH, Reads};
+pub use running::{Errors, Final, Running, ThreadFinal};
+pub use target::{Device, Kind};
+pub use worker::Worker;
+
+pub use crate::design::{About, Contract};
+use crate::{Error, Unavailable, design::designs, options::Options};
+
+/// One way of issuing I/Os to a device.
+pub trait Design: Options {
+    /// What it is.
+    const ABOUT: About;
+
+    /// Replaces what is left to weir's choice by what it stands for here, so that the settings
+    /// in effect say it.
+    fn resolve(&mut self) {}
+
+    /// The name of the provider that it runs on here.
+    fn provider(&self) -> &'static str;
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Whatever fails before the first I/O, with its cause and what to do.
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error>;
+
+    /// Whether it can run here, by trying.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn availability(&self) -> Result<(), Unavailable>;
+}
+
+designs! {
+    Running<H>;
+    {}
+    sync::Synchronous,
+    sync_empty::SynchronousEmpty,
+    threads::Threads,
+    overlapped_pool::OverlappedPool,
+    port::Port,
+    ring::Ring,
+    ring_registered::RingRegistered,
+    ring_polled::RingPolled,
+    libaio::Libaio,
+    control::Control,
+    no_op::NoOp,
+}
+
+/// Whether devices can be read here at all.
+///
+/// # Errors
+/// Why not.
+pub fn availability() -> Result<(), Unavailable> {
+    native::availability()
+}
+
+/// As many threads as this process has cores.
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u32)
+}

@@ -1,0 +1,154 @@
+//! The contract of a queue of I/Os, of one thread: several are under way, and what is over is taken.
+//!
+//! What holds on every provider:
+//!
+//! - A queue has memory for a number of I/Os, its depth, and never more under way.
+//! - An I/O that was started comes back exactly once, called back or not, and its memory is the
+//!   kernel's until then.
+//! - A queue that goes calls back what is under way and waits for it; what has not come back after
+//!   [`PATIENCE`] keeps its memory for ever, which is counted ([`Region::leaked`]).
+//! - A completion names its I/O by slot and generation; one that is late hits nothing.
+//!
+//! What is NOT guaranteed: the order in which I/Os are over.
+//!
+//! [`Region::leaked`]: crate::memory::Region::leaked
+
+use super::{Handler, Worker};
+use crate::{Error, counters::Counters, wake::Waker};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+/// How long a queue that goes waits for I/Os that it called back.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One I/O, from when it was issued until it is finished.
+#[derive(Debug, Clone, Copy)]
+pub struct Issue {
+    /// Where in a regular file it reads.
+    pub at: u64,
+    /// When it was issued, if it belongs to the sample.
+    pub(super) since: Option<Instant>,
+}
+
+/// What became of an I/O.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It brought so many bytes.
+    Read(usize),
+    /// It was called back before it brought anything.
+    CalledBack,
+    /// The system's answer.
+    Failed(io::Error),
+}
+
+/// A queue of I/Os.
+pub(crate) trait Queue {
+    /// Makes the calling thread the one that uses it.
+    ///
+    /// # Errors
+    /// With what was being done.
+    fn begin(&mut self, calls: &Counters) -> Result<(), Error>;
+
+    /// Ends a wait, now or the next one.
+    fn waker(&self) -> Waker;
+
+    /// How many more can be started now.
+    fn room(&self) -> usize;
+
+    /// How many are under way.
+    fn outstanding(&self) -> usize;
+
+    /// Starts one. It reaches the system with the next take, at the latest.
+    ///
+    /// # Panics
+    /// If there is no room.
+    fn start(&mut self, issue: &Issue);
+
+    /// Makes known to the system what was started, waits until so many are over, the time is, or a
+    /// waker was used, and gives each that is over to `each`, with its bytes. Returns how many.
+    ///
+    /// # Errors
+    /// What the system answered: the queue is of no more use.
+    fn take(
+        &mut self,
+        at_least: usize,
+        until: Option<Instant>,
+        calls: &Counters,
+        each: impl FnMut(&Issue, Outcome, &[u8]),
+    ) -> io::Result<usize>;
+
+    /// Asks for everything under way to be called back; it comes by the next takes. To be asked again
+    /// while something is under way.
+    fn call_back(&mut self, calls: &Counters);
+
+    /// What was obtained, to be stated beside every figure: name and value.
+    fn granted(&self) -> Vec<(&'static str, String)>;
+}
+
+/// Begins with a queue on the thread that will use it, and says that it has started.
+pub(super) fn begin<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+) -> Result<(), Error> {
+    queue.begin(&worker.calls)?;
+    for (name, value) in queue.granted() {
+        worker.state(name, value);
+    }
+    worker.ready(Some(queue.waker()));
+    Ok(())
+}
+
+/// Starts I/Os, as many as there is room for, but at most a batch. Returns whether more are to come.
+#[inline]
+pub(super) fn fill<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+    batch: usize,
+) -> bool {
+    for _ in 0..queue.room().min(batch) {
+        match worker.issue() {
+            Some(issue) => queue.start(&issue),
+            None => return false,
+        }
+    }
+    // Also where there was no room: the waker that would end the next wait may have ended the last.
+    !worker.stopping()
+}
+
+/// Takes what is over, at least so many, and counts it.
+#[inline]
+pub(super) fn take<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+    at_least: usize,
+    until: Option<Instant>,
+    calls: &Counters,
+) -> Result<(), Error> {
+    let each = |issue: &Issue, outcome, bytes: &[u8]| worker.finish(issue, outcome, bytes);
+    let taken = queue.take(at_least, until, calls, each);
+    let taken = taken.map_err(|e| Error::io("taking the I/Os that are over", e))?;
+    worker.took(taken);
+    Ok(())
+}
+
+/// Takes everything that is under way; once the run is to stop, it is called back.
+pub(super) fn drain<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+    calls: &Counters,
+) -> Result<(), Error> {
+    let mut until = None;
+    while queue.outstanding() > 0 {
+        if worker.stopping() {
+            queue.call_back(calls);
+            let end = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if Instant::now() >= end {
+                break; // what the queue still holds is leaked, and accounted for
+            }
+        }
+        take(worker, queue, 1, until, calls)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Reads that go on, and what is left of them afterwards.
+
+use super::job::{Common, Thread};
+use crate::{
+    Error,
+    counters::{
+        self,
+        device::Snapshot,
+        os::{ThreadId, ThreadUsage},
+    },
+    crew::lock,
+};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Reads that go on. Dropping it stops them.
+pub struct Running<H> {
+    common: Arc<Common>,
+    threads: Vec<Thread<H>>,
+}
+
+/// What is left of a run that is over.
+#[derive(Debug)]
+#[must_use = "it says whether the run failed"]
+pub struct Final<H> {
+    /// What each thread counted, with its handler.
+    pub threads: Vec<ThreadFinal<H>>,
+    /// From when the first thread began to the stop, to the end of the last I/O, or to the failure that ended it.
+    pub elapsed: Duration,
+    /// Buffers that were made, and that are back; what lacks is leaked, since the system did not give it
+    /// back in time.
+    pub buffers: (u32, u32),
+    /// Errors of the device.
+    pub errors: Errors,
+    /// Why the run ended by itself, if that was no success.
+    pub failure: Option<Error>,
+}
+
+/// What one thread leaves behind.
+#[derive(Debug)]
+pub struct ThreadFinal<H> {
+    /// Its handler, with its state.
+    pub handler: H,
+    /// What it counted.
+    pub counters: Snapshot,
+    /// What its calls into contracts counted.
+    pub calls: counters::Snapshot,
+    /// What the operating system counted of it.
+    pub usage: ThreadUsage,
+}
+
+/// Errors of a device, by what they say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Errors {
+    kinds: Vec<(String, u64)>,
+    others: u64,
+}
+
+/// Most errors told apart.
+const KINDS: usize = 16;
+
+impl Errors {
+    pub(super) fn note(&mut self, error: &io::Error) {
+        let text = error.to_string();
+        if let Some((_, times)) = self.kinds.iter_mut().find(|(kind, _)| *kind == text) {
+            *times += 1;
+        } else if self.kinds.len() < KINDS {
+            self.kinds.push((text, 1));
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// Each kind of error and how often it came, in the order of coming; at most 16 are told apart.
+    pub fn by_kind(&self) -> &[(String, u64)] {
+        &self.kinds
+    }
+
+    /// How many there were.
+    pub fn all(&self) -> u64 {
+        self.kinds.iter().map(|(_, times)| times).sum::<u64>() + self.others
+    }
+}
+
+impl<H> Final<H> {
+    /// The counters of all threads, added up.
+    pub fn total(&self) -> Snapshot {
+        let mut total = Snapshot::default();
+        self.threads.iter().for_each(|thread| total.merge(&thread.counters));
+        total
+    }
+
+    /// What the calls of all threads into contracts counted, added up.
+    pub fn calls(&self) -> counters::Snapshot {
+        let mut total = counters::Snapshot::default();
+        self.threads.iter().for_each(|thread| total.merge(&thread.calls));
+        total
+    }
+}
+
+impl<H> Running<H> {
+    pub(super) fn new(common: Arc<Common>, threads: Vec<Thread<H>>) -> Self {
+        Self { common, threads }
+    }
+
+    /// The settings in effect, asked for and obtained.
+    pub fn effective(&self) -> Vec<(String, String)> {
+        lock(&self.common.shared.effective).clone()
+    }
+
+    /// The counters of all threads, added up, now.
+    pub fn counters(&self) -> Snapshot {
+        let mut total = Snapshot::default();
+        self.threads.iter().for_each(|thread| total.merge(&thread.counters.snapshot()));
+        total
+    }
+
+    /// What the calls of all threads into contracts counted, added up, now.
+    pub fn calls(&self) -> counters::Snapshot {
+        let mut total = counters::Snapshot::default();
+        self.threads.iter().for_each(|thread| total.merge(&thread.calls.snapshot()));
+        total
+    }
+
+    /// The operating system's number of each thread that has begun.
+    pub fn thread_ids(&self) -> Vec<ThreadId> {
+        self.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
+    }
+
+    /// Whether it still goes on. It ends by itself after the number of I/Os asked for, or when it
+    /// failed.
+    pub fn is_running(&self) -> bool {
+        !self.common.shared.stopping()
+    }
+
+    /// Waits until it has ended by itself, or the time is over; says whether it has.
+    pub fn wait(&self, time: Duration) -> bool {
+        self.common.wait(time)
+    }
+
+    /// Ends it: issues no more, calls back what waits, and takes everything back.
+    pub fn stop(mut self) -> Final<H> {
+        let threads = self.join();
+        let ended = self.common.shared.ended.get().copied().unwrap_or_else(Instant::now);
+        let began = self.common.began.get().copied().unwrap_or(ended);
+        let elapsed = ended.saturating_duration_since(began);
+        // Every queue has gone with its thread, so this is where each buffer has come to.
+        let regions = lock(&self.common.shared.regions);
+        let made = regions.iter().map(|region| region.count()).sum();
+        let returned = regions.iter().map(|region| region.in_pool()).sum();
+        drop(regions);
+        let failure = self.common.shared.take_failure();
+        let mut report = Final {
+            threads,
+            elapsed,
+            buffers: (made, returned),
+            errors: self.common.errors(),
+            failure,
+        };
+        report.settle();
+        report
+    }
+
+    fn join(&mut self) -> Vec<ThreadFinal<H>> {
+        self.common.shared.stop();
+        let join = |thread: Thread<H>| thread.handle.join().expect("the thread catches panics");
+        self.threads.drain(..).map(join).collect()
+    }
+}
+
+impl<H> Final<H> {
+    /// What was under way when a thread ended in the middle (a panic, a queue that failed, or one that
+    /// got nothing back in time) came back to nobody: it was called back.
+    fn settle(&mut self) {
+        let total = self.total();
+        let lost = total.issued.saturating_sub(total.completed + total.failed);
+        if let (true, Some(first)) = (lost > 0, self.threads.first_mut()) {
+            first.counters.failed += lost;
+            first.counters.cancelled += lost;
+        }
+    }
+}
+
+impl<H> Drop for Running<H> {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

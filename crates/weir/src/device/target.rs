@@ -1,0 +1,235 @@
+//! What may be opened, and what was.
+//!
+//! Opening can act: a tape rewinds, a watchdog starts to count and restarts the machine. And what holds
+//! somebody's data is no place for an experiment, even one that only reads. So the path is first looked
+//! at without opening it, the rules below decide, and then exactly what was looked at is opened, for
+//! reading only:
+//!
+//! - never: block devices, and character devices that are another way to storage (flash, generic
+//!   access to disks); there is no flag for them;
+//! - never: directories and sockets, which cannot be read like that;
+//! - always: `/dev/null` and `/dev/zero`, regular files, pipes, eventfds;
+//! - any other character device only where the caller names that very path.
+
+use super::native;
+use crate::Error;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// What a path leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The device that swallows and gives nothing.
+    Null,
+    /// The device that gives zeroes.
+    Zero,
+    /// A regular file of so many bytes.
+    File(u64),
+    /// A directory.
+    Directory,
+    /// A block device.
+    Block,
+    /// A character device of this driver, if that is known.
+    Character(Option<String>),
+    /// A pipe, with a name or without.
+    Pipe,
+    /// An eventfd.
+    Event,
+    /// A socket.
+    Socket,
+    /// Something else that can be opened, by its name.
+    Other(String),
+}
+
+/// What was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `/dev/null`: every read brings nothing.
+    Null,
+    /// `/dev/zero`: every read brings zeroes.
+    Zero,
+    /// A regular file: blocks of it are read in turn.
+    File,
+    /// A pipe: a read waits until something was written, and brings nothing once nobody can write.
+    Pipe,
+    /// An eventfd: a read brings 8 bytes, and waits while there is nothing to tell.
+    Event,
+    /// A character device that the caller named.
+    Character,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Null => "null device",
+            Kind::Zero => "device of zeroes",
+            Kind::File => "regular file",
+            Kind::Pipe => "pipe",
+            Kind::Event => "eventfd",
+            Kind::Character => "character device",
+        })
+    }
+}
+
+/// Drivers of character devices behind which storage lies: flash, disks by their own commands, and what
+/// was bound to a block device.
+const STORAGE: [&str; 8] =
+    ["mtd", "ubi", "raw", "scsi_generic", "bsg", "nvme", "nvme-generic", "scsi_changer"];
+
+/// Whether what was found may be read. `named`: the caller named this very path.
+pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
+    let refuse = |reason: &str| Err(reason.to_owned());
+    match found {
+        Found::Null => Ok(Kind::Null),
+        Found::Zero => Ok(Kind::Zero),
+        Found::File(_) => Ok(Kind::File),
+        Found::Pipe => Ok(Kind::Pipe),
+        Found::Event => Ok(Kind::Event),
+        Found::Directory => refuse("it is a directory; name a device or a file"),
+        Found::Block => refuse(
+            "it is a block device, which may hold somebody's data; weir reads none, and there is no \
+             flag for it",
+        ),
+        Found::Character(Some(driver)) if STORAGE.contains(&driver.as_str()) => Err(format!(
+            "it is another way to storage (its driver is {driver}); weir reads none, and there is no \
+             flag for it"
+        )),
+        Found::Character(_) if named => Ok(Kind::Character),
+        Found::Character(driver) => Err(format!(
+            "it is a character device{}, and opening some of them acts (a tape rewinds, a watchdog \
+             begins to count); if this one is harmless, name it once more with --device",
+            driver.as_ref().map_or(String::new(), |driver| format!(" of the driver {driver}"))
+        )),
+        Found::Socket => refuse("it is a socket, which cannot be opened like a device"),
+        Found::Other(name) => Err(format!("it is {name}; name a device, a file or a pipe")),
+    }
+}
+
+/// A device that was opened, for reading only. It is closed when the last run of it is over and this
+/// value has gone.
+#[derive(Debug, Clone)]
+pub struct Device {
+    pub(super) descriptor: Arc<native::Descriptor>,
+    path: PathBuf,
+    kind: Kind,
+    bytes: u64,
+}
+
+impl Device {
+    /// Opens what a path leads to. `-` is the standard input; `/dev/fd/3` the descriptor 3 of this
+    /// process, which stays open. `named`: character devices that may be opened although opening may
+    /// act.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for what must not be opened, [`Error::Io`] with the system's answer,
+    /// [`Error::Unavailable`] where devices cannot be read at all.
+    pub fn open(path: impl AsRef<Path>, named: &[PathBuf]) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let consent = named.iter().any(|name| name == path);
+        let (descriptor, found, kind) = native::Descriptor::open(path, |found| {
+            let refused = |reason| Error::Refused { path: path.to_owned(), reason };
+            judge(found, consent).map_err(refused)
+        })?;
+        let bytes = if let Found::File(bytes) = found { bytes } else { 0 };
+        Ok(Self { descriptor: Arc::new(descriptor), path: path.to_owned(), kind, bytes })
+    }
+
+    /// An eventfd that never runs out within a run: each read brings 8 bytes and takes one of 2^64 - 2.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Unavailable`].
+    pub fn semaphore() -> Result<Self, Error> {
+        let descriptor = Arc::new(native::Descriptor::semaphore()?);
+        Ok(Self { descriptor, path: "eventfd:".into(), kind: Kind::Event, bytes: 0 })
+    }
+
+    /// What it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Bytes of a regular file when it was opened; 0 of anything else.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Kind {
+    /// Whether a read may wait for somebody, for ever.
+    pub(super) fn may_wait(self) -> bool {
+        matches!(self, Kind::Pipe | Kind::Event | Kind::Character)
+    }
+
+    /// Whether a read that brings nothing says that nothing will come any more.
+    pub(super) fn ends(self) -> bool {
+        self == Kind::Pipe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found() -> impl Strategy<Value = Found> {
+        let driver = prop_oneof![
+            Just(None),
+            prop::sample::select(&STORAGE[..]).prop_map(|name| Some(name.to_owned())),
+            "[a-z-]{1,12}".prop_map(Some),
+        ];
+        prop_oneof![
+            Just(Found::Null),
+            Just(Found::Zero),
+            any::<u64>().prop_map(Found::File),
+            Just(Found::Directory),
+            Just(Found::Block),
+            driver.prop_map(Found::Character),
+            Just(Found::Pipe),
+            Just(Found::Event),
+            Just(Found::Socket),
+            "[a-z]{1,12}".prop_map(Found::Other),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is found: nothing that leads to storage is ever opened, naming it changes only what
+        /// is said of other character devices, and a refusal says why.
+        #[test]
+        fn naming_opens_character_devices_and_nothing_else(found in found()) {
+            let (unnamed, named) = (judge(&found, false), judge(&found, true));
+            match &found {
+                Found::Block | Found::Directory | Found::Socket | Found::Other(_) => {
+                    prop_assert!(named.is_err());
+                    prop_assert_eq!(&unnamed, &named);
+                }
+                Found::Character(driver) => {
+                    let storage = driver.as_deref().is_some_and(|driver| STORAGE.contains(&driver));
+                    prop_assert_eq!(named.is_err(), storage);
+                    prop_assert!(unnamed.is_err());
+                }
+                _ => prop_assert!(unnamed.is_ok() && unnamed == named),
+            }
+            for refusal in [unnamed, named].into_iter().filter_map(Result::err) {
+                prop_assert!(refusal.starts_with("it is "));
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_or_that_nothing_helps() {
+        let said = |found: Found| judge(&found, false).expect_err("refused");
+        assert!(said(Found::Block).contains("no flag"));
+        assert!(said(Found::Character(Some("mtd".into()))).contains("no flag"));
+        assert!(said(Found::Character(Some("watchdog".into()))).contains("watchdog, and opening"));
+        assert!(said(Found::Character(None)).contains("--device"));
+        assert!(said(Found::Directory).contains("directory"));
+    }
+}

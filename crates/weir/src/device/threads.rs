@@ -1,0 +1,94 @@
+//! `threads`: several threads read, each one thing after the other.
+//!
+//! As `sync`, with as many reads at a time as there are threads. It costs a stack for each, and where
+//! I/Os take time, a sleep and a wake-up for each of them. It fails where threads outnumber the cores and
+//! the device answers at once: they only take turns; and where they all want the same place of a cache,
+//! such as the count of references of one open file.
+//!
+//! All threads read from one descriptor. Of a regular file each begins at another place.
+//!
+//! Origin: read(2); a thread for each request is how servers began.
+
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    native::{self, Reader},
+    queue::Issue,
+};
+use crate::{
+    Error, Unavailable,
+    counters::Counters,
+    memory::Slice,
+    options::{Options as _, options},
+};
+use std::sync::Arc;
+
+options! {
+    /// Options of the design `threads`.
+    #[derive(Copy, Eq)]
+    pub struct Threads {
+        /// Threads that read; 0 for as many as there are cores.
+        threads: u32 = 0, 0..=1024;
+    }
+}
+
+impl Design for Threads {
+    const ABOUT: About = About {
+        name: "threads",
+        summary: "several threads read, each one thing after the other",
+        origin: "read(2)",
+        contract: Contract::Read,
+    };
+
+    fn resolve(&mut self) {
+        if self.threads == 0 {
+            self.threads = super::cores();
+        }
+    }
+
+    fn provider(&self) -> &'static str {
+        native::PROVIDER
+    }
+
+    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        self.check()?;
+        self.resolve();
+        let threads = self.threads as usize;
+        let reader = Reader::new(&job.device.descriptor)?;
+        let region = job.buffers(threads)?;
+        job.shared_by(threads);
+        for _ in 0..threads {
+            let (reader, buffer) = (reader.clone(), region.take().expect("one for each thread"));
+            job.spawn(move |worker| run(worker, &reader, buffer))?;
+        }
+        job.run()
+    }
+
+    fn availability(&self) -> Result<(), Unavailable> {
+        native::availability()
+    }
+}
+
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    reader: &Reader,
+    mut buffer: Slice,
+) -> Result<(), Error> {
+    let calls = Arc::clone(&worker.calls);
+    worker.ready(Some(reader.waker()));
+    while let Some(issue) = worker.issue() {
+        handle(worker, reader, &issue, buffer.payload_mut(), &calls);
+    }
+    Ok(())
+}
+
+#[inline]
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    reader: &Reader,
+    issue: &Issue,
+    buffer: &mut [u8],
+    calls: &Counters,
+) {
+    let outcome = reader.read(buffer, issue.at, calls);
+    worker.finish(issue, outcome, buffer);
+}

@@ -1,0 +1,186 @@
+//! What each thread of a run holds: it says what is issued, and counts what came back.
+
+use super::{
+    Handler,
+    job::Common,
+    positions::Positions,
+    queue::{Issue, Outcome},
+    sampling::Sampling,
+};
+use crate::{Error, counters::device::Counters, crew::Readiness, wake::Waker};
+use std::{
+    io,
+    sync::{Arc, mpsc},
+    time::Instant,
+};
+
+/// One thread of a run.
+pub struct Worker<H> {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Its counters; this thread is their only writer.
+    pub counters: Arc<Counters>,
+    /// What its calls into contracts count.
+    pub calls: Arc<crate::counters::Counters>,
+    pub(super) handler: H,
+    /// A panic now is the handler's.
+    pub(super) in_handler: bool,
+    common: Arc<Common>,
+    positions: Positions,
+    sampling: Sampling,
+    /// Bytes that a read is expected to bring.
+    expected: usize,
+    /// None is to be issued any more.
+    pub(super) exhausted: bool,
+    ready: Option<mpsc::Sender<Readiness>>,
+}
+
+/// What is wrong with a pipe to which nobody writes.
+pub(super) fn no_writer() -> io::Error {
+    let problem = "it has no writer: the last one has gone, or none was there yet; start one first, as \
+                   `cat /dev/zero >PATH`";
+    io::Error::new(io::ErrorKind::UnexpectedEof, problem)
+}
+
+impl<H: Handler> Worker<H> {
+    pub(super) fn new(
+        index: usize,
+        handler: H,
+        common: Arc<Common>,
+        positions: Positions,
+        sampling: Sampling,
+        ready: mpsc::Sender<Readiness>,
+    ) -> Self {
+        let expected = common.expected;
+        Self {
+            index,
+            counters: Arc::default(),
+            calls: Arc::default(),
+            handler,
+            in_handler: false,
+            common,
+            positions,
+            sampling,
+            expected,
+            exhausted: false,
+            ready: Some(ready),
+        }
+    }
+
+    /// Says that the thread has started. `waker` ends its waits.
+    pub fn ready(&mut self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.common.shared.add_waker(waker);
+        }
+        self.common.began.get_or_init(Instant::now);
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(Ok(()));
+        }
+    }
+
+    /// States a setting that was only known once the thread had started.
+    pub fn state(&self, name: &str, value: impl ToString) {
+        self.common.state(name, value);
+    }
+
+    /// From now on reads ask for nothing, so they bring as much as expected.
+    pub fn expect_nothing(&mut self) {
+        self.expected = 0;
+    }
+
+    /// Whether the run is to end.
+    #[inline]
+    pub fn stopping(&self) -> bool {
+        self.common.shared.stopping()
+    }
+
+    /// The next I/O, which counts as issued from now on; `None` if none is to be issued any more.
+    #[inline]
+    pub fn issue(&mut self) -> Option<Issue> {
+        if self.common.shared.stopping() || !self.common.take_one() {
+            return None;
+        }
+        self.counters.issued.one();
+        let at = self.positions.next();
+        let since = if self.sampling.due() { Some(Instant::now()) } else { None };
+        Some(Issue { at, since })
+    }
+
+    /// Counts what became of an I/O, and tells the handler of what it brought: `buffer` begins with
+    /// that.
+    #[inline]
+    pub fn finish(&mut self, issue: &Issue, outcome: Outcome, buffer: &[u8]) {
+        let Outcome::Read(bytes) = outcome else { return self.failed(outcome) };
+        self.counters.completed.one();
+        if let Some(since) = issue.since {
+            self.sample(since);
+        }
+        if bytes < self.expected {
+            self.less(bytes);
+        }
+        self.counters.bytes.add(bytes as u64);
+        self.in_handler = true;
+        self.handler.on_read(&buffer[..bytes], issue.at);
+        self.in_handler = false;
+    }
+
+    /// Counts a take that brought so many.
+    #[inline]
+    pub fn took(&self, ios: usize) {
+        if ios > 0 {
+            self.counters.batches.record(ios as u64);
+        }
+    }
+
+    #[cold]
+    fn sample(&mut self, since: Instant) {
+        let ns = since.elapsed().as_nanos() as u64;
+        self.counters.sampled.one();
+        self.in_handler = true;
+        self.handler.on_sample(ns);
+        self.in_handler = false;
+    }
+
+    #[inline]
+    fn less(&mut self, bytes: usize) {
+        if bytes > 0 {
+            self.counters.short.one();
+            return;
+        }
+        self.counters.empty.one();
+        if self.common.ends {
+            self.ended();
+        }
+    }
+
+    /// Nobody writes to the pipe: what would follow is as many empty reads as the program can make.
+    #[cold]
+    fn ended(&self) {
+        self.common.shared.fail(Error::io(self.common.what(), no_writer()));
+    }
+
+    #[cold]
+    fn failed(&mut self, outcome: Outcome) {
+        self.counters.failed.one();
+        let error = match outcome {
+            Outcome::Failed(error) => error,
+            _ if self.stopping() => return self.counters.cancelled.one(),
+            _ => io::Error::new(io::ErrorKind::Interrupted, "the system called it back"),
+        };
+        self.common.note(error);
+    }
+
+    pub(super) fn end(&mut self, error: Option<Error>) {
+        match (self.ready.take(), error) {
+            (Some(ready), None) => {
+                let _ = ready.send(Ok(())); // it was asked to stop before it was ready
+            }
+            (Some(ready), Some(error)) => {
+                let _ = ready.send(Err(error));
+                self.common.shared.stop();
+            }
+            (_, Some(error)) => self.common.shared.fail(error),
+            (None, None) => {}
+        }
+    }
+}

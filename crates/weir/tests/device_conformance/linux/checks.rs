@@ -1,0 +1,279 @@
+//! What every design must do.
+
+use super::support::{
+    Check, Notes, ON_PURPOSE, Place, Skipped, asks, device_of, open, pattern, run, settled, silent,
+    start, until,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    time::Duration,
+};
+use weir::{
+    Error,
+    device::{AnyDesign, Device, Handler, Reads},
+};
+
+pub const CHECKS: &[Check] = &[
+    ("counts_are_exact", counts_are_exact),
+    ("few_ios_are_no_more", few_ios_are_no_more),
+    ("a_file_is_read_block_by_block", a_file_is_read_block_by_block),
+    ("a_short_file_gives_short_reads", a_short_file_gives_short_reads),
+    ("an_empty_file_gives_nothing", an_empty_file_gives_nothing),
+    ("every_record_of_a_pipe_comes_once", every_record_of_a_pipe_comes_once),
+    ("a_pipe_without_a_writer_is_refused", a_pipe_without_a_writer_is_refused),
+    ("a_named_pipe_ends_with_its_writer", a_named_pipe_ends_with_its_writer),
+    ("an_eventfd_gives_eight_bytes", an_eventfd_gives_eight_bytes),
+    ("a_stop_ends_reads_that_wait", a_stop_ends_reads_that_wait),
+    ("a_stop_ends_reads_that_are_fast", a_stop_ends_reads_that_are_fast),
+    ("the_first_error_ends_it", the_first_error_ends_it),
+    ("so_many_errors_are_borne", so_many_errors_are_borne),
+    ("every_io_of_the_sample_is_timed", every_io_of_the_sample_is_timed),
+    ("a_handler_that_panics_ends_it", a_handler_that_panics_ends_it),
+    ("flags_of_others_are_put_back", flags_of_others_are_put_back),
+];
+
+/// More than any design has outstanding, and no multiple of a batch.
+const MANY: u64 = 10_007;
+
+fn counts_are_exact(design: &AnyDesign) -> Result<(), Skipped> {
+    for (path, each) in [("/dev/null", 0), ("/dev/zero", 300)] {
+        let ran = run(design, Reads::of(&open(path)).length(300).ios(MANY))?;
+        assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
+        let total = ran.report.total();
+        assert_eq!((total.issued, total.completed, total.failed), (MANY, MANY, 0));
+        if asks(design).is_ok() {
+            assert_eq!(total.bytes, MANY * each);
+            assert_eq!((total.empty, total.short), (if each == 0 { MANY } else { 0 }, 0));
+            assert!(ran.reads().all(|(at, bytes)| *at == 0 && bytes.iter().all(|b| *b == 0)));
+        } else {
+            assert_eq!((total.bytes, total.empty, total.short), (0, 0, 0));
+        }
+    }
+    Ok(())
+}
+
+fn few_ios_are_no_more(design: &AnyDesign) -> Result<(), Skipped> {
+    for ios in 1..=5 {
+        let ran = run(design, Reads::of(&open("/dev/null")).ios(ios))?;
+        assert_eq!(ran.report.total().issued, ios);
+    }
+    Ok(())
+}
+
+fn a_file_is_read_block_by_block(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    const LENGTH: usize = 700; // no power of two
+    const BLOCKS: usize = 37;
+    let place = Place::new();
+    let file = place.file(LENGTH * BLOCKS + 99);
+    let ran = run(design, Reads::of(&open(file)).length(LENGTH).ios(MANY))?;
+    let mut places = BTreeSet::new();
+    for (at, bytes) in ran.reads() {
+        let right =
+            bytes.len() == LENGTH && bytes.iter().zip(*at..).all(|(b, at)| *b == pattern(at));
+        assert!(right, "{} bytes at {at}", bytes.len());
+        places.insert(*at);
+    }
+    let all: BTreeSet<u64> = (0..BLOCKS).map(|number| (number * LENGTH) as u64).collect();
+    assert_eq!(places, all);
+    assert_eq!(ran.report.total().bytes, MANY * LENGTH as u64);
+    Ok(())
+}
+
+fn a_short_file_gives_short_reads(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let place = Place::new();
+    let file = place.file(100);
+    let ran = run(design, Reads::of(&open(file)).length(4096).ios(MANY))?;
+    let total = ran.report.total();
+    assert_eq!((total.completed, total.short, total.empty), (MANY, MANY, 0));
+    assert_eq!(total.bytes, MANY * 100);
+    assert!(ran.reads().all(|(_, bytes)| bytes.iter().zip(0..).all(|(b, at)| *b == pattern(at))));
+    Ok(())
+}
+
+fn an_empty_file_gives_nothing(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let place = Place::new();
+    let ran = run(design, Reads::of(&open(place.file(0))).ios(MANY))?;
+    let total = ran.report.total();
+    assert_eq!((total.completed, total.empty, total.bytes), (MANY, MANY, 0));
+    assert!(ran.report.failure.is_none());
+    Ok(())
+}
+
+/// Records of 8 bytes, in writes and reads of several sizes: reads wait, and are short.
+fn every_record_of_a_pipe_comes_once(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    const RECORDS: u64 = 20_000;
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let reads = Reads::of(&device_of(&reader)).length(48);
+    drop(reader);
+    let running = start(design, reads, |_| Notes::default())?;
+    let numbers: Vec<u64> = (0..RECORDS).collect();
+    for (count, numbers) in numbers.chunks(13).enumerate() {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        writer.write_all(&bytes).expect("somebody reads");
+        if count % 500 == 0 {
+            // It falls behind: what follows finds readers that wait.
+            let far = running.counters().bytes;
+            until("the readers", || running.counters().bytes >= far.min((count * 13 * 8) as u64));
+        }
+    }
+    drop(writer);
+    assert!(running.wait(Duration::from_secs(30)), "the end of the pipe ends it");
+    let ran = settled(running.stop());
+    assert!(ran.failure().contains("no writer"), "{}", ran.failure());
+    let mut times = BTreeMap::new();
+    for (_, bytes) in ran.reads() {
+        for record in bytes.chunks(8) {
+            let number = u64::from_le_bytes(record.try_into().expect("whole records"));
+            *times.entry(number).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(times, (0..RECORDS).map(|number| (number, 1)).collect());
+    Ok(())
+}
+
+fn a_pipe_without_a_writer_is_refused(design: &AnyDesign) -> Result<(), Skipped> {
+    let place = Place::new();
+    let started = Reads::of(&open(place.fifo())).start(design.clone(), |_| ());
+    let failure = started.err().expect("nobody writes").to_string();
+    assert!(failure.contains("no writer") && failure.contains("fifo"), "{failure}");
+    assert!(failure.contains("start one"), "{failure}");
+    Ok(())
+}
+
+fn a_named_pipe_ends_with_its_writer(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let place = Place::new();
+    let path = place.fifo();
+    let device = open(&path);
+    let mut writer = std::fs::OpenOptions::new().write(true).open(&path).expect("it has a reader");
+    let running = start(design, Reads::of(&device), |_| Notes::default())?;
+    writer.write_all(b"something").expect("somebody reads");
+    until("the bytes", || running.counters().bytes == 9);
+    assert!(running.is_running());
+    drop(writer);
+    assert!(running.wait(Duration::from_secs(30)), "it ends by itself");
+    let ran = settled(running.stop());
+    assert!(ran.failure().contains("no writer"), "{}", ran.failure());
+    Ok(())
+}
+
+fn an_eventfd_gives_eight_bytes(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let ran = run(design, Reads::of(&Device::semaphore().expect("an eventfd")).ios(MANY))?;
+    assert!(ran.reads().all(|(_, bytes)| *bytes == 1u64.to_ne_bytes()));
+    let total = ran.report.total();
+    assert_eq!((total.completed, total.bytes, total.short), (MANY, 8 * MANY, 0));
+    Ok(())
+}
+
+fn a_stop_ends_reads_that_wait(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let silent = silent();
+    let running = start(design, Reads::of(&device_of(&silent)), |_| Notes::default())?;
+    until("a read", || running.counters().issued > 0);
+    assert!(running.is_running());
+    let ran = settled(running.stop());
+    assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
+    let total = ran.report.total();
+    assert_eq!((total.completed, total.failed), (0, total.cancelled));
+    assert!(total.cancelled > 0 && total.cancelled == total.issued, "{total:?}");
+    Ok(())
+}
+
+fn a_stop_ends_reads_that_are_fast(design: &AnyDesign) -> Result<(), Skipped> {
+    for _ in 0..20 {
+        let running = start(design, Reads::of(&open("/dev/null")), |_| ())?;
+        until("reads", || running.counters().completed > 100);
+        let report = running.stop();
+        let total = report.total();
+        assert!(total.balances() && total.errors() == 0, "{total:?}");
+        assert_eq!(report.buffers.0, report.buffers.1);
+        assert!(report.failure.is_none(), "{:?}", report.failure);
+    }
+    Ok(())
+}
+
+/// Its own memory at address 0, which nobody has: every read of it fails.
+const FAILS: &str = "/proc/self/mem";
+
+fn the_first_error_ends_it(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let ran = run(design, Reads::of(&open(FAILS)))?;
+    let failure = ran.failure();
+    assert!(failure.contains("/proc/self/mem") && failure.contains("os error"), "{failure}");
+    let total = ran.report.total();
+    assert!(total.completed == 0 && total.errors() > 0, "{total:?}");
+    assert!(matches!(ran.report.failure, Some(Error::Io { .. })));
+    Ok(())
+}
+
+fn so_many_errors_are_borne(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let ran = run(design, Reads::of(&open(FAILS)).errors_max(MANY).ios(MANY))?;
+    assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
+    let (total, errors) = (ran.report.total(), &ran.report.errors);
+    assert_eq!((total.failed, total.cancelled, errors.all()), (MANY, 0, MANY));
+    assert_eq!(errors.by_kind().len(), 1, "{errors:?}");
+    let ran = run(design, Reads::of(&open(FAILS)).errors_max(10))?;
+    assert!(ran.report.total().errors() > 10 && ran.report.failure.is_some());
+    Ok(())
+}
+
+fn every_io_of_the_sample_is_timed(design: &AnyDesign) -> Result<(), Skipped> {
+    for (every, least, most) in [(1, MANY, MANY), (10, MANY / 15, MANY / 7), (0, 0, 0)] {
+        let reads = Reads::of(&open("/dev/zero")).length(16).ios(MANY).sample_every(every);
+        let ran = run(design, reads)?;
+        let threads = &ran.report.threads;
+        let samples: Vec<u64> = threads.iter().flat_map(|t| t.handler.samples.clone()).collect();
+        assert_eq!(samples.len() as u64, ran.report.total().sampled);
+        assert!((least..=most).contains(&(samples.len() as u64)), "{} of {MANY}", samples.len());
+        let longest = ran.report.elapsed.as_nanos() as u64;
+        let out = samples.iter().find(|ns| **ns == 0 || **ns > longest);
+        assert_eq!(out, None, "of a run of {longest} ns");
+    }
+    Ok(())
+}
+
+/// Panics at its tenth read.
+#[derive(Default)]
+struct Panics(u32);
+
+impl Handler for Panics {
+    fn on_read(&mut self, _: &[u8], _: u64) {
+        self.0 += 1;
+        if self.0 == 10 {
+            std::panic::panic_any(ON_PURPOSE);
+        }
+    }
+}
+
+fn a_handler_that_panics_ends_it(design: &AnyDesign) -> Result<(), Skipped> {
+    let running = start(design, Reads::of(&open("/dev/null")), |_| Panics::default())?;
+    assert!(running.wait(Duration::from_secs(30)), "every thread ends");
+    let report = running.stop();
+    let failure = report.failure.as_ref().expect("it failed").to_string();
+    assert!(failure.contains("handler") && failure.contains(ON_PURPOSE), "{failure}");
+    assert_eq!(report.buffers.0, report.buffers.1, "every buffer is back");
+    assert!(report.total().balances(), "{:?}", report.total());
+    Ok(())
+}
+
+fn flags_of_others_are_put_back(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let silent = silent();
+    let flags = || {
+        use std::os::fd::AsRawFd;
+        // SAFETY: takes plain numbers.
+        unsafe { libc::fcntl(silent.as_raw_fd(), libc::F_GETFL) }
+    };
+    let before = flags();
+    let running = start(design, Reads::of(&device_of(&silent)), |_| ())?;
+    let _ = running.stop();
+    until("the flags", || flags() == before);
+    Ok(())
+}

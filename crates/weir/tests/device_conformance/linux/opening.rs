@@ -1,0 +1,166 @@
+//! What is opened, what is not, and what is said of it.
+
+use super::support::{Place, device_of, open};
+use libtest_mimic::{Completion, Failed, Trial};
+use std::{
+    io,
+    os::{fd::AsRawFd, unix::fs::PermissionsExt, unix::net::UnixListener},
+    path::Path,
+};
+use weir::{
+    Error,
+    device::{AnyDesign, Device, Kind, Reads},
+};
+
+type Check = fn() -> Result<Completion, Failed>;
+
+pub fn trials() -> Vec<Trial> {
+    let checks: [(&str, Check); 9] = [
+        ("what_may_be_read", what_may_be_read),
+        ("nothing_is_there", nothing_is_there),
+        ("directories_and_sockets", directories_and_sockets),
+        ("a_block_device", a_block_device),
+        ("a_character_device_that_nobody_named", a_character_device_that_nobody_named),
+        ("no_permission", no_permission),
+        ("descriptors", descriptors),
+        ("bad_options", bad_options),
+        ("a_fifo_is_not_waited_for", a_fifo_is_not_waited_for),
+    ];
+    let trial =
+        |(name, check): (&str, Check)| Trial::ignorable_test(format!("opening::{name}"), check);
+    checks.into_iter().map(trial).collect()
+}
+
+fn refused(path: impl AsRef<Path>) -> String {
+    let error = Device::open(path, &[]).expect_err("it must not be opened");
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    error.to_string()
+}
+
+fn what_may_be_read() -> Result<Completion, Failed> {
+    let place = Place::new();
+    for (path, kind) in [
+        ("/dev/null".as_ref(), Kind::Null),
+        ("/dev/zero".as_ref(), Kind::Zero),
+        (place.file(17).as_path(), Kind::File),
+        (place.fifo().as_path(), Kind::Pipe),
+    ] {
+        let device = open(path);
+        assert_eq!((device.kind(), device.path()), (kind, path));
+        assert_eq!(device.bytes(), if kind == Kind::File { 17 } else { 0 });
+    }
+    assert_eq!(Device::semaphore()?.kind(), Kind::Event);
+    // A link leads to what it leads to.
+    let link = place.path("link");
+    std::os::unix::fs::symlink("/dev/zero", &link)?;
+    assert_eq!(open(link).kind(), Kind::Zero);
+    Ok(Completion::Completed)
+}
+
+fn nothing_is_there() -> Result<Completion, Failed> {
+    let error = Device::open("/dev/weir-has-no-such-device", &[]).expect_err("nothing there");
+    let text = error.to_string();
+    assert!(text.contains("no-such-device") && text.contains("check the path"), "{text}");
+    assert!(text.contains("os error 2"), "{text}");
+    Ok(Completion::Completed)
+}
+
+fn directories_and_sockets() -> Result<Completion, Failed> {
+    assert!(refused("/dev").contains("directory"));
+    let place = Place::new();
+    let path = place.path("socket");
+    let _listener = UnixListener::bind(&path)?;
+    assert!(refused(path).contains("socket"));
+    Ok(Completion::Completed)
+}
+
+/// A node of a block device that no driver serves: to be refused it need not be opened.
+fn a_block_device() -> Result<Completion, Failed> {
+    let place = Place::new();
+    let path = place.path("block");
+    let text = std::ffi::CString::new(path.to_str().expect("text"))?;
+    // SAFETY: the path is a string that ends with a zero.
+    let made = unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o600, libc::makedev(60, 7)) };
+    if made != 0 {
+        let why = format!("no block device can be made: {}", io::Error::last_os_error());
+        return Ok(Completion::ignored_with(why));
+    }
+    assert!(refused(&path).contains("no flag"));
+    let named = Device::open(&path, &[path.clone()]).expect_err("naming it changes nothing");
+    assert!(named.to_string().contains("block device"), "{named}");
+    Ok(Completion::Completed)
+}
+
+fn a_character_device_that_nobody_named() -> Result<Completion, Failed> {
+    let said = refused("/dev/urandom");
+    assert!(said.contains("--device") && said.contains("watchdog"), "{said}");
+    let other = Device::open("/dev/urandom", &["/dev/random".into()]);
+    assert!(other.is_err(), "another was named");
+    let named = Device::open("/dev/urandom", &["/dev/urandom".into()])?;
+    assert_eq!(named.kind(), Kind::Character);
+    for design in ["sync", "ring"] {
+        let design = AnyDesign::parse(design)?;
+        if design.availability().is_err() {
+            continue;
+        }
+        let running = Reads::of(&named).length(32).ios(100).start(design, |_| ())?;
+        assert!(running.wait(std::time::Duration::from_secs(10)));
+        let total = running.stop().total();
+        assert_eq!((total.completed, total.bytes), (100, 3200));
+    }
+    Ok(Completion::Completed)
+}
+
+fn no_permission() -> Result<Completion, Failed> {
+    let place = Place::new();
+    let path = place.file(1);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0))?;
+    match Device::open(&path, &[]) {
+        Ok(_) => Ok(Completion::ignored_with("this user may read everything")),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("may read it") && text.contains("os error 13"), "{text}");
+            Ok(Completion::Completed)
+        }
+    }
+}
+
+fn descriptors() -> Result<Completion, Failed> {
+    let (reader, writer) = io::pipe()?;
+    assert_eq!(device_of(&reader).kind(), Kind::Pipe);
+    assert!(refused(format!("/dev/fd/{}", writer.as_raw_fd())).contains("writing only"));
+    let closed = Device::open("/dev/fd/19999", &[]).expect_err("nobody opened it").to_string();
+    assert!(closed.contains("os error 9"), "{closed}");
+    Ok(Completion::Completed)
+}
+
+fn bad_options() -> Result<Completion, Failed> {
+    let start = |reads: Reads| reads.start(AnyDesign::parse("sync").expect("it is there"), |_| ());
+    let problem = |reads| start(reads).err().expect("wrong").to_string();
+    let null = open("/dev/null");
+    assert!(problem(Reads::of(&null).ios(0)).contains("1 or more"));
+    assert!(problem(Reads::of(&null).length(usize::MAX)).contains("16777216"));
+    assert!(problem(Reads::of(&null).sample_every(u32::MAX)).contains("sample-every"));
+    assert!(problem(Reads::of(&Device::semaphore()?).length(7)).contains("8 or more"));
+    for text in
+        ["ring --depth 0", "ring --depth 99999", "overlapped-pool --depth 0", "port --depth 0"]
+    {
+        let error = AnyDesign::parse(text).expect_err(text).to_string();
+        assert!(error.contains("allowed: 1 to 16384"), "{text}: {error}");
+    }
+    let unknown = AnyDesign::parse("sync --depth 3").expect_err("it has none").to_string();
+    assert!(unknown.contains("no option"), "{unknown}");
+    let error = start(Reads::of(&null).ios(1)).and_then(|running| {
+        drop(running);
+        Reads::of(&null).start(AnyDesign::parse("control")?, |_| ()).map(drop)
+    });
+    assert!(matches!(error, Err(Error::Unavailable(_))), "{error:?}");
+    Ok(Completion::Completed)
+}
+
+/// Opening a named pipe without a writer would wait for one.
+fn a_fifo_is_not_waited_for() -> Result<Completion, Failed> {
+    let place = Place::new();
+    assert_eq!(open(place.fifo()).kind(), Kind::Pipe);
+    Ok(Completion::Completed)
+}

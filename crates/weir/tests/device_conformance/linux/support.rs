@@ -1,0 +1,195 @@
+//! What the checks share: devices with known behaviour, and who notes what was read.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use weir::{
+    Error,
+    device::{AnyDesign, Device, Final, Handler, Reads},
+};
+
+/// A check with its name.
+pub type Check = (&'static str, fn(&AnyDesign) -> Result<(), Skipped>);
+
+/// Why a check makes no sense for a design.
+pub struct Skipped(pub String);
+
+/// What panics on purpose says this.
+pub const ON_PURPOSE: &str = "on purpose";
+
+/// Keeps quiet about panics that a check wants.
+pub fn silence_panics_on_purpose() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<&str>() != Some(&ON_PURPOSE) {
+            usual(info);
+        }
+    }));
+}
+
+/// Descriptors that this process has open.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+/// Waits until something is so, which must be soon.
+pub fn until(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Notes what is read.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// What each read brought, and where it was.
+    pub reads: Vec<(u64, Vec<u8>)>,
+    /// Latencies.
+    pub samples: Vec<u64>,
+}
+
+impl Handler for Notes {
+    fn on_read(&mut self, bytes: &[u8], at: u64) {
+        self.reads.push((at, bytes.to_vec()));
+    }
+
+    fn on_sample(&mut self, ns: u64) {
+        self.samples.push(ns);
+    }
+}
+
+/// What came of a run, checked for what holds of every run.
+pub struct Ran {
+    pub report: Final<Notes>,
+}
+
+impl Ran {
+    pub fn reads(&self) -> impl Iterator<Item = &(u64, Vec<u8>)> {
+        self.report.threads.iter().flat_map(|thread| &thread.handler.reads)
+    }
+
+    pub fn failure(&self) -> String {
+        self.report.failure.as_ref().expect("it failed").to_string()
+    }
+}
+
+/// What holds of every run that is over.
+pub fn settled(report: Final<Notes>) -> Ran {
+    let total = report.total();
+    assert_eq!(total.issued, total.completed + total.failed, "{total:?}");
+    assert!(total.cancelled <= total.failed, "{total:?}");
+    let (made, returned) = report.buffers;
+    assert_eq!(made, returned, "every buffer is back");
+    let told: u64 = report.threads.iter().map(|thread| thread.handler.reads.len() as u64).sum();
+    assert_eq!(told, total.completed, "each completed read was told once");
+    let bytes: usize =
+        report.threads.iter().flat_map(|t| &t.handler.reads).map(|r| r.1.len()).sum();
+    assert_eq!(bytes as u64, total.bytes);
+    assert_eq!(report.errors.all(), total.errors(), "each error is known by what it says");
+    Ran { report }
+}
+
+/// Runs to the end that the reads themselves bring.
+pub fn run(design: &AnyDesign, reads: Reads) -> Result<Ran, Skipped> {
+    let running = start(design, reads, |_| Notes::default())?;
+    assert!(running.wait(Duration::from_secs(30)), "it ends by itself");
+    assert!(!running.is_running());
+    Ok(settled(running.stop()))
+}
+
+/// Starts it, unless the design refuses such a device, saying why.
+pub fn start<H: Handler>(
+    design: &AnyDesign,
+    reads: Reads,
+    handlers: impl FnMut(usize) -> H + Send + 'static,
+) -> Result<weir::device::Running<H>, Skipped> {
+    match reads.start(design.clone(), handlers) {
+        Ok(running) => Ok(running),
+        Err(Error::Unavailable(reason)) => {
+            assert_eq!(design.about().name, "libaio", "{reason}");
+            Err(Skipped(reason.to_string()))
+        }
+        Err(other) => panic!("{design:?}: {other}"),
+    }
+}
+
+/// Whether the design asks its device for bytes at all.
+pub fn asks(design: &AnyDesign) -> Result<(), Skipped> {
+    match design.about().name {
+        "sync-empty" | "no-op" => Err(Skipped("it asks for nothing".into())),
+        _ => Ok(()),
+    }
+}
+
+/// A directory of its own, which goes with it.
+pub struct Place(PathBuf);
+
+impl Place {
+    pub fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-device-{}-{number}", std::process::id());
+        let place = std::env::temp_dir().join(name);
+        std::fs::create_dir(&place).expect("a directory for the test");
+        Self(place)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A file of so many bytes of [`pattern`].
+    pub fn file(&self, bytes: usize) -> PathBuf {
+        let path = self.path("file");
+        let content: Vec<u8> = (0..bytes as u64).map(pattern).collect();
+        File::create(&path).and_then(|mut file| file.write_all(&content)).expect("a file");
+        path
+    }
+
+    /// A named pipe.
+    pub fn fifo(&self) -> PathBuf {
+        let path = self.path("fifo");
+        let text = std::ffi::CString::new(path.to_str().expect("text")).expect("no zero in it");
+        // SAFETY: the path is a string that ends with a zero.
+        let made = unsafe { libc::mkfifo(text.as_ptr(), 0o600) };
+        assert_eq!(made, 0, "{}", io::Error::last_os_error());
+        path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The byte at this place of a file: blocks differ from one another, whatever their length.
+pub fn pattern(at: u64) -> u8 {
+    (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+pub fn open(path: impl AsRef<Path>) -> Device {
+    Device::open(path, &[]).expect("it may be opened")
+}
+
+/// A device that is a descriptor of this process.
+pub fn device_of(fd: &impl AsRawFd) -> Device {
+    open(format!("/dev/fd/{}", fd.as_raw_fd()))
+}
+
+/// An eventfd with nothing to tell.
+pub fn silent() -> OwnedFd {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: a new descriptor, which nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
