@@ -4,12 +4,14 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead as _, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 use weir::tcp::{AnyDesign, Final, Limits, Output, Running, Server};
+use weir_confine::{Confinement, Resource};
 
 const DESIGNS: [&str; 3] = ["ring --threads 1", "rio-tcp --threads 1", "ring-hybrid --threads 1"];
 
@@ -164,4 +166,57 @@ fn zero_copy_sends_the_same_bytes() {
     drop(client);
     let total = stop(running).total();
     assert_eq!((total.bytes_received, total.bytes_sent), (1_000_000, 1_000_000));
+}
+
+/// Set where this program is to be the server of another test.
+const SERVES: &str = "WEIR_TEST_SERVES";
+
+/// Serves until its input ends, where it is asked to.
+#[test]
+fn serves_for_another_test() {
+    if std::env::var_os(SERVES).is_none() {
+        return;
+    }
+    let Some(running) = start("ring --threads 1 --slices 64") else { return };
+    println!("\nlistens at {}", running.local_addresses()[0]);
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    let total = stop(running).total();
+    assert_eq!((total.accepted, total.closed_finished), (CROWD as u64, CROWD as u64));
+}
+
+/// More connections than a table holds: the bound of one is that of descriptors.
+const CROWD: usize = 1000;
+
+#[test]
+fn more_connections_than_descriptors() {
+    const DESCRIPTORS: u64 = 100;
+    if start("ring --threads 1").map(stop).is_none() {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "serves_for_another_test", "--nocapture"]).env(SERVES, "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let confinement = Confinement::new().limit(Resource::Descriptors, DESCRIPTORS);
+    let mut server = confinement.confine(&mut command).spawn().unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut told = lines.map(Result::unwrap).filter_map(|line| {
+        line.strip_prefix("listens at ").map(|address| address.parse::<SocketAddr>().unwrap())
+    });
+    let address = told.next().expect("it says where it listens");
+    let mut clients: Vec<_> = (0..CROWD).map(|_| connect(address)).collect();
+    for round in 0..3 {
+        // All of them at a time, so that every ring has something.
+        clients.iter_mut().for_each(|client| client.write_all(&[round; 64]).unwrap());
+        for client in &mut clients {
+            let mut back = [0; 64];
+            client.read_exact(&mut back).unwrap();
+            assert_eq!(back, [round; 64]);
+        }
+    }
+    // And one after another, each when the server sleeps.
+    clients.iter_mut().for_each(|client| exchange(client, &[7; 64]));
+    drop(clients);
+    drop(server.stdin.take());
+    assert_eq!(told.next(), None);
+    assert!(server.wait().unwrap().success());
 }
