@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn one_in_so_many_on_average_and_in_no_step_with_a_batch() {
         const EVERY: u32 = 128;
-        let places = sampled(EVERY, 128_000_0);
+        let places = sampled(EVERY, 1_280_000);
         assert!((9_500..10_500).contains(&places.len()), "{}", places.len());
         let mut of_batch = [0u32; 128];
         places.iter().for_each(|place| of_batch[(place % 128) as usize] += 1);
