@@ -62,7 +62,7 @@ impl Load {
     }
 
     /// Leaks the memory, since a kernel may still read it, and counts a slice in its region.
-    pub(crate) fn leak(self) {
+    pub fn leak(self) {
         match self.into_slice() {
             Ok(slice) => slice.leak(),
             Err(bytes) => drop(bytes.leak()),

@@ -101,7 +101,7 @@ impl Slice {
 
 impl Slice {
     /// Leaks the slice, since a kernel may still use it, and counts that in its region.
-    pub(crate) fn leak(self) {
+    pub fn leak(self) {
         self.region().count_leaked(1);
         let _leaked = self.post();
     }
