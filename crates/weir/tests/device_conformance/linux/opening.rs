@@ -86,7 +86,8 @@ fn a_block_device() -> Result<Completion, Failed> {
         return Ok(Completion::ignored_with(why));
     }
     assert!(refused(&path).contains("no flag"));
-    let named = Device::open(&path, &[path.clone()]).expect_err("naming it changes nothing");
+    let named =
+        Device::open(&path, std::slice::from_ref(&path)).expect_err("naming it changes nothing");
     assert!(named.to_string().contains("block device"), "{named}");
     Ok(Completion::Completed)
 }
@@ -114,7 +115,7 @@ fn a_character_device_that_nobody_named() -> Result<Completion, Failed> {
 fn no_permission() -> Result<Completion, Failed> {
     let place = Place::new();
     let path = place.file(1);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o0))?;
     match Device::open(&path, &[]) {
         Ok(_) => Ok(Completion::ignored_with("this user may read everything")),
         Err(error) => {
