@@ -677,7 +677,7 @@ static long nothing_count(struct nothing_file *nf, void __user *to)
 	struct nothing_counts counts = {};
 	int cpu;
 
-	/* The lock keeps those of pending I/O together. */
+	/* Under the lock, under which those of pending I/O are written: so they agree. */
 	spin_lock_irq(&nf->lock);
 	for_each_possible_cpu(cpu) {
 		struct nothing_counters *counters = per_cpu_ptr(nf->counters, cpu);
@@ -690,7 +690,8 @@ static long nothing_count(struct nothing_file *nf, void __user *to)
 		counts.worker += READ_ONCE(counters->worker);
 		counts.strayed += READ_ONCE(counters->strayed);
 	}
-	counts.pending = nf->pending;
+	/* Not nf->pending: that has such as are not submitted yet, which nobody could cancel. */
+	counts.pending = counts.pended - counts.completed - counts.cancelled;
 	spin_unlock_irq(&nf->lock);
 	return copy_to_user(to, &counts, sizeof(counts)) ? -EFAULT : 0;
 }

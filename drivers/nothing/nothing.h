@@ -16,7 +16,10 @@
 enum nothing_completion {
 	/* In the call that issues it. It has no delay. */
 	NOTHING_INLINE,
-	/* Pending; in the interrupt of a timer, on the CPU that issued it. */
+	/*
+	 * Pending; in the interrupt of a timer, on the CPU that issued it, or, if it had to wait for its
+	 * turn, where the one before completed.
+	 */
 	NOTHING_TIMER,
 	/* Pending; in a thread of the kernel, on the CPU that issued it. */
 	NOTHING_WORK,
@@ -51,7 +54,7 @@ struct nothing_settings {
 };
 
 /*
- * Of one open file, since it was opened. They agree once nothing is under way; before, they are read
+ * Of one open file, since it was opened. What is said of pended I/O always agrees; the others are read
  * one after the other.
  */
 struct nothing_counts {
