@@ -90,7 +90,7 @@ pub fn control(_: &Path) -> Result<()> {
 /// Threads that share an open file.
 pub fn threads(_: &Path) -> Result<()> {
     const THREADS: u64 = 4;
-    const READS: u64 = 100;
+    const READS: u64 = 50;
     for mode in MODES {
         let delays: &[u64] = if mode.pends() { &[0, 1_000] } else { &[0] };
         for &delay in delays {
