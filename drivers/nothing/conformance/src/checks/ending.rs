@@ -144,16 +144,23 @@ pub fn close_of_another(_: &Path) -> Result<()> {
         ensure!(reader.join().expect("it does not panic")? == 5, "the read was ended");
         anyhow::Ok(())
     })?;
-    let mut ring = Ring::new(8)?;
-    ring.submit(nothing.fd(), Operation::Read(8), 5, false)?;
-    // A process with a copy of the descriptor, which exits.
-    let status = Command::new(std::env::current_exe()?)
+    // In sequence, so that some are pending still when the process has gone.
+    let mode = Mode(Completion::Timer, Dispatch::Sequential);
+    nothing.set(mode.with(5, MOST_DELAY_NS))?;
+    // Kept to the end: it has a descriptor of this process, whose close would end them.
+    let mut command = Command::new(std::env::current_exe()?);
+    command
         .args([CHILD, "inherit", "", "timer", "parallel"])
-        .stdin(nothing.another()?.into_stdio())
-        .status()?;
+        .stdin(nothing.another()?.into_stdio());
+    let mut ring = Ring::new(8)?;
+    ring.submit(nothing.fd(), Operation::Read(8), 3, false)?;
+    let status = command.status()?;
     ensure!(status.success(), "the child: {status}");
-    let ends = ring.ends(5)?;
+    let counts = nothing.count()?;
+    ensure!(counts.pending > 0 && counts.cancelled == 0, "{counts:?}");
+    let ends = ring.ends(3)?;
     ensure!(ends.iter().all(|end| end.result == 5), "{ends:?}");
+    drop(command);
     Ok(())
 }
 
