@@ -125,12 +125,12 @@ fn run(design: &str, core: &str, seconds: u32, with_flood: bool) -> Result<Run, 
         None => 0.0,
         Some(flood) => {
             let flood = document(&flood)?;
-            let bits = flood["window"]["bits_per_second_received"].as_f64();
+            let bits = flood["report"]["window"]["bits_per_second_received"].as_f64();
             bits.ok_or("the flood's document says nothing")? / 8.0
         }
     };
     let us = |name: &str| {
-        let ns = slow["latency_ns"]["percentile"][name].as_f64();
+        let ns = slow["report"]["latency_ns"]["percentile"][name].as_f64();
         ns.map(|ns| ns / 1e3).ok_or_else(|| format!("no percentile {name} in {slow}"))
     };
     Ok(Run { p50_us: us("50")?, p99_us: us("99")?, flood_bytes_per_s })
