@@ -7,6 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     process::{Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -14,6 +15,12 @@ use weir::tcp::{AnyDesign, Final, Limits, Output, Running, Server};
 use weir_confine::{Confinement, Resource};
 
 const DESIGNS: [&str; 3] = ["ring --threads 1", "rio-tcp --threads 1", "ring-hybrid --threads 1"];
+
+/// Tests here run one after another: some measure what the whole process holds.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// `None` where it cannot run here.
 fn start(design: &str) -> Option<Running> {
@@ -65,6 +72,7 @@ fn stated(running: &Running, name: &str) -> String {
 
 #[test]
 fn what_was_obtained_is_stated() {
+    let _alone = alone();
     for design in DESIGNS {
         let Some(running) = start(design) else { return };
         assert!(stated(&running, "ring-flags").contains("CQSIZE"));
@@ -84,6 +92,7 @@ fn resident() -> usize {
 /// Both ends are in this process; the other end is a descriptor and nothing else.
 #[test]
 fn an_idle_connection_holds_no_buffer() {
+    let _alone = alone();
     const BEFORE: usize = 1000;
     const MORE: usize = 4000;
     let Some(running) = start("ring --threads 1") else { return };
@@ -109,6 +118,7 @@ fn an_idle_connection_holds_no_buffer() {
 /// A batch is one entry into the kernel, and a wait one more, however many connections it serves.
 #[test]
 fn entries_are_shared_by_what_comes_together() {
+    let _alone = alone();
     const CONNECTIONS: usize = 64;
     const ROUNDS: usize = 50;
     let Some(running) = start("ring --threads 1") else { return };
@@ -131,6 +141,7 @@ fn entries_are_shared_by_what_comes_together() {
 /// While it wins it polls; while nothing comes it sleeps, and what is tuned holds at once.
 #[test]
 fn the_hybrid_sleeps_where_polling_does_not_win() {
+    let _alone = alone();
     let Some(running) = start("ring-hybrid --threads 1 --spin 20000") else { return };
     let mut client = connect(running.local_addresses()[0]);
     for _ in 0..200 {
@@ -157,6 +168,7 @@ fn the_hybrid_sleeps_where_polling_does_not_win() {
 /// Zero copy changes nothing of what is sent.
 #[test]
 fn zero_copy_sends_the_same_bytes() {
+    let _alone = alone();
     let Some(running) = start("ring --threads 1 --zero-copy 1") else { return };
     let mut client = connect(running.local_addresses()[0]);
     for round in 0..50u8 {
@@ -174,6 +186,7 @@ const SERVES: &str = "WEIR_TEST_SERVES";
 /// Serves until its input ends, where it is asked to.
 #[test]
 fn serves_for_another_test() {
+    let _alone = alone();
     if std::env::var_os(SERVES).is_none() {
         return;
     }
@@ -189,6 +202,7 @@ const CROWD: usize = 1000;
 
 #[test]
 fn more_connections_than_descriptors() {
+    let _alone = alone();
     const DESCRIPTORS: u64 = 100;
     if start("ring --threads 1").map(stop).is_none() {
         return;
