@@ -88,6 +88,8 @@ pub fn measure(
         course.end(&last, &mut watch);
         (window(&first, &last, course.seconds), meter.read(0))
     });
+    // All of them may have been over before it began.
+    let window = window.filter(|(window, _)| window.completed > 0 || ended != Some(EndedBy::Ios));
     let report = running.stop();
     let total = report.total();
     let mut histogram = Histogram::default();

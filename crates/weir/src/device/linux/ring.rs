@@ -72,6 +72,8 @@ pub struct RingQueue {
     /// Memory of those that are not.
     idle: Vec<Slice>,
     granted: Vec<(&'static str, String)>,
+    /// The alarm has rung, which it does once: whoever is about to wait must not.
+    rung: bool,
     /// What may still be under way when the kernel gave up.
     broken: bool,
 }
@@ -116,6 +118,7 @@ impl RingQueue {
             slots: Slots::new(IO, shape.depth as usize),
             idle,
             granted: Vec::new(),
+            rung: false,
             broken: false,
         })
     }
@@ -174,7 +177,8 @@ impl RingQueue {
         let mut taken = 0;
         for entry in self.completions.take() {
             let token = Token::from_user_data(entry.user_data());
-            // The alarm has done its work, and what a cancel answers says the I/O itself.
+            self.rung |= token == ALARM;
+            // What a cancel answers says the I/O itself.
             let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
             each(&issue, outcome(entry.result().into()), slice.payload());
             self.idle.push(slice);
@@ -310,11 +314,13 @@ impl Queue for RingQueue {
         mut each: impl FnMut(&Issue, Outcome, &[u8]),
     ) -> io::Result<usize> {
         let at_least = at_least.min(self.outstanding());
+        self.rung = false;
         let mut taken = match self.shape.polls {
             Some(polls) => self.poll(polls, at_least, calls, &mut each)?,
             None => 0,
         };
-        while self.shape.polls.is_none() || taken < at_least {
+        // What rang while it looked will not ring again.
+        while self.shape.polls.is_none() || (taken < at_least && !self.rung) {
             // What lies there already need not be waited for.
             let ready = taken + self.completions.len();
             let entered = self.enter(at_least.saturating_sub(ready), until, calls)?;
@@ -325,7 +331,7 @@ impl Queue for RingQueue {
                 return Err(io::Error::new(io::ErrorKind::OutOfMemory, problem));
             }
             // A waker, the time, or the alarm has ended the wait before so many were over.
-            if entered != Entered::TryAgain {
+            if entered != Entered::TryAgain || self.rung {
                 break;
             }
         }
