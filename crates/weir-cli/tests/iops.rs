@@ -37,9 +37,12 @@ fn every_design_reads_as_often_as_it_is_told() {
         assert_eq!(counts["issued"], 20_000, "{design}: {found}");
         assert_eq!((&counts["completed"], &counts["failed"]), (&20_000.into(), &0.into()));
         assert_eq!(report["ended_by"], "ios");
+        // What is over within a moment may leave nothing to measure.
         let window = &report["window"];
+        let measured = window["completed"].as_u64().unwrap_or(0);
         let calls = window["kernel_entries_per_io"].as_f64();
-        assert!(window.is_null() || calls.is_some_and(|calls| calls >= 0.0), "{design}: {window}");
+        let known = calls.is_some_and(|calls| calls >= 0.0);
+        assert!(measured < 10_000 || known, "{design}: {window}");
         let effective = found["settings"].as_array().expect("a list");
         assert!(effective.iter().any(|s| s["name"] == "design" && s["value"] == design.as_str()));
     }
@@ -75,7 +78,10 @@ fn people_get_fios_line() {
     let output = output(&["iops", "/dev/null", "-t", "200ms", "-O", "0", "-i", "0"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.starts_with("IOPS=")).expect("the line");
-    assert!(line.contains(", BW=0 B/s, IOS/call=1/1"), "{line}");
+    // What is under way when the counters are read is issued and not yet an entry, or the reverse.
+    let (_, calls) = line.split_once(", BW=0 B/s, IOS/call=").expect("what fio's line has");
+    let near_one = |ios: &str| (ios.parse::<f64>().expect("a number") - 1.0).abs() < 0.02;
+    assert!(calls.split('/').count() == 2 && calls.split('/').all(near_one), "{line}");
     for word in ["issued", "completed", "latency", "system calls", "CPU", "over time"] {
         assert!(text.contains(word), "{word} in {text}");
     }

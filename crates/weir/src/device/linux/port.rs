@@ -75,11 +75,6 @@ pub struct Seat<'a> {
     seat: LimitSeat<'a>,
 }
 
-/// The alarm is a request of the thread that submitted it, and where that thread ends at this very moment,
-/// it was seen to end no wait. So a wait that brings nothing looks again: 50 entries into the kernel a
-/// second at most, and only while nothing is over.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
 impl State {
     /// Moves what is over into `out`, up to so many in all.
     fn reap(&mut self, out: &mut Vec<Done>, most: usize) {
@@ -225,6 +220,11 @@ impl DevicePort {
         loop {
             let pending = {
                 let mut state = self.lock();
+                if state.closed {
+                    return Ok(None);
+                }
+                state.reap(out, most);
+                // What was read may have been the alarm, without which nobody could end the wait.
                 if !state.armed {
                     // First forgotten, then looked whether there was a reason to ring: none is missed.
                     self.alarm.reset();
@@ -232,13 +232,9 @@ impl DevicePort {
                     let armed = unsafe { state.submissions.push(&self.alarm.entries(ALARM)) };
                     state.armed = armed.is_ok();
                 }
-                if state.closed {
-                    return Ok(None);
-                }
                 if state.ending {
                     state.call_back(calls);
                 }
-                state.reap(out, most);
                 if state.ending && out.is_empty() && self.is_idle() {
                     // Whoever held the last I/O panicked, and cannot say that it was.
                     state.closed = true;
@@ -258,8 +254,7 @@ impl DevicePort {
             }
             calls.kernel_entries.one();
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let wait = left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
-            self.ring.enter(pending, at_least, (at_least > 0).then_some(wait), false)?;
+            self.ring.enter(pending, at_least, left.filter(|_| at_least > 0), false)?;
             let mut state = self.lock();
             state.reap(out, most);
             if state.completions.lost() > 0 {
