@@ -127,6 +127,11 @@ pub struct LoadTcp {
     #[arg(long)]
     half_close: bool,
 
+    /// A connection counts as made only when its first message has come back, so that the server has
+    /// accepted it, and none sends a second one before all are made.
+    #[arg(long)]
+    together: bool,
+
     /// Nothing is to come back: the server is a sink.
     #[arg(long)]
     one_way: bool,
@@ -346,6 +351,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         pace,
         one_way: args.one_way,
         half_close: args.half_close,
+        together: args.together,
         share: Share::ALL,
         threads: args.threads,
         cores: args.cpu.clone(),

@@ -57,6 +57,7 @@ fn a_file_is_one_message_and_each_connection_sends_it_once() {
     let once = spec(&line("-c 3"));
     assert_eq!((once.file.as_deref(), once.sends), (Some(&*path), Some(1)));
     assert_eq!((once.file_by, once.duration), (FileBy::Sendfile, DURATION_OF_A_NUMBER));
+    assert!(spec(&line("-t 3 --together")).together);
     let timed = spec(&line("-t 3 --file-by copy -r 5k --half-close"));
     assert_eq!((timed.file_by, timed.sends, timed.half_close), (FileBy::Copy, None, true));
     assert_eq!(timed.pace, Pace::Open { messages_per_s: 5.0 }, "of messages of 1000 bytes");

@@ -129,6 +129,7 @@ impl Processes {
             .option("-b", Some(load.message_bytes))
             .option("-o", Some(load.outstanding))
             .option("-r", load.block_bytes_per_s)
+            .arguments(load.block_bytes_per_s.is_none().then_some("--together"))
             .option("-t", Some(format!("{}ms", warmup + run)))
             .option("-O", (warmup > 0).then(|| format!("{warmup}ms")))
             .arguments(["--tell-phases"])

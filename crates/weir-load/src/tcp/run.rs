@@ -47,7 +47,7 @@ const EVENTS: usize = 512;
 /// How often a stop, which has no waker, is looked for.
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// A moment that never comes.
-const NEVER: u64 = u64::MAX;
+pub(super) const NEVER: u64 = u64::MAX;
 
 /// Loads a server as specified; returns when every connection is over.
 ///
@@ -194,6 +194,14 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
         ("threads", format!("{} in each", spec.threads)),
         ("cores", or((!spec.cores.is_empty()).then(|| format!("{:?}", spec.cores)), "any")),
         ("connecting", format!("{} at a time, {:?} each", spec.connecting, spec.connect_timeout)),
+        (
+            "a connection is made",
+            match spec.together {
+                true => "when its first message has come back; then all begin together",
+                false => "when it is connected, and begins at once",
+            }
+            .into(),
+        ),
         ("answer timeout", format!("{:?}", spec.answer_timeout)),
     ];
     if let Some(descriptors) = system::descriptors() {

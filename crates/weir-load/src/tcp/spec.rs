@@ -72,6 +72,9 @@ pub struct LoadSpec {
     pub one_way: bool,
     /// Whether a connection's sending ends with its last message, and not only when all has come back.
     pub half_close: bool,
+    /// Whether a connection counts as made only when its first message has come back, so that the server
+    /// has accepted it, and none sends a second one before all are made.
+    pub together: bool,
     /// Which of its processes this one is.
     pub share: Share,
     /// Threads of each process.
@@ -115,6 +118,7 @@ impl LoadSpec {
             pace: Pace::Closed,
             one_way: false,
             half_close: false,
+            together: false,
             share: Share::ALL,
             threads: 1,
             cores: Vec::new(),
@@ -273,6 +277,13 @@ impl LoadSpec {
                     .into(),
             );
         }
+        if self.together && (self.sends.is_some() || self.one_way || self.pace != Pace::Closed) {
+            return wrong(
+                "connections that begin together (--together) are for messages that come back, as fast as \
+                 they do, for a time: not with --sends, --one-way or a rate"
+                    .into(),
+            );
+        }
         if let Some(interval) = self.interval
             && interval < INTERVAL_MIN
         {
@@ -346,6 +357,9 @@ mod tests {
             (|s| s.interval = Some(Duration::ZERO), "--interval"),
             (|s| s.pace = Pace::Open { messages_per_s: f64::NAN }, "messages/s"),
             (|s| s.pace = Pace::Open { messages_per_s: 0.0 }, "messages/s"),
+            (|s| (s.together, s.sends) = (true, Some(3)), "--together"),
+            (|s| (s.together, s.one_way) = (true, true), "--together"),
+            (|s| (s.together, s.pace) = (true, Pace::Open { messages_per_s: 1.0 }), "--together"),
         ];
         for (spoil, name) in spoilt {
             let mut spec = spec();

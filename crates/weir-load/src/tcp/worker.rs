@@ -103,6 +103,8 @@ struct Slot {
     state: State,
     /// Whether its timer is set.
     timed: bool,
+    /// Whether it was made, or has failed.
+    settled: bool,
     /// Whether an end or an error was told: it is received up to there.
     ended: bool,
     /// Whether it is among those of which something was left.
@@ -171,6 +173,8 @@ pub(super) struct Worker<'a> {
     /// No further connection is begun.
     gave_up: bool,
     settled: bool,
+    /// Whether all connections were made, of all threads and processes, and each may send what it likes.
+    begun: bool,
     ending: bool,
     /// Slots that are not over.
     open: usize,
@@ -245,6 +249,7 @@ impl<'a> Worker<'a> {
             connecting_max: (spec.connecting / threads).max(1),
             gave_up: false,
             settled: false,
+            begun: !spec.together,
             ending: false,
             open: 0,
             standing: 0,
@@ -274,6 +279,7 @@ impl<'a> Worker<'a> {
             let now = now_ns();
             self.mind_the_end(now);
             self.connect_what_is_due(now);
+            self.begin_together(now);
             self.send_what_is_due();
             self.mind_the_clock(now);
             if self.open == 0 && (self.settled || self.ending) {

@@ -388,7 +388,8 @@ fn legend(text: &mut String, results: &Results, width: usize) {
          message. threads: the most there were. memory: of the server when all connections stood. kernel: how much more the \
          kernel held then than before, for both ends, the objects and stacks of other programs that began \
          meanwhile included; not shown for fewer than 500 connections. made: connections made of those \
-         that were asked for.",
+         that were asked for; where messages are as fast as they come back, a connection is made when its \
+         first one has, and then all begin together.",
         "limited by: server, its cores were used up; client, those of the client were; both; neither, \
          each waited for the other; load, it was taken at its rate. What polls keeps a core busy with one \
          connection in ping-pong, or never gives it up; it is ranked apart from what waits. INVALID: bytes were wrong or lost, \

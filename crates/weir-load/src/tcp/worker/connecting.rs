@@ -87,6 +87,7 @@ impl Worker<'_> {
             waiting_since: self.clock.now(),
             state: State::Connecting,
             timed: true,
+            settled: false,
             ended: false,
             again: false,
         });

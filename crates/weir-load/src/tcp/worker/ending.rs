@@ -137,9 +137,8 @@ impl Worker<'_> {
             }
             _ => {}
         }
-        if was == State::Connecting {
-            self.settle(number);
-        } else {
+        self.settle(number);
+        if was != State::Connecting {
             self.standing -= 1;
             self.live.open.set(self.standing);
         }

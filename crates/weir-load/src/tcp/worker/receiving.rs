@@ -54,13 +54,20 @@ impl Worker<'_> {
         let slot = &mut self.slots[number as usize];
         slot.state = State::Open;
         slot.timed = false;
-        self.settle(number);
+        if !self.spec.together {
+            self.settle(number);
+        }
         self.mind_the_last_message(number);
     }
 
+    /// Notes that a connection is made, or has failed.
     pub(super) fn settle(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        if std::mem::replace(&mut slot.settled, true) {
+            return;
+        }
         self.connecting -= 1;
-        let block = self.slots[number as usize].block;
+        let block = slot.block;
         self.blocks[block as usize].unsettled -= 1;
         self.begin_schedule(block);
     }
@@ -116,7 +123,8 @@ impl Worker<'_> {
             true => Err(Amiss::Wrong(slot.stream.unexpected(bytes[0]))),
         };
         match result {
-            Ok(()) => {}
+            Ok(()) if slot.settled || slot.stream.over() == 0 => {}
+            Ok(()) => self.settle(number),
             Err(Amiss::Wrong(wrong)) if slot.stream.is_fresh() => {
                 self.hear(number, count, Some(wrong));
             }

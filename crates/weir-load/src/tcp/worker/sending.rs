@@ -6,6 +6,7 @@ use crate::{
     tcp::{
         Pace,
         content::{Amiss, Sending},
+        run::NEVER,
     },
 };
 use std::{cmp::Reverse, io, sync::atomic::Ordering::Relaxed};
@@ -41,6 +42,17 @@ impl Worker<'_> {
                 self.live.delays.record(now - due_ns);
             }
             self.send(slot, now);
+        }
+    }
+
+    /// Where none sends a second message before all connections are made: now they are.
+    pub(super) fn begin_together(&mut self, now: u64) {
+        if self.begun || self.shared.end_ns.load(Relaxed) == NEVER {
+            return;
+        }
+        self.begun = true;
+        for number in 0..self.slots.len() as u32 {
+            self.send(number, now);
         }
     }
 
@@ -89,12 +101,11 @@ impl Worker<'_> {
             return;
         }
         let outstanding = u64::from(self.spec.outstanding);
+        let most = if self.begun { self.spec.sends.unwrap_or(u64::MAX) } else { 1 };
         let block = &self.blocks[slot.block as usize];
         let paced = self.spec.pace != Pace::Closed;
         let was_idle = slot.stream.under_way() == 0;
-        while slot.stream.under_way() < outstanding
-            && self.spec.sends.is_none_or(|sends| slot.stream.begun() < sends)
-        {
+        while slot.stream.under_way() < outstanding && slot.stream.begun() < most {
             let message = slot.stream.begun();
             let intended_ns = match &block.schedule {
                 Some(schedule) => schedule.due_on_ns(number - block.first, message),
