@@ -54,6 +54,10 @@ pub(crate) enum Use {
     Interrupt,
     /// By several threads: no flag that binds it to one.
     Shared,
+    /// By several threads, each of which enters the kernel or parks between two operations, and is not
+    /// interrupted for what its own operations have to do: that waits until then, or for the next tick of
+    /// the clock.
+    SharedUninterrupted,
     /// With a thread of the kernel that submits and receives; used by one thread.
     KernelThread,
     /// The same, used by several threads.
@@ -98,6 +102,12 @@ impl Use {
                 &[],
             ],
             Use::Shared => &[&[SubmitAll, NoSqarray], &[SubmitAll], &[]],
+            Use::SharedUninterrupted => &[
+                &[CoopTaskrun, SubmitAll, NoSqarray],
+                &[CoopTaskrun, SubmitAll],
+                &[SubmitAll],
+                &[],
+            ],
             Use::KernelThread => &[
                 &[Sqpoll, SingleIssuer, SubmitAll, NoSqarray],
                 &[Sqpoll, SingleIssuer, SubmitAll],
@@ -266,9 +276,14 @@ mod tests {
 
     #[test]
     fn a_kernel_that_knows_no_set_says_einval() {
-        for r#use in
-            [Use::Deferred, Use::Interrupt, Use::Shared, Use::KernelThread, Use::SharedKernelThread]
-        {
+        for r#use in [
+            Use::Deferred,
+            Use::Interrupt,
+            Use::Shared,
+            Use::SharedUninterrupted,
+            Use::KernelThread,
+            Use::SharedKernelThread,
+        ] {
             let error = try_sets(r#use, |_| Err::<(), _>(errno(libc::EINVAL))).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         }
@@ -276,9 +291,13 @@ mod tests {
 
     #[test]
     fn sets_used_by_several_threads_bind_no_thread() {
-        for set in Use::Shared.sets().iter().chain(Use::SharedKernelThread.sets()) {
-            for flag in [Flag::SingleIssuer, Flag::DeferTaskrun, Flag::CoopTaskrun] {
-                assert!(!Flags(set).contains(flag), "{}", Flags(set));
+        for r#use in [Use::Shared, Use::SharedUninterrupted, Use::SharedKernelThread] {
+            for set in r#use.sets() {
+                for flag in [Flag::SingleIssuer, Flag::DeferTaskrun] {
+                    assert!(!Flags(set).contains(flag), "{}", Flags(set));
+                }
+                let waits = r#use == Use::SharedUninterrupted;
+                assert!(waits || !Flags(set).contains(Flag::CoopTaskrun), "{}", Flags(set));
             }
         }
     }

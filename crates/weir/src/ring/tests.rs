@@ -7,8 +7,14 @@ use std::{thread, time::Instant};
 
 const ALARM: Token = Token::bare(1);
 const CANCEL: Token = Token::bare(2);
-const EVERY_USE: [Use; 5] =
-    [Use::Deferred, Use::Interrupt, Use::Shared, Use::KernelThread, Use::SharedKernelThread];
+const EVERY_USE: [Use; 6] = [
+    Use::Deferred,
+    Use::Interrupt,
+    Use::Shared,
+    Use::SharedUninterrupted,
+    Use::KernelThread,
+    Use::SharedKernelThread,
+];
 
 fn ring(r#use: Use, submissions: u32) -> (Arc<Ring>, Submissions, Completions) {
     let wanted = Wanted { r#use, submissions, completions: 8 * submissions, kernel: "6.0" };

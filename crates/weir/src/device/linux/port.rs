@@ -115,7 +115,7 @@ impl DevicePort {
         // Beside the I/Os, the two entries of the alarm and the one that is held back for a cancel.
         let submissions = region.count() + 3;
         let wanted = Wanted {
-            r#use: ring::Use::Shared,
+            r#use: ring::Use::SharedUninterrupted,
             submissions,
             completions: 2 * submissions,
             kernel: KERNEL,

@@ -7,10 +7,13 @@
 //! one entry moves a batch.
 //!
 //! What it costs: a lock around each start and each take, and for each datagram a request that
-//! is armed, completed and armed again. A ring used by several threads gives up SINGLE_ISSUER,
-//! DEFER_TASKRUN and COOP_TASKRUN: the kernel interrupts the thread that armed a receive, which
-//! copies the datagram even while it parks. Of several threads the one that takes is mostly the
-//! same, so it is also the one that arms.
+//! is armed, completed and armed again. A ring used by several threads gives up SINGLE_ISSUER and
+//! DEFER_TASKRUN: the thread that armed a receive copies what comes, even while it parks. Of several
+//! threads the one that takes is mostly the same, so it is also the one that arms. With COOP_TASKRUN it
+//! is not interrupted for that (which on TCP cost more than half of all: the interrupt, and then waiting
+//! for the very socket that the sender's core still held): it does so when it enters the kernel, or parks,
+//! or at the next tick of the clock. So what comes for a thread that computes for long reaches another
+//! one up to a tick (1 to 10 ms) later.
 //!
 //! How it fails: every receive that is armed on a socket is woken by every datagram, and all but
 //! one arm themselves again. So only a few are armed ([`Shape::armed`]) and the others wait in a
@@ -101,7 +104,7 @@ impl Uring {
         let armed = self.most_armed(needs).saturating_mul(needs.sockets);
         let outstanding = armed.saturating_add(needs.sends).saturating_add(1);
         Wanted {
-            r#use: ring::Use::Shared,
+            r#use: ring::Use::SharedUninterrupted,
             // Room for all that is armed, for a batch of sends, and for a cancel.
             submissions: armed.saturating_add(64).clamp(64, 4096),
             // Each operation may be joined by the completion of its cancel.

@@ -80,7 +80,7 @@ impl Provider for UringEvents {
         // Each operation and its signal, and a cancel for each.
         let submissions = events.saturating_mul(3).saturating_add(2).clamp(8, 4096);
         let wanted = Wanted {
-            r#use: ring::Use::Shared,
+            r#use: ring::Use::SharedUninterrupted,
             submissions,
             // No fewer than the submissions, which are rounded up.
             completions: (2 * submissions).max(events.saturating_mul(2)).min(65_536),

@@ -95,7 +95,7 @@ fn wanted(needs: &Needs) -> Wanted {
     let receives = needs.receives.min(needs.streams);
     let outstanding = receives.saturating_add(needs.sends).saturating_add(needs.accepts);
     Wanted {
-        r#use: ring::Use::Shared,
+        r#use: ring::Use::SharedUninterrupted,
         submissions: SUBMISSIONS,
         completions: outstanding.saturating_add(SUBMISSIONS).clamp(2 * SUBMISSIONS, 65_536),
         kernel: KERNEL,
