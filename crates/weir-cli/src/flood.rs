@@ -23,7 +23,10 @@ use weir_load::{
     },
 };
 
-use crate::exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE};
+use crate::{
+    exit::{FAILED, UNAVAILABLE, USAGE},
+    shown::{self, Shown},
+};
 
 /// How long a flood lasts if nothing else is said.
 const DURATION: Duration = Duration::from_secs(10);
@@ -151,32 +154,23 @@ pub struct FloodArgs {
 /// # Errors
 /// If the result cannot be written.
 pub fn run(args: FloodArgs) -> anyhow::Result<ExitCode> {
-    let stop = Arc::new(Stop::new());
-    let mut shown = show::Shown::new(args.json);
-    let outcome = attempt(&args, &stop, &mut shown);
-    let code = match &outcome {
-        Ok(None) => OK,
-        Ok(Some(report)) => code_of_report(report),
-        Err(error) => code_of_error(error),
-    };
-    shown.end(outcome)?;
-    Ok(ExitCode::from(code))
+    shown::run(args.json, |shown| attempt(&args, shown))
 }
 
 fn attempt(
     args: &FloodArgs,
-    stop: &Arc<Stop>,
-    shown: &mut show::Shown,
+    shown: &mut Shown<FloodReport>,
 ) -> anyhow::Result<Option<FloodReport>> {
     let spec = specify(args)?;
     if args.dry_run {
         shown.settings(&settings(&spec)?);
         return Ok(None);
     }
-    heed_interrupts(stop)?;
-    let report = weir_load::flood(&spec, stop, |event| match event {
+    let stop = Arc::new(Stop::new());
+    heed_interrupts(&stop)?;
+    let report = weir_load::flood(&spec, &stop, |event| match event {
         Event::Ready(settings) => shown.settings(settings),
-        Event::Interval(progress) => shown.interval(&progress, spec.size_bytes),
+        Event::Interval(progress) => show::interval(shown, &progress, spec.size_bytes),
     })?;
     Ok(Some(report))
 }
@@ -289,16 +283,6 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn code_of_report(report: &FloodReport) -> u8 {
-    if failure_of(report).is_some() {
-        FAILED
-    } else if invalid(report).is_some() {
-        DATA_ERRORS
-    } else {
-        OK
-    }
-}
-
 /// Why nothing may be concluded from a flood that did not fail, if so.
 fn invalid(report: &FloodReport) -> Option<String> {
     let has = |path: &str| {
@@ -336,7 +320,7 @@ fn failure_of(report: &FloodReport) -> Option<String> {
 
 /// The document of a flood that was not even tried.
 pub fn failure(reason: &str) -> String {
-    show::failure(reason)
+    shown::refusal::<FloodReport>(reason)
 }
 
 #[cfg(test)]

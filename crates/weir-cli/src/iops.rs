@@ -16,8 +16,9 @@ use weir_load::{
 };
 
 use crate::{
-    exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE},
+    exit::{FAILED, UNAVAILABLE, USAGE},
     flood::{Usage, heed_interrupts},
+    shown::{self, Shown},
 };
 
 /// How long it is watched if nothing else is said.
@@ -114,18 +115,10 @@ struct Found {
 /// # Errors
 /// If the result cannot be written.
 pub fn run(args: &IopsArgs) -> anyhow::Result<ExitCode> {
-    let mut shown = show::Shown::new(args.json);
-    let outcome = attempt(args, &mut shown);
-    let code = match &outcome {
-        Ok(None) => OK,
-        Ok(Some(found)) => code_of_report(&found.report),
-        Err(error) => code_of_error(error),
-    };
-    shown.end(outcome)?;
-    Ok(ExitCode::from(code))
+    shown::run(args.json, |shown| attempt(args, shown))
 }
 
-fn attempt(args: &IopsArgs, shown: &mut show::Shown) -> anyhow::Result<Option<Found>> {
+fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<Found>> {
     let spec = specify(args)?;
     if args.dry_run {
         shown.settings(&settings(&spec));
@@ -135,7 +128,7 @@ fn attempt(args: &IopsArgs, shown: &mut show::Shown) -> anyhow::Result<Option<Fo
     heed_interrupts(&stop)?;
     let report = iops::measure(&spec, &stop, |event| match event {
         Event::Ready(obtained) => shown.settings(obtained),
-        Event::Interval(progress) => shown.interval(&progress, spec.length),
+        Event::Interval(progress) => show::interval(shown, &progress, spec.length),
     })?;
     let sampling = match args.sampling_cost && report.failure.is_none() && !stop.is_requested() {
         true => {
@@ -210,17 +203,7 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn code_of_report(report: &Report) -> u8 {
-    if report.failure.is_some() {
-        FAILED
-    } else if report.invalid().is_some() {
-        DATA_ERRORS
-    } else {
-        OK
-    }
-}
-
 /// The document of a run that was not even tried.
 pub fn failure(reason: &str) -> String {
-    show::failure(reason)
+    shown::refusal::<Found>(reason)
 }

@@ -16,8 +16,9 @@ use weir_load::{
 };
 
 use crate::{
-    exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE},
+    exit::{FAILED, OK, UNAVAILABLE, USAGE},
     flood::{Usage, heed_interrupts, resolve},
+    shown::{self, Shown},
 };
 
 /// How long a load lasts if nothing else is said.
@@ -256,18 +257,10 @@ pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
     if let Some(parts::Which(share)) = args.part {
         return Ok(ExitCode::from(run_part(args, share)));
     }
-    let mut shown = show::Shown::new(args.json, args.tell_phases);
-    let outcome = attempt(args, &mut shown);
-    let code = match &outcome {
-        Ok(None) => OK,
-        Ok(Some(report)) => code_of_report(report),
-        Err(error) => code_of_error(error),
-    };
-    shown.end(outcome)?;
-    Ok(ExitCode::from(code))
+    shown::run(args.json, |shown| attempt(args, shown))
 }
 
-fn attempt(args: &LoadTcp, shown: &mut show::Shown) -> anyhow::Result<Option<LoadReport>> {
+fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Option<LoadReport>> {
     let mut spec = specify(args)?;
     let descriptors = tcp::descriptors();
     let processes =
@@ -281,12 +274,15 @@ fn attempt(args: &LoadTcp, shown: &mut show::Shown) -> anyhow::Result<Option<Loa
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
+    let tell = |shown: &mut Shown<LoadReport>, event: tcp::Event<'_>| {
+        show::event(shown, args.tell_phases, event)
+    };
     if processes != 1 {
         shown.settings(&tcp::settings(&spec)?);
         let run = args.run_id.is_none().then_some(spec.run);
-        return parts::load(&spec, processes, run, &stop, |event| shown.event(event)).map(Some);
+        return parts::load(&spec, processes, run, &stop, |event| tell(shown, event)).map(Some);
     }
-    let report = tcp::load(&spec, &stop, |event| shown.event(event))?;
+    let report = tcp::load(&spec, &stop, |event| tell(shown, event))?;
     Ok(Some(report))
 }
 
@@ -389,19 +385,9 @@ fn code_of_error(error: &anyhow::Error) -> u8 {
     }
 }
 
-fn code_of_report(report: &LoadReport) -> u8 {
-    if report.invalid().is_some() {
-        DATA_ERRORS
-    } else if report.failure.is_some() {
-        FAILED
-    } else {
-        OK
-    }
-}
-
 /// The document of a load that was not even tried.
 pub fn failure(reason: &str) -> String {
-    show::failure(reason)
+    shown::refusal::<LoadReport>(reason)
 }
 
 #[cfg(test)]

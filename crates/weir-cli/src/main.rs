@@ -11,6 +11,7 @@ mod iops;
 mod load;
 mod memory;
 mod serve;
+mod shown;
 
 use std::{io::Write as _, process::ExitCode};
 

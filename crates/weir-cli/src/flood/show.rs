@@ -1,197 +1,126 @@
 //! What `weir flood` prints: text, or one JSON document.
 
-use std::io::Write;
-
 use serde_json::{Map, Value, json};
 use weir_load::{FloodReport, flood::Progress};
 
-use super::{failure_of, invalid, text_of_error};
-use crate::intervals::Intervals;
+use super::{code_of_error, failure_of, invalid, text_of_error};
+use crate::shown::{self, Ending, Finding};
 
-/// Version of the JSON document.
-const SCHEMA_VERSION: u32 = 1;
+type Shown = shown::Shown<FloodReport>;
 
-/// Collects what the document will hold, and prints what is for people.
-pub(super) struct Shown {
-    json: bool,
-    settings: Vec<(&'static str, String)>,
-    intervals: Intervals<Progress>,
+pub(super) fn interval(shown: &mut Shown, progress: &Progress, size_bytes: usize) {
+    let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
+    let sent_per_s = progress.sent as f64 / (to_s - from_s);
+    let head = "\n  from    to s    sent/s   Mbit/s of payload   refused   skipped";
+    let line = format!(
+        "{from_s:>6.1} {to_s:>7.1} {sent_per_s:>9.0} {:>19.1} {:>9} {:>9}",
+        sent_per_s * size_bytes as f64 * 8.0 / 1e6,
+        progress.refused,
+        progress.late_skipped,
+    );
+    shown.interval(head, &line, *progress);
 }
 
-impl Shown {
-    pub(super) fn new(json: bool) -> Self {
-        Self { json, settings: Vec::new(), intervals: Intervals::default() }
+impl Finding for FloodReport {
+    const COMMAND: &'static str = "weir flood";
+
+    type Interval = Progress;
+
+    fn ending(&self) -> Ending {
+        match (failure_of(self), invalid(self)) {
+            (Some(reason), _) => Ending::Failed(reason),
+            (None, Some(reason)) => Ending::Invalid(reason),
+            (None, None) => Ending::Ok,
+        }
     }
 
-    /// A line for people: on stdout, unless that is for the document. A reader that has
-    /// gone is no reason to end a run.
-    fn say(&self, line: &str) {
-        let _ = if self.json {
-            writeln!(std::io::stderr(), "{line}")
-        } else {
-            writeln!(std::io::stdout(), "{line}")
-        };
+    fn error(error: &anyhow::Error) -> (String, u8) {
+        (text_of_error(error), code_of_error(error))
     }
 
-    pub(super) fn settings(&mut self, settings: &[(&'static str, String)]) {
-        for (name, value) in settings {
-            self.say(&format!("{name:>18}  {value}"));
-        }
-        self.settings = settings.to_vec();
-    }
-
-    pub(super) fn interval(&mut self, progress: &Progress, size_bytes: usize) {
-        let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
-        let sent_per_s = progress.sent as f64 / (to_s - from_s);
-        if self.intervals.is_empty() {
-            self.say("\n  from    to s    sent/s   Mbit/s of payload   refused   skipped");
-        }
-        self.say(&format!(
-            "{from_s:>6.1} {to_s:>7.1} {sent_per_s:>9.0} {:>19.1} {:>9} {:>9}",
-            sent_per_s * size_bytes as f64 * 8.0 / 1e6,
-            progress.refused,
-            progress.late_skipped,
-        ));
-        self.intervals.push(*progress);
-    }
-
-    /// Prints the result, whatever it is; gives an error if the document cannot be written.
-    pub(super) fn end(&self, outcome: anyhow::Result<Option<FloodReport>>) -> anyhow::Result<()> {
-        let failed = |reason| ("failed", Some(reason));
-        let (status, reason) = match &outcome {
-            Ok(Some(report)) => match (failure_of(report), invalid(report)) {
-                (Some(reason), _) => failed(reason),
-                (None, Some(reason)) => ("invalid", Some(reason)),
-                (None, None) => ("ok", None),
-            },
-            Ok(None) => ("ok", None),
-            Err(error) => failed(text_of_error(error)),
-        };
-        if let Ok(Some(report)) = &outcome {
-            self.report(report);
-        }
-        if let Some(reason) = &reason {
-            eprintln!("weir flood: {reason}");
-        }
-        if self.json {
-            let document = self.document(outcome.ok().flatten().as_ref(), status, reason)?;
-            writeln!(std::io::stdout(), "{document}")?;
-        }
-        Ok(())
-    }
-
-    fn document(
-        &self,
-        report: Option<&FloodReport>,
-        status: &str,
-        reason: Option<String>,
-    ) -> anyhow::Result<Value> {
-        let mut document = Map::new();
-        document.insert("schema_version".into(), SCHEMA_VERSION.into());
-        document.insert("command".into(), crate::arguments().into());
-        document.insert("status".into(), status.into());
-        document.insert("reason".into(), reason.into());
-        let settings = self.settings.iter();
-        let settings: Vec<Value> =
-            settings.map(|(name, value)| json!({ "name": name, "value": value })).collect();
-        document.insert("settings".into(), settings.into());
-        let intervals: Vec<Value> = self.intervals.iter().map(interval_value).collect();
-        document.insert("intervals".into(), intervals.into());
-        for field in REPORT_FIELDS {
-            document.insert((*field).into(), Value::Null);
-        }
-        if let Some(report) = report {
-            let Value::Object(fields) = serde_json::to_value(report)? else {
-                anyhow::bail!("a report is an object");
-            };
-            document.extend(fields);
-        }
-        Ok(document.into())
-    }
-
-    fn report(&self, report: &FloodReport) {
-        let count = |name: &str, value: u64| self.say(&format!("{name:>18}  {value}"));
-        self.say("");
-        count("offered", report.offered);
-        count("sent", report.sent);
-        count("refused", report.refused);
-        count("skipped as late", report.late_skipped);
-        self.say(&format!(
-            "{:>18}  {:.3} s, ended by {:?}",
+    fn print(&self, shown: &Shown) {
+        shown.say("");
+        shown.tell("offered", self.offered);
+        shown.tell("sent", self.sent);
+        shown.tell("refused", self.refused);
+        shown.tell("skipped as late", self.late_skipped);
+        shown.tell(
             "elapsed",
-            report.elapsed_ns as f64 / 1e9,
-            report.ended_by
-        ));
-        self.say(&format!(
-            "{:>18}  {:.0} datagrams/s, {:.1} Mbit/s of payload",
+            format!("{:.3} s, ended by {:?}", self.elapsed_ns as f64 / 1e9, self.ended_by),
+        );
+        shown.tell(
             "sent",
-            report.sent_per_s,
-            report.bits_per_second / 1e6
-        ));
-        if let Some(ns) = report.cpu_ns_per_datagram {
-            let waiting = if report.windows.is_some() { ", waiting included" } else { "" };
-            self.say(&format!("{:>18}  {ns:.0} ns per datagram sent{waiting}", "CPU"));
+            format!(
+                "{:.0} datagrams/s, {:.1} Mbit/s of payload",
+                self.sent_per_s,
+                self.bits_per_second / 1e6
+            ),
+        );
+        if let Some(ns) = self.cpu_ns_per_datagram {
+            let waiting = if self.windows.is_some() { ", waiting included" } else { "" };
+            shown.tell("CPU", format!("{ns:.0} ns per datagram sent{waiting}"));
         }
-        if let (Some(windows), Some(within)) = (report.windows, report.windows_within) {
-            self.say(&format!(
-                "{:>18}  {within} of {windows} windows of 10 ms within 2 % or one quantum",
-                "pace"
-            ));
+        if let (Some(windows), Some(within)) = (self.windows, self.windows_within) {
+            let text = format!("{within} of {windows} windows of 10 ms within 2 % or one quantum");
+            shown.tell("pace", text);
         }
-        if report.pace_held == Some(false) {
-            eprintln!(
-                "weir flood: the pace was not held: fewer than 99 % of the windows are within \
-                 tolerance; lower the rate, or give the generator a core of its own (--cpu)"
+        if self.pace_held == Some(false) {
+            shown.note(
+                "the pace was not held: fewer than 99 % of the windows are within tolerance; lower \
+                 the rate, or give the generator a core of its own (--cpu)",
             );
         }
-        if let Some(account) = &report.report {
-            self.account(account);
+        if let Some(report) = &self.report {
+            account(shown, report);
         }
     }
 
-    /// The server's account, as far as it is in the usual words.
-    fn account(&self, report: &Value) {
-        let account = report.get("audit").unwrap_or(report);
-        self.say(&format!("{:>18}", "the server's count"));
-        for (name, text) in [
-            ("received", "received"),
-            ("lost", "lost"),
-            ("duplicates", "duplicates"),
-            ("reordered", "reordered"),
-            ("wrong_size", "of wrong size"),
-            ("corrupt", "damaged"),
-            ("corrupt_headers", "corrupt stamps"),
-            ("corrupt_bodies", "corrupt bodies"),
-            ("strangers", "strangers"),
-        ] {
-            if let Some(count) = account[name].as_u64() {
-                self.say(&format!("{text:>18}  {count}"));
-            }
-        }
-        let latency = &account["latency_ns"];
-        let us = |name: &str| latency[name].as_f64().map(|ns| ns / 1e3);
-        if let (Some(p50), Some(p99)) = (us("p50"), us("p99")) {
-            let text = "one-way latency";
-            self.say(&format!("{text:>18}  p50 {p50:.1} µs, p99 {p99:.1} µs"));
+    fn interval(interval: &Progress) -> serde_json::Result<Value> {
+        Ok(json!({
+            "from_s": interval.from_ns as f64 / 1e9,
+            "to_s": interval.to_ns as f64 / 1e9,
+            "offered": interval.offered,
+            "sent": interval.sent,
+            "refused": interval.refused,
+            "late_skipped": interval.late_skipped,
+        }))
+    }
+
+    fn fields(found: Option<&Self>) -> anyhow::Result<Map<String, Value>> {
+        let Some(report) = found else {
+            return Ok(REPORT_FIELDS.iter().map(|field| ((*field).into(), Value::Null)).collect());
+        };
+        match serde_json::to_value(report)? {
+            Value::Object(fields) => Ok(fields),
+            _ => anyhow::bail!("a report is an object"),
         }
     }
 }
 
-/// The document of a flood that was not even tried.
-pub(super) fn failure(reason: &str) -> String {
-    let document = Shown::new(true).document(None, "failed", Some(reason.to_owned()));
-    document.map(|document| document.to_string()).unwrap_or_default()
-}
-
-fn interval_value(progress: &Progress) -> Value {
-    json!({
-        "from_s": progress.from_ns as f64 / 1e9,
-        "to_s": progress.to_ns as f64 / 1e9,
-        "offered": progress.offered,
-        "sent": progress.sent,
-        "refused": progress.refused,
-        "late_skipped": progress.late_skipped,
-    })
+/// The server's account, as far as it is in the usual words.
+fn account(shown: &Shown, report: &Value) {
+    let account = report.get("audit").unwrap_or(report);
+    shown.say(&format!("{:>18}", "the server's count"));
+    for (name, text) in [
+        ("received", "received"),
+        ("lost", "lost"),
+        ("duplicates", "duplicates"),
+        ("reordered", "reordered"),
+        ("wrong_size", "of wrong size"),
+        ("corrupt", "damaged"),
+        ("corrupt_headers", "corrupt stamps"),
+        ("corrupt_bodies", "corrupt bodies"),
+        ("strangers", "strangers"),
+    ] {
+        if let Some(count) = account[name].as_u64() {
+            shown.tell(text, count);
+        }
+    }
+    let latency = &account["latency_ns"];
+    let us = |name: &str| latency[name].as_f64().map(|ns| ns / 1e3);
+    if let (Some(p50), Some(p99)) = (us("p50"), us("p99")) {
+        shown.tell("one-way latency", format!("p50 {p50:.1} µs, p99 {p99:.1} µs"));
+    }
 }
 
 /// The fields of a report: null in a document without one.

@@ -5,6 +5,7 @@ use clap::Parser;
 use anyhow::anyhow;
 
 use super::*;
+use crate::{exit::DATA_ERRORS, shown::Finding as _};
 
 #[derive(Parser)]
 struct Command {
@@ -122,16 +123,16 @@ fn a_document_has_the_same_fields_with_and_without_a_report() {
 #[test]
 fn a_report_of_failure_or_wrong_data_is_no_success() {
     let mut report = report();
-    assert_eq!(code_of_report(&report), 0);
+    assert_eq!(report.ending().code(), 0);
     report.report = Some(serde_json::json!({ "audit": { "data_errors": true } }));
-    assert_eq!(code_of_report(&report), DATA_ERRORS);
+    assert_eq!(report.ending().code(), DATA_ERRORS);
     report.report = Some(serde_json::json!({ "data_errors": true }));
-    assert_eq!(code_of_report(&report), DATA_ERRORS);
+    assert_eq!(report.ending().code(), DATA_ERRORS);
     report.report = None;
     report.sent -= 1;
-    assert_eq!(code_of_report(&report), DATA_ERRORS);
+    assert_eq!(report.ending().code(), DATA_ERRORS);
     assert!(invalid(&report).expect("it says why").contains("9 sent"));
     (report.sent, report.refused) = (0, report.offered);
-    assert_eq!(code_of_report(&report), FAILED);
+    assert_eq!(report.ending().code(), FAILED);
     assert!(failure_of(&report).expect("it says why").contains("listen"));
 }

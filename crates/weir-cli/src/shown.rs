@@ -1,0 +1,201 @@
+//! What commands that do one thing and tell of it print: text, or one JSON document.
+
+use std::{io::Write as _, process::ExitCode};
+
+use serde_json::{Map, Value, json};
+use weir_load::latency::Summary;
+
+use crate::{
+    exit::{DATA_ERRORS, FAILED, OK},
+    intervals::{Interval, Intervals},
+};
+
+/// Version of the JSON documents.
+const SCHEMA_VERSION: u32 = 1;
+
+/// What such a command finds.
+pub trait Finding: Sized {
+    /// The command, as its messages name it.
+    const COMMAND: &'static str;
+
+    /// What is told of an interval.
+    type Interval: Interval;
+
+    /// How it ended.
+    fn ending(&self) -> Ending;
+
+    /// What to say of an error that left nothing to find, and its exit code.
+    fn error(error: &anyhow::Error) -> (String, u8);
+
+    /// Prints it for people.
+    fn print(&self, shown: &Shown<Self>);
+
+    /// An interval in the document.
+    fn interval(interval: &Self::Interval) -> serde_json::Result<Value>;
+
+    /// What the document holds beside what all do: the same names with and without a finding.
+    fn fields(found: Option<&Self>) -> anyhow::Result<Map<String, Value>>;
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// Well.
+    Ok,
+    /// Nothing may be concluded from it, and why.
+    Invalid(String),
+    /// Before it was done, and why.
+    Failed(String),
+}
+
+impl Ending {
+    /// The exit code that says so.
+    pub fn code(&self) -> u8 {
+        match self {
+            Ending::Ok => OK,
+            Ending::Invalid(_) => DATA_ERRORS,
+            Ending::Failed(_) => FAILED,
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        match self {
+            Ending::Ok => "ok",
+            Ending::Invalid(_) => "invalid",
+            Ending::Failed(_) => "failed",
+        }
+    }
+
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Ending::Ok => None,
+            Ending::Invalid(reason) | Ending::Failed(reason) => Some(reason),
+        }
+    }
+}
+
+/// Collects what the document will hold, and prints what is for people.
+pub struct Shown<F: Finding> {
+    json: bool,
+    settings: Vec<(String, String)>,
+    intervals: Intervals<F::Interval>,
+}
+
+impl<F: Finding> Shown<F> {
+    fn new(json: bool) -> Self {
+        Self { json, settings: Vec::new(), intervals: Intervals::default() }
+    }
+
+    /// A line for people: on stdout, unless that is for the document. A reader that has
+    /// gone is no reason to end a run.
+    pub fn say(&self, line: &str) {
+        let _ = if self.json {
+            writeln!(std::io::stderr(), "{line}")
+        } else {
+            writeln!(std::io::stdout(), "{line}")
+        };
+    }
+
+    /// A figure with its name.
+    pub fn tell(&self, name: &str, value: impl std::fmt::Display) {
+        self.say(&format!("{name:>18}  {value}"));
+    }
+
+    /// A line beside the result, whoever that is for.
+    pub fn note(&self, line: &str) {
+        eprintln!("{}: {line}", F::COMMAND);
+    }
+
+    /// What it was done with.
+    pub fn settings(&mut self, settings: &[(impl AsRef<str>, String)]) {
+        let settings =
+            settings.iter().map(|(name, value)| (name.as_ref().to_owned(), value.clone()));
+        self.settings = settings.collect();
+        for (name, value) in &self.settings {
+            self.tell(name, value);
+        }
+    }
+
+    /// An interval as a line, below a head if it is the first.
+    pub fn interval(&mut self, head: &str, line: &str, interval: F::Interval) {
+        if self.intervals.is_empty() {
+            self.say(head);
+        }
+        self.say(line);
+        self.intervals.push(interval);
+    }
+
+    /// Prints the result, whatever it is.
+    fn end(&self, found: Option<&F>, ending: &Ending) -> anyhow::Result<()> {
+        if let Some(found) = found {
+            found.print(self);
+        }
+        if let Some(reason) = ending.reason() {
+            self.note(reason);
+        }
+        if self.json {
+            writeln!(std::io::stdout(), "{}", self.document(found, ending)?)?;
+        }
+        Ok(())
+    }
+
+    fn document(&self, found: Option<&F>, ending: &Ending) -> anyhow::Result<Value> {
+        let mut document = Map::new();
+        document.insert("schema_version".into(), SCHEMA_VERSION.into());
+        document.insert("command".into(), crate::arguments().into());
+        document.insert("status".into(), ending.status().into());
+        document.insert("reason".into(), ending.reason().into());
+        let settings = self.settings.iter();
+        let settings: Vec<Value> =
+            settings.map(|(name, value)| json!({ "name": name, "value": value })).collect();
+        document.insert("settings".into(), settings.into());
+        let intervals: Result<Vec<Value>, _> = self.intervals.iter().map(F::interval).collect();
+        document.insert("intervals".into(), intervals?.into());
+        document.extend(F::fields(found)?);
+        Ok(document.into())
+    }
+}
+
+/// Runs a command, which finds nothing where it only shows its settings, and shows what came of it;
+/// gives the exit code.
+///
+/// # Errors
+/// If the result cannot be written.
+pub fn run<F: Finding>(
+    json: bool,
+    attempt: impl FnOnce(&mut Shown<F>) -> anyhow::Result<Option<F>>,
+) -> anyhow::Result<ExitCode> {
+    let mut shown = Shown::new(json);
+    let (found, ending, code) = match attempt(&mut shown) {
+        Ok(found) => {
+            let ending = found.as_ref().map_or(Ending::Ok, F::ending);
+            let code = ending.code();
+            (found, ending, code)
+        }
+        Err(error) => {
+            let (text, code) = F::error(&error);
+            (None, Ending::Failed(text), code)
+        }
+    };
+    shown.end(found.as_ref(), &ending)?;
+    Ok(ExitCode::from(code))
+}
+
+/// The document of a command that was not even tried.
+pub fn refusal<F: Finding>(reason: &str) -> String {
+    let document = Shown::<F>::new(true).document(None, &Ending::Failed(reason.to_owned()));
+    document.map(|document| document.to_string()).unwrap_or_default()
+}
+
+/// Latencies in one line, each written by `us`, in µs.
+pub fn latency(summary: &Summary, us: impl Fn(u64) -> String) -> String {
+    let of = |name: &str| summary.percentile.get(name).copied().map_or_else(|| "-".into(), &us);
+    format!(
+        "p50 {} µs, p90 {}, p99 {}, p99.9 {}, max {}",
+        of("50"),
+        of("90"),
+        of("99"),
+        of("99.9"),
+        us(summary.max)
+    )
+}
