@@ -17,16 +17,15 @@ mod once;
 mod replies;
 mod settings;
 mod stopping;
+#[path = "../suite/mod.rs"]
+mod suite;
 mod support;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use std::sync::Arc;
-use support::{Check, Subject};
+use libtest_mimic::Arguments;
+use suite::{Row, Suite, required};
 
 fn main() {
-    support::silence_panics_on_purpose();
-    let arguments = Arguments::from_args();
-    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+    let mut suite = Suite::new(Arguments::from_args(), |_, check| check());
     let checks = [
         once::CHECKS,
         behaviour::CHECKS,
@@ -37,37 +36,15 @@ fn main() {
         foreign::CHECKS,
     ]
     .concat();
-    let mut trials = Vec::new();
     for subject in support::subjects() {
-        let subject = Arc::new(subject);
-        match subject.unavailable() {
-            Some(reason) => trials.push(missing(&subject, reason, &required)),
-            None => {
-                let more = if subject.offloads() { offload::CHECKS } else { &[] };
-                trials.extend(checks.iter().chain(more).map(|check| trial(check, &subject)));
-            }
-        }
+        let more = if subject.offloads() { offload::CHECKS } else { &[] };
+        let row = Row {
+            name: subject.name(),
+            unavailable: subject.unavailable(),
+            required: required(|name| subject.is_called(name)),
+            subject,
+        };
+        suite.add(row, checks.iter().chain(more));
     }
-    libtest_mimic::run(&arguments, trials).exit();
-}
-
-fn trial(check: &Check, subject: &Arc<Subject>) -> Trial {
-    let (name, check) = *check;
-    let subject = Arc::clone(subject);
-    Trial::ignorable_test(format!("{name}::{}", subject.name()), move || {
-        Ok(match check(&subject) {
-            Ok(()) => Completion::Completed,
-            Err(skipped) => Completion::ignored_with(skipped.0),
-        })
-    })
-}
-
-fn missing(subject: &Subject, reason: String, required: &str) -> Trial {
-    let insisted = required.split(',').map(str::trim).any(|name| subject.is_called(name));
-    Trial::ignorable_test(format!("available::{}", subject.name()), move || {
-        if insisted {
-            return Err(Failed::from(format!("required by WEIR_REQUIRE, but {reason}")));
-        }
-        Ok(Completion::ignored_with(reason))
-    })
+    suite.run(Vec::new());
 }

@@ -1,5 +1,7 @@
 //! The rows of the suite, and what its checks are written with.
 
+use crate::suite;
+pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
 use std::{
     any::Any,
     collections::BTreeMap,
@@ -21,20 +23,10 @@ use weir::{
 };
 
 /// A check, with its name.
-pub type Check = (&'static str, fn(&Subject) -> Result<(), Skipped>);
-
-/// Why a check does not apply to a row.
-#[derive(Debug)]
-pub struct Skipped(pub String);
-
-/// How long anything may take that has only to happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub type Check = suite::Check<Subject>;
 
 /// Datagrams under way at a time: with small ones this fits every default receive buffer.
 pub const WINDOW: usize = 32;
-
-/// Text of the panics that a check provokes.
-pub const ON_PURPOSE: &str = "on purpose";
 
 /// Threads of the rows with several.
 const SEVERAL: u32 = 4;
@@ -97,13 +89,13 @@ impl Subject {
         self.offload
     }
 
-    /// Whether `name` names its design, its provider, or both (`rio-event/batch`), or is `all`,
-    /// which alone names those with receive offload.
+    /// Whether `name` names its design, its provider, or both (`rio-event/batch`): never one with receive
+    /// offload.
     pub fn is_called(&self, name: &str) -> bool {
         let (design, provider) = (self.design.about().name, self.at_defaults().provider());
         let named =
             name == design || name == provider || name.split_once('/') == Some((design, provider));
-        name == "all" || (named && !self.offload)
+        named && !self.offload
     }
 
     /// Why it cannot run here, if it cannot.
@@ -486,24 +478,4 @@ pub fn start_or_skip(
         Error::Unavailable(reason) => Skipped(reason.to_string()),
         other => panic!("{other}"),
     })
-}
-
-/// Waits for something that a server does not announce.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let by = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < by, "{what} did not happen");
-        std::thread::yield_now();
-    }
-}
-
-/// Keeps the panics that checks provoke out of the output.
-pub fn silence_panics_on_purpose() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let text = info.payload().downcast_ref::<String>();
-        if !text.is_some_and(|text| text.contains(ON_PURPOSE)) {
-            usual(info);
-        }
-    }));
 }

@@ -13,7 +13,13 @@
 //! a check leaves open fails it.
 
 #[cfg(target_os = "linux")]
+#[path = "../suite/alone.rs"]
+mod alone;
+#[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+#[path = "../suite/mod.rs"]
+mod suite;
 
 fn main() {
     #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 //! What goes wrong: handlers that panic, addresses that cannot be had, descriptors that are used up.
 
 use crate::{
+    alone::descriptors,
     client::{Client, clients},
     machine,
     support::*,
@@ -215,10 +216,10 @@ fn descriptors_run_out(subject: &Subject) -> Result<(), Skipped> {
     }
     let (server, log) = subject.echo(&server());
     let to = server.local_addresses()[0];
-    let before = machine::descriptors();
+    let before = descriptors();
     let mut open = clients(2, to);
     open.iter_mut().for_each(Client::ping);
-    let taken = machine::descriptors().zip(before).map(|(after, before)| after - before);
+    let taken = descriptors().zip(before).map(|(after, before)| after - before);
     // These need no descriptor any more to connect.
     let sockets: Vec<_> =
         (0..WAITING).map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()).collect();

@@ -31,11 +31,6 @@ pub fn confine() {
 #[cfg(not(target_os = "linux"))]
 pub fn confine() {}
 
-/// Descriptors that are open.
-pub fn descriptors() -> Option<usize> {
-    Some(fs::read_dir("/proc/self/fd").ok()?.count())
-}
-
 /// The most that may be.
 pub fn most_descriptors() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;

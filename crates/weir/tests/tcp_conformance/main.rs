@@ -13,6 +13,8 @@
 //! what a check leaves open fails it.
 
 mod active;
+#[path = "../suite/alone.rs"]
+mod alone;
 mod asks;
 mod client;
 mod echo;
@@ -24,29 +26,21 @@ mod foreign;
 mod limits;
 mod machine;
 mod stopping;
+#[path = "../suite/mod.rs"]
+mod suite;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
 
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use std::{
-    panic::resume_unwind,
-    process,
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
-use support::{Check, Skipped, Subject};
+use std::time::Duration;
+use suite::{Row, required};
 
 /// How long a check may take before it counts as one that never ends.
 const LONGEST: Duration = Duration::from_secs(90);
 
 fn main() {
     machine::confine();
-    support::silence_panics_on_purpose();
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+    let mut suite = alone::suite(LONGEST);
     let checks = [
         echo::CHECKS,
         ends::CHECKS,
@@ -62,56 +56,14 @@ fn main() {
         foreign::CHECKS,
     ]
     .concat();
-    let mut trials = Vec::new();
     for subject in support::subjects() {
-        let subject = Arc::new(subject);
-        match subject.unavailable() {
-            Some(reason) => trials.push(missing(&subject, reason, &required)),
-            None => trials.extend(checks.iter().map(|check| trial(check, &subject))),
-        }
+        let row = Row {
+            name: subject.name(),
+            unavailable: subject.unavailable(),
+            required: required(|name| subject.is_called(name)),
+            subject,
+        };
+        suite.add(row, &checks);
     }
-    libtest_mimic::run(&arguments, trials).exit();
-}
-
-fn trial(check: &Check, subject: &Arc<Subject>) -> Trial {
-    let (name, check) = *check;
-    let subject = Arc::clone(subject);
-    let name = format!("{name}::{}", subject.name());
-    let its = name.clone();
-    Trial::ignorable_test(name, move || {
-        let before = machine::descriptors();
-        let result = bounded(&its, move || check(&subject));
-        support::until("the return of every descriptor", || machine::descriptors() == before);
-        Ok(match result {
-            Ok(()) => Completion::Completed,
-            Err(skipped) => Completion::ignored_with(skipped.0),
-        })
-    })
-}
-
-/// Runs a check, and ends the suite where it does not end.
-fn bounded(
-    name: &str,
-    check: impl FnOnce() -> Result<(), Skipped> + Send + 'static,
-) -> Result<(), Skipped> {
-    let (over, when_over) = mpsc::channel::<()>();
-    let thread = thread::spawn(move || {
-        let _over = over; // dropped in a panic, too
-        check()
-    });
-    if when_over.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout) {
-        eprintln!("{name} did not end within {LONGEST:?}");
-        process::exit(101);
-    }
-    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-fn missing(subject: &Subject, reason: String, required: &str) -> Trial {
-    let insisted = required.split(',').map(str::trim).any(|name| subject.is_called(name));
-    Trial::ignorable_test(format!("available::{}", subject.name()), move || {
-        if insisted {
-            return Err(Failed::from(format!("required by WEIR_REQUIRE, but {reason}")));
-        }
-        Ok(Completion::ignored_with(reason))
-    })
+    suite.run(Vec::new());
 }

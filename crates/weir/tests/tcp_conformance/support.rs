@@ -1,9 +1,10 @@
 //! The rows of the suite, and what its checks are written with.
 
+use crate::suite;
+pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
     time::{Duration, Instant},
 };
 use weir::{
@@ -16,20 +17,10 @@ use weir::{
 };
 
 /// A check, with its name.
-pub type Check = (&'static str, fn(&Subject) -> Result<(), Skipped>);
-
-/// Why a check does not apply to a row.
-#[derive(Debug)]
-pub struct Skipped(pub String);
-
-/// How long anything may take that has only to happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub type Check = suite::Check<Subject>;
 
 /// What a stop may take beyond [`Limits::stop`].
 pub const SLACK: Duration = Duration::from_secs(1);
-
-/// Text of the panics that a check provokes.
-pub const ON_PURPOSE: &str = "on purpose";
 
 /// Threads of the rows with several.
 const SEVERAL: u32 = 2;
@@ -87,9 +78,9 @@ impl Subject {
         self.design.active_set()
     }
 
-    /// Whether `name` names it: `tcp/epoll`, or `all`.
+    /// Whether `name` names it: `tcp/epoll`.
     pub fn is_called(&self, name: &str) -> bool {
-        name == "all" || name.strip_prefix("tcp/") == Some(self.design.about().name)
+        name.strip_prefix("tcp/") == Some(self.design.about().name)
     }
 
     /// Why it cannot run here, if it cannot.
@@ -430,28 +421,4 @@ pub fn assert_bounded(log: &Log, limits: Limits) {
 #[track_caller]
 pub fn assert_left(address: SocketAddr) {
     until(&format!("the end of the socket at {address}"), || TcpListener::bind(address).is_ok());
-}
-
-/// Waits for something that nobody announces.
-#[track_caller]
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let by = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < by, "{what} did not happen");
-        // Whoever is to do it may need this core.
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Keeps the panics that checks provoke out of the output.
-pub fn silence_panics_on_purpose() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let (payload, purpose) = (info.payload(), ON_PURPOSE);
-        let text = payload.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        if !text.is_some_and(|text| text.contains(purpose)) {
-            usual(info);
-        }
-    }));
 }

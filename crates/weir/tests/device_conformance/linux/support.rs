@@ -1,13 +1,14 @@
 //! What the checks share: devices with known behaviour, and who notes what was read.
 
+use crate::suite;
+pub use crate::suite::{ON_PURPOSE, Skipped, until};
 use std::{
     fs::File,
     io::{self, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use weir::{
     Error,
@@ -15,37 +16,7 @@ use weir::{
 };
 
 /// A check with its name.
-pub type Check = (&'static str, fn(&AnyDesign) -> Result<(), Skipped>);
-
-/// Why a check makes no sense for a design.
-pub struct Skipped(pub String);
-
-/// What panics on purpose says this.
-pub const ON_PURPOSE: &str = "on purpose";
-
-/// Keeps quiet about panics that a check wants.
-pub fn silence_panics_on_purpose() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref::<&str>() != Some(&ON_PURPOSE) {
-            usual(info);
-        }
-    }));
-}
-
-/// Descriptors that this process has open.
-pub fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("proc").count()
-}
-
-/// Waits until something is so, which must be soon.
-pub fn until(what: &str, so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !so() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
+pub type Check = suite::Check<AnyDesign>;
 
 /// Notes what is read.
 #[derive(Debug, Default)]

@@ -1,0 +1,124 @@
+//! What the conformance suites share: rows, checks, and how they become tests.
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A check of what a row is about, with its name.
+pub type Check<S> = (&'static str, fn(&S) -> Result<(), Skipped>);
+
+/// Why a check does not apply to a row.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+/// How long anything may take that has only to happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Text of the panics that a check provokes.
+pub const ON_PURPOSE: &str = "on purpose";
+
+/// What every check is made on.
+pub struct Row<S> {
+    /// Its name, behind that of a check.
+    pub name: String,
+    /// Why it cannot run here, if it cannot.
+    pub unavailable: Option<String>,
+    /// Whether that is a failure: see [`required`].
+    pub required: bool,
+    /// What the checks are given.
+    pub subject: S,
+}
+
+/// A check that is ready to run.
+pub type Ready = Box<dyn FnOnce() -> Result<(), Skipped> + Send>;
+
+/// How a check with this name is run.
+type Way = dyn Fn(&str, Ready) -> Result<(), Skipped> + Send + Sync;
+
+/// Tests of a kind, as they are collected.
+pub struct Suite {
+    arguments: Arguments,
+    way: Arc<Way>,
+    trials: Vec<Trial>,
+}
+
+impl Suite {
+    pub fn new(
+        arguments: Arguments,
+        way: impl Fn(&str, Ready) -> Result<(), Skipped> + Send + Sync + 'static,
+    ) -> Self {
+        silence_panics_on_purpose();
+        Self { arguments, way: Arc::new(way), trials: Vec::new() }
+    }
+
+    /// Adds the checks of a row, or, where it cannot run, one test that says why.
+    pub fn add<'a, S: Send + Sync + 'static>(
+        &mut self,
+        row: Row<S>,
+        checks: impl IntoIterator<Item = &'a Check<S>>,
+    ) {
+        if let Some(reason) = row.unavailable {
+            self.trials.push(missing(&row.name, row.required, reason));
+            return;
+        }
+        let subject = Arc::new(row.subject);
+        for &(check_name, check) in checks {
+            let name = format!("{check_name}::{}", row.name);
+            let (its, way, subject) = (name.clone(), Arc::clone(&self.way), Arc::clone(&subject));
+            self.trials.push(Trial::ignorable_test(name, move || {
+                Ok(match way(&its, Box::new(move || check(&subject))) {
+                    Ok(()) => Completion::Completed,
+                    Err(skipped) => Completion::ignored_with(skipped.0),
+                })
+            }));
+        }
+    }
+
+    /// Runs it with these tests besides, and ends the process.
+    pub fn run(mut self, besides: Vec<Trial>) -> ! {
+        self.trials.extend(besides);
+        libtest_mimic::run(&self.arguments, self.trials).exit()
+    }
+}
+
+fn missing(name: &str, required: bool, reason: String) -> Trial {
+    Trial::ignorable_test(format!("available::{name}"), move || {
+        if required {
+            return Err(Failed::from(format!("required by WEIR_REQUIRE, but {reason}")));
+        }
+        Ok(Completion::ignored_with(reason))
+    })
+}
+
+/// Whether WEIR_REQUIRE has `all` or one of the names that are meant.
+pub fn required(is_meant: impl Fn(&str) -> bool) -> bool {
+    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+    required.split(',').map(str::trim).any(|name| name == "all" || is_meant(name))
+}
+
+/// Waits for something that nobody announces.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let by = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < by, "{what} did not happen");
+        // Whoever is to do it may need this core.
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Keeps the panics that checks provoke out of the output.
+fn silence_panics_on_purpose() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let payload = info.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        if !text.is_some_and(|text| text.contains(ON_PURPOSE)) {
+            usual(info);
+        }
+    }));
+}
