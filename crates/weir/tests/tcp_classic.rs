@@ -2,37 +2,24 @@
 //! checked by the conformance tests.
 #![cfg(target_os = "linux")]
 
+#[path = "../src/required.rs"]
+mod required;
+#[path = "suite/tcp.rs"]
+mod tcp;
+
 use std::{
     fs::File,
-    io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    io::{Read as _, Write as _},
+    net::{Shutdown, TcpStream},
     os::fd::AsRawFd,
     thread,
-    time::Duration,
 };
-use weir::tcp::{AnyDesign, Final, Output, Running, Server};
+use tcp::{connect, echo, exchange, exchange_at_once, stop};
+use weir::tcp::{AnyDesign, Running, Server};
 
 fn start(design: &str) -> Running {
-    Server::bind("127.0.0.1:0".parse().unwrap())
-        .start(AnyDesign::parse(design).unwrap(), |_| {
-            |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
-        })
-        .unwrap()
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let client = TcpStream::connect(address).unwrap();
-    client.set_nodelay(true).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    client
-}
-
-/// Sends bytes and reads them back.
-fn exchange(client: &mut TcpStream, bytes: &[u8]) {
-    client.write_all(bytes).unwrap();
-    let mut back = vec![0; bytes.len()];
-    client.read_exact(&mut back).unwrap();
-    assert_eq!(back, bytes);
+    let server = Server::bind("127.0.0.1:0".parse().unwrap());
+    server.start(AnyDesign::parse(design).unwrap(), |_| echo).unwrap()
 }
 
 /// Ends a connection in order, and sees the other side do so.
@@ -41,13 +28,18 @@ fn end(mut client: TcpStream) {
     assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
 }
 
-fn stop(running: Running) -> Final {
-    let report = running.stop();
-    assert!(report.failure.is_none(), "{:?}", report.failure);
-    assert_eq!(report.open, 0);
-    let total = report.total();
-    assert_eq!(total.accepted, total.closed());
-    report
+/// Sends so much on a connection that it must be read meanwhile, reads it back, and ends.
+fn exchange_much(mut client: TcpStream, bytes: Vec<u8>) {
+    let mut reader = client.try_clone().unwrap();
+    let expected = bytes.clone();
+    let reading = thread::spawn(move || {
+        let mut back = vec![0; expected.len()];
+        reader.read_exact(&mut back).unwrap();
+        assert!(back == expected);
+    });
+    client.write_all(&bytes).unwrap();
+    reading.join().unwrap();
+    end(client);
 }
 
 const CLASSIC: [&str; 5] =
@@ -77,18 +69,8 @@ fn each_serves_many_connections_at_a_time() {
 fn a_bounded_drain_loses_nothing() {
     for design in CLASSIC {
         let running = start(&format!("{design} --drain 1"));
-        let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n * 7 % 251) as u8).collect();
-        let mut client = connect(running.local_addresses()[0]);
-        let mut reader = client.try_clone().unwrap();
-        let expected = bytes.clone();
-        let reading = thread::spawn(move || {
-            let mut back = vec![0; expected.len()];
-            reader.read_exact(&mut back).unwrap();
-            assert!(back == expected);
-        });
-        client.write_all(&bytes).unwrap();
-        reading.join().unwrap();
-        end(client);
+        let bytes = (0..1_000_000u32).map(|n| (n * 7 % 251) as u8).collect();
+        exchange_much(connect(running.local_addresses()[0]), bytes);
         let _ = stop(running);
     }
 }
@@ -153,14 +135,7 @@ fn async_select_survives_a_queue_that_is_full() {
     let address = running.local_addresses()[0];
     let mut clients: Vec<_> = (0..100).map(|_| connect(address)).collect();
     for _ in 0..20 {
-        for client in &mut clients {
-            client.write_all(b"all at once").unwrap();
-        }
-        for client in &mut clients {
-            let mut back = [0; 11];
-            client.read_exact(&mut back).unwrap();
-            assert_eq!(&back, b"all at once");
-        }
+        exchange_at_once(&mut clients, b"all at once");
     }
     clients.into_iter().for_each(end);
     let total = stop(running).total();
@@ -170,15 +145,10 @@ fn async_select_survives_a_queue_that_is_full() {
     assert_eq!(total.closed_finished, 100);
 }
 
-/// Whether designs on completions can run here; those that need io_uring say why not.
+/// Whether a design on completions can run here; one that needs io_uring says why not.
 fn completes(design: &str) -> bool {
-    match AnyDesign::parse(design).unwrap().availability() {
-        Ok(()) => true,
-        Err(reason) => {
-            eprintln!("not run: {reason}");
-            false
-        }
-    }
+    let design = AnyDesign::parse(design).unwrap();
+    !required::cannot_run(&format!("tcp/{}", design.about().name), design.availability())
 }
 
 #[test]
@@ -210,13 +180,7 @@ fn a_port_with_one_send_at_a_time_serves_all() {
         let address = running.local_addresses()[0];
         let mut clients: Vec<_> = (0..100).map(|_| connect(address)).collect();
         for round in 0..10 {
-            let message = [round; 2000];
-            clients.iter_mut().for_each(|client| client.write_all(&message).unwrap());
-            for client in &mut clients {
-                let mut back = [0; 2000];
-                client.read_exact(&mut back).unwrap();
-                assert_eq!(back, message);
-            }
+            exchange_at_once(&mut clients, &[round; 2000]);
         }
         clients.into_iter().for_each(end);
         let total = stop(running).total();
@@ -233,22 +197,9 @@ fn port_ordered_restores_the_order() {
     }
     let running = Server::bind("127.0.0.1:0".parse().unwrap())
         .buffer_bytes(100)
-        .start(AnyDesign::parse(DESIGN).unwrap(), |_| {
-            |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap()
-        })
+        .start(AnyDesign::parse(DESIGN).unwrap(), |_| echo)
         .unwrap();
-    let mut client = connect(running.local_addresses()[0]);
-    let bytes: Vec<u8> =
-        (0..1_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let mut reader = client.try_clone().unwrap();
-    let expected = bytes.clone();
-    let reading = thread::spawn(move || {
-        let mut back = vec![0; expected.len()];
-        reader.read_exact(&mut back).unwrap();
-        assert!(back == expected);
-    });
-    client.write_all(&bytes).unwrap();
-    reading.join().unwrap();
-    end(client);
+    let bytes = (0..1_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    exchange_much(connect(running.local_addresses()[0]), bytes);
     assert_eq!(stop(running).total().closed_finished, 1);
 }

@@ -2,16 +2,22 @@
 //! by the conformance tests.
 #![cfg(target_os = "linux")]
 
+#[path = "../src/required.rs"]
+mod required;
+#[path = "suite/tcp.rs"]
+mod tcp;
+
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
     process::{Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
-use weir::tcp::{AnyDesign, Final, Limits, Output, Running, Server};
+use tcp::{connect, echo, exchange, exchange_at_once, stop};
+use weir::tcp::{AnyDesign, Limits, Running, Server};
 use weir_confine::{Confinement, Resource};
 
 const DESIGNS: [&str; 3] = ["ring --threads 1", "rio-tcp --threads 1", "ring-hybrid --threads 1"];
@@ -25,43 +31,13 @@ fn alone() -> MutexGuard<'static, ()> {
 /// `None` where it cannot run here.
 fn start(design: &str) -> Option<Running> {
     let design = AnyDesign::parse(design).unwrap();
-    if let Err(reason) = design.availability() {
-        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-        let name = format!("tcp/{}", design.about().name);
-        let insisted = required.split(',').any(|one| one == name || one == "all");
-        assert!(!insisted, "required by WEIR_REQUIRE, but {reason}");
-        eprintln!("not run: {reason}");
+    let name = format!("tcp/{}", design.about().name);
+    if required::cannot_run(&name, design.availability()) {
         return None;
     }
     let limits = Limits { silent: None, ..Limits::default() };
     let server = Server::bind("127.0.0.1:0".parse().unwrap()).limits(limits);
-    Some(
-        server
-            .start(design, |_| |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap())
-            .unwrap(),
-    )
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let client = TcpStream::connect(address).unwrap();
-    client.set_nodelay(true).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    client
-}
-
-/// Sends bytes and reads them back.
-fn exchange(client: &mut TcpStream, bytes: &[u8]) {
-    client.write_all(bytes).unwrap();
-    let mut back = vec![0; bytes.len()];
-    client.read_exact(&mut back).unwrap();
-    assert_eq!(back, bytes);
-}
-
-fn stop(running: Running) -> Final {
-    let report = running.stop();
-    assert!(report.failure.is_none(), "{:?}", report.failure);
-    assert_eq!(report.open, 0);
-    report
+    Some(server.start(design, |_| echo).unwrap())
 }
 
 fn stated(running: &Running, name: &str) -> String {
@@ -125,8 +101,7 @@ fn entries_are_shared_by_what_comes_together() {
     let mut clients: Vec<_> =
         (0..CONNECTIONS).map(|_| connect(running.local_addresses()[0])).collect();
     for round in 0..ROUNDS {
-        clients.iter_mut().for_each(|client| client.write_all(&[round as u8; 64]).unwrap());
-        clients.iter_mut().for_each(|client| client.read_exact(&mut [0; 64]).unwrap());
+        exchange_at_once(&mut clients, &[round as u8; 64]);
     }
     drop(clients);
     let report = stop(running);
@@ -220,12 +195,7 @@ fn more_connections_than_descriptors() {
     let mut clients: Vec<_> = (0..CROWD).map(|_| connect(address)).collect();
     for round in 0..3 {
         // All of them at a time, so that every ring has something.
-        clients.iter_mut().for_each(|client| client.write_all(&[round; 64]).unwrap());
-        for client in &mut clients {
-            let mut back = [0; 64];
-            client.read_exact(&mut back).unwrap();
-            assert_eq!(back, [round; 64]);
-        }
+        exchange_at_once(&mut clients, &[round; 64]);
     }
     // And one after another, each when the server sleeps.
     clients.iter_mut().for_each(|client| exchange(client, &[7; 64]));

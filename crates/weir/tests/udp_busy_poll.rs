@@ -3,6 +3,10 @@
 //! iproute2.
 #![cfg(target_os = "linux")]
 
+#[path = "../src/required.rs"]
+mod required;
+
+use required::cannot_run;
 use std::{
     fs::{self, File},
     io,
@@ -128,10 +132,8 @@ fn told(effective: &[(String, String)], name: &str) -> String {
 fn polls(design: &str, client: &UdpSocket) {
     let design = AnyDesign::parse(design).unwrap();
     let name = design.about().name;
-    if let Err(reason) = design.availability() {
-        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-        assert_ne!(required, "all", "required by WEIR_REQUIRE, but {reason}");
-        return eprintln!("not run: {reason}");
+    if cannot_run(name, design.availability()) {
+        return;
     }
     let before = packets_polled();
     let limits = Limits { replies_outstanding: 64, ..Limits::default() };
@@ -166,9 +168,9 @@ fn datagrams_are_polled_from_a_device_that_has_a_queue_to_poll() {
         let client = match other_end() {
             Ok(client) => client,
             Err(e) => {
-                let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-                assert_ne!(required, "all", "required by WEIR_REQUIRE, but {e}");
-                return eprintln!("not run, for want of two devices (it needs root, and ip): {e}");
+                let why = format!("for want of two devices (it needs root, and ip): {e}");
+                assert!(cannot_run("busy-poll", Err::<(), _>(why)));
+                return;
             }
         };
         for design in [

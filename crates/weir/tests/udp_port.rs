@@ -1,6 +1,10 @@
 //! The UDP designs on a completion port, with real loopback sockets.
 #![cfg(target_os = "linux")]
 
+#[path = "../src/required.rs"]
+mod required;
+
+use required::cannot_run;
 use std::{
     collections::HashSet,
     net::{SocketAddr, UdpSocket},
@@ -24,17 +28,7 @@ fn designs() -> Vec<AnyDesign> {
     };
     let all = [Port::default().into(), PortBatch::default().into(), original];
     let all = all.iter().cloned().chain(all.iter().map(alone));
-    all.filter(runs_here).collect()
-}
-
-fn runs_here(design: &AnyDesign) -> bool {
-    let Err(reason) = design.availability() else { return true };
-    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-    let name = design.about().name;
-    let insisted = required.split(',').map(str::trim).any(|one| one == name || one == "all");
-    assert!(!insisted, "required by WEIR_REQUIRE, but {reason}");
-    eprintln!("not run: {reason}");
-    false
+    all.filter(|design| !cannot_run(design.about().name, design.availability())).collect()
 }
 
 /// Waits until `done`, while the server runs.
@@ -165,7 +159,7 @@ fn a_stop_under_load_and_a_panic_give_every_slice_back() {
 #[test]
 fn what_was_granted_is_stated() {
     let mut design: AnyDesign = Port::default().into();
-    if !runs_here(&design) {
+    if cannot_run(design.about().name, design.availability()) {
         return;
     }
     design.set("concurrency", "3").unwrap();

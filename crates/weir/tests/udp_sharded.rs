@@ -1,6 +1,10 @@
 //! `rio-sharded` where the core that receives a datagram decides who gets it.
 #![cfg(target_os = "linux")]
 
+#[path = "../src/required.rs"]
+mod required;
+
+use required::cannot_run;
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
     sync::mpsc,
@@ -39,10 +43,8 @@ fn a_datagram_is_handled_on_the_core_that_received_it() {
     }
     let threads = cores.len() as u32;
     let design = steered(threads);
-    if let Err(reason) = design.availability() {
-        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-        assert_ne!(required, "all", "required by WEIR_REQUIRE, but {reason}");
-        return eprintln!("not run: {reason}");
+    if cannot_run(design.about().name, design.availability()) {
+        return;
     }
     let (told, seen) = mpsc::channel();
     let make = move |thread: usize| {
@@ -80,8 +82,8 @@ fn a_datagram_is_handled_on_the_core_that_received_it() {
 fn threads_that_no_core_leads_to_are_refused() {
     let threads = allowed_cores().len() as u32 + 1;
     let design = steered(threads);
-    if let Err(reason) = design.availability() {
-        return eprintln!("not run: {reason}");
+    if cannot_run(design.about().name, design.availability()) {
+        return;
     }
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let sink = |_| |_: Datagram<'_>, _: &mut Replies<'_>| ();
