@@ -193,6 +193,37 @@ impl State {
 }
 
 impl Seat<'_> {
+    /// A thread's take: it leads by `take`, at once or when its turn comes, and runs with what that brought.
+    /// Before it parks it does what must not wait until then (`before_parking`). Returns what `take` did, 0 if
+    /// the time was over before; `None`, from either, if it was closed.
+    ///
+    /// # Errors
+    /// What one of the two answered.
+    pub fn take<E>(
+        &mut self,
+        until: Option<Instant>,
+        before_parking: impl FnOnce() -> Result<(), E>,
+        take: impl FnOnce() -> Result<Option<usize>, E>,
+    ) -> Result<Option<usize>, E> {
+        if !self.try_lead() {
+            before_parking()?;
+            match self.lead(until) {
+                Lead::Yours => {}
+                Lead::TimedOut => {
+                    self.enter();
+                    return Ok(Some(0));
+                }
+                Lead::Closed => return Ok(None),
+            }
+        }
+        let taken = take();
+        match taken {
+            Ok(None) => self.leave(),
+            _ => self.run(),
+        }
+        taken
+    }
+
     /// Ends this thread's running and leads, if nobody else does and one more may run.
     /// `false`: nothing has changed.
     pub fn try_lead(&mut self) -> bool {

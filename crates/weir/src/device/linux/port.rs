@@ -16,7 +16,7 @@ use crate::{
     counters::Counters,
     device::queue::{Issue, Outcome, PATIENCE},
     memory::{Region, Slice},
-    port::limit::{Lead, Limit, Seat as LimitSeat},
+    port::limit::{Limit, Seat as LimitSeat},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
     wake::Waker,
 };
@@ -281,22 +281,13 @@ impl Seat<'_> {
         most: usize,
         calls: &Counters,
     ) -> io::Result<Option<usize>> {
-        if !self.seat.try_lead() {
-            // Another leads: what this thread started must not wait until it does.
+        let before_parking = || {
+            // What this thread started must not wait until it leads.
             self.port.commit(calls)?;
             calls.parks.one();
-            match self.seat.lead(None) {
-                Lead::Yours => {}
-                Lead::TimedOut => unreachable!("there was no time"),
-                Lead::Closed => return Ok(None),
-            }
-        }
-        let led = self.port.lead(out, most, None, calls);
-        match led {
-            Ok(None) => self.seat.leave(),
-            _ => self.seat.run(),
-        }
-        led
+            Ok(())
+        };
+        self.seat.take(None, before_parking, || self.port.lead(out, most, None, calls))
     }
 }
 

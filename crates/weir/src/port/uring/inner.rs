@@ -1,14 +1,19 @@
 //! What the leader does, and what any thread may: submit, close, drain.
 
-use super::state::{Filled, Outstanding, State};
+use super::{
+    place::Place,
+    state::{Filled, Outstanding, State},
+};
 use crate::{
+    Error,
     counters::Counters,
     port::{
-        Packet, Refused, Token,
-        limit::{Lead, Limit, Seat},
+        Packet, Refused, Stopped, Token,
+        limit::{Limit, Seat},
     },
-    ring::{Alarm, Entered, Ring},
+    ring::{self, Alarm, Entered, Ring, Wanted},
     rio::Batch,
+    wake::Waker,
 };
 use std::{
     io,
@@ -27,7 +32,63 @@ pub(super) struct Inner<O> {
     pub submit_after: u32,
 }
 
+/// How much of everything a port has.
+pub(super) struct Numbers {
+    pub packets: u32,
+    /// Operations that may be cancelled at a time, for which room is kept.
+    pub outstanding: u32,
+    pub threads: u32,
+    /// Of which so many run at a time.
+    pub concurrency: u32,
+    /// Entries that are submitted before what lies ready is taken.
+    pub submit_after: u32,
+}
+
 impl<O: Outstanding> Inner<O> {
+    /// Sets up the ring of a port. `what` names who needs it.
+    pub fn open(
+        what: &str,
+        wanted: &Wanted,
+        operations: O,
+        numbers: &Numbers,
+    ) -> Result<Arc<Self>, Error> {
+        let (io, flags) = ring::set_up(what, wanted)?;
+        let (ring, submissions, completions) = Ring::split(io, flags);
+        ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
+        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;
+        let alarm = Arc::new(alarm);
+        let Numbers { packets, outstanding, threads, concurrency, submit_after } = *numbers;
+        let its = Arc::clone(&alarm);
+        let state = State::new(submissions, completions, its, operations, packets, outstanding);
+        let limit = Limit::new(concurrency, threads as usize);
+        Ok(Arc::new(Self { ring, state: Mutex::new(Some(state)), alarm, limit, submit_after }))
+    }
+
+    /// A place among the threads that take: as many as it was opened for.
+    pub fn place(&self, threads: u32) -> Result<Place<'_, O>, Error> {
+        let seat = self.limit.join().ok_or_else(|| Error::Option {
+            name: "threads".into(),
+            problem: format!("the port was opened for {threads}; open it for more"),
+        })?;
+        Ok(Place::new(self, seat))
+    }
+
+    pub fn closer(self: &Arc<Self>) -> Waker
+    where
+        O: 'static,
+    {
+        let inner = Arc::clone(self);
+        Waker::new(move || inner.close())
+    }
+
+    /// Closes, and takes back what is outstanding; the rest is given up.
+    pub fn stop(&self, by: Instant, give_up: impl FnOnce() -> Option<(u32, u32)>) -> Stopped {
+        self.close();
+        let drained = self.drain(by);
+        let (returned, missing) = give_up().expect("given up only here and in drop");
+        Stopped { returned: drained + returned, missing }
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, Option<State<O>>> {
         // A panic under the lock is a broken invariant of this file; what the kernel holds is
         // still accounted for, so it must be reached.
@@ -81,25 +142,13 @@ impl<O: Outstanding> Inner<O> {
         assert!(out.room() > 0, "a take needs room for a completion");
         // A time too long to be told is for ever.
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if !seat.try_lead() {
-            // Another leads: what this thread started must not wait until it does.
+        let before_parking = || {
+            // What this thread started must not wait until it leads.
             self.commit(counters)?;
             counters.parks.one();
-            match seat.lead(until) {
-                Lead::Yours => {}
-                Lead::TimedOut => {
-                    seat.enter();
-                    return Ok(Some(0));
-                }
-                Lead::Closed => return Ok(None),
-            }
-        }
-        let led = self.lead(out, until, counters);
-        match led {
-            Ok(None) => seat.leave(),
-            _ => seat.run(),
-        }
-        led
+            Ok(())
+        };
+        seat.take(until, before_parking, || self.lead(out, until, counters))
     }
 
     /// What the leader does: fills, enters, takes. `None`: closed.

@@ -38,6 +38,7 @@ mod arming;
 mod headers;
 mod inner;
 mod operations;
+mod place;
 mod proof;
 mod state;
 pub mod streams;
@@ -47,20 +48,19 @@ mod worker;
 
 pub use worker::UringWorker;
 
-use super::{Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped, limit::Limit};
+use super::{Key, Needs, Packet, Port, Provider, Refused, Shape, SocketId, Stopped};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::Layout,
-    ring::{self, Alarm, Ring, Wanted},
+    ring::{self, Wanted},
     socket::DatagramSocket,
     wake::Waker,
 };
-use inner::Inner;
+use inner::{Inner, Numbers};
 use operations::Operations;
-use state::State;
 use std::{
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
@@ -134,23 +134,16 @@ impl Provider for Uring {
 
     fn open(&self, needs: &Needs) -> Result<UringPort, Error> {
         self.check(needs)?;
-        let (io, flags) = ring::set_up(WHAT, &self.wanted(needs))?;
-        let (ring, submissions, completions) = Ring::split(io, flags);
-        ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
-        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;
-        let alarm = Arc::new(alarm);
-        let operations = Operations::new(needs, self.shape.armed);
-        let (its, outstanding) = (Arc::clone(&alarm), needs.receives + needs.sends);
-        let state =
-            State::new(submissions, completions, its, operations, needs.packets, outstanding);
         let concurrency = concurrency(needs.concurrency);
-        let inner = Arc::new(Inner {
-            state: Mutex::new(Some(state)),
-            alarm,
-            limit: Limit::new(concurrency, needs.threads as usize),
-            ring,
+        let numbers = Numbers {
+            packets: needs.packets,
+            outstanding: needs.receives + needs.sends,
+            threads: needs.threads,
+            concurrency,
             submit_after: self.shape.submit_after,
-        });
+        };
+        let operations = Operations::new(needs, self.shape.armed);
+        let inner = Inner::open(WHAT, &self.wanted(needs), operations, &numbers)?;
         let file_table = inner.ring.make_file_table(needs.sockets).is_ok();
         let most = self.most_armed(needs);
         let armed = match self.shape.armed {
@@ -211,11 +204,7 @@ impl Port for UringPort {
     }
 
     fn worker(&self) -> Result<UringWorker<'_>, Error> {
-        let seat = self.inner.limit.join().ok_or_else(|| Error::Option {
-            name: "threads".into(),
-            problem: format!("the port was opened for {}; open it for more", self.needs.threads),
-        })?;
-        Ok(UringWorker::new(&self.inner, seat))
+        self.inner.place(self.needs.threads).map(UringWorker)
     }
 
     fn close(&self) {
@@ -223,15 +212,11 @@ impl Port for UringPort {
     }
 
     fn closer(&self) -> Waker {
-        let inner = Arc::clone(&self.inner);
-        Waker::new(move || inner.close())
+        self.inner.closer()
     }
 
     fn stop(self, by: Instant) -> Stopped {
-        self.inner.close();
-        let drained = self.inner.drain(by);
-        let (returned, missing) = self.give_up().expect("given up only here and in drop");
-        Stopped { returned: drained + returned, missing }
+        self.inner.stop(by, || self.give_up())
     }
 
     fn granted(&self) -> Vec<(&'static str, String)> {

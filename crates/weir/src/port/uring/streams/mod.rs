@@ -36,24 +36,23 @@ mod worker;
 
 pub use worker::StreamsWorker;
 
-use super::{MOST, concurrency, inner::Inner, state::State};
+use super::{
+    MOST, concurrency,
+    inner::{Inner, Numbers},
+};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     port::{
         Key, Packet, Refused, Shape, Stopped,
-        limit::Limit,
         streams::{ListenerId, Needs, Port, Provider, StreamId},
     },
-    ring::{self, Alarm, Ring, Wanted},
+    ring::{self, Wanted},
     stream::{Listener, Stream},
     wake::Waker,
 };
 use operations::Operations;
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 /// The provider, with what can be chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -114,21 +113,15 @@ impl Provider for UringStreams {
 
     fn open(&self, needs: &Needs) -> Result<UringStreamsPort, Error> {
         self.check(needs)?;
-        let (io, flags) = ring::set_up(WHAT, &wanted(needs))?;
-        let (ring, submissions, completions) = Ring::split(io, flags);
-        ring.enable().map_err(|e| Error::io("enabling the ring of the completion port", e))?;
-        let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd for the port", e))?;
-        let alarm = Arc::new(alarm);
-        let (operations, its) = (Operations::new(needs), Arc::clone(&alarm));
-        let state = State::new(submissions, completions, its, operations, needs.packets, 0);
         let concurrency = concurrency(needs.concurrency);
-        let inner = Arc::new(Inner {
-            state: Mutex::new(Some(state)),
-            alarm,
-            limit: Limit::new(concurrency, needs.threads as usize),
-            ring,
+        let numbers = Numbers {
+            packets: needs.packets,
+            outstanding: 0,
+            threads: needs.threads,
+            concurrency,
             submit_after: self.shape.submit_after,
-        });
+        };
+        let inner = Inner::open(WHAT, &wanted(needs), Operations::new(needs), &numbers)?;
         Ok(UringStreamsPort { inner, concurrency, needs: *needs })
     }
 }
@@ -170,11 +163,7 @@ impl Port for UringStreamsPort {
     }
 
     fn worker(&self) -> Result<StreamsWorker<'_>, Error> {
-        let seat = self.inner.limit.join().ok_or_else(|| Error::Option {
-            name: "threads".into(),
-            problem: format!("the port was opened for {}; open it for more", self.needs.threads),
-        })?;
-        Ok(StreamsWorker::new(&self.inner, seat))
+        self.inner.place(self.needs.threads).map(StreamsWorker)
     }
 
     fn close(&self) {
@@ -182,15 +171,11 @@ impl Port for UringStreamsPort {
     }
 
     fn closer(&self) -> Waker {
-        let inner = Arc::clone(&self.inner);
-        Waker::new(move || inner.close())
+        self.inner.closer()
     }
 
     fn stop(self, by: Instant) -> Stopped {
-        self.inner.close();
-        let drained = self.inner.drain(by);
-        let (returned, missing) = self.give_up().expect("given up only here and in drop");
-        Stopped { returned: drained + returned, missing }
+        self.inner.stop(by, || self.give_up())
     }
 
     fn granted(&self) -> Vec<(&'static str, String)> {

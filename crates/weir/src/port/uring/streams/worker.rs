@@ -6,26 +6,14 @@ use crate::{
     memory::{Load, Slice},
     port::{
         Cancelled, Refused, Token,
-        limit::Seat,
         streams::{Closing, ListenerId, StreamId, Taken, Worker},
-        uring::inner::Inner,
+        uring::place::Place,
     },
 };
-use std::{io, marker::PhantomData, time::Duration};
+use std::{io, time::Duration};
 
 /// A thread's place at a [`UringStreamsPort`](super::UringStreamsPort).
-pub struct StreamsWorker<'a> {
-    port: &'a Inner<Operations>,
-    seat: Seat<'a>,
-    /// It stays on its thread: there it runs or not.
-    stays: PhantomData<*const ()>,
-}
-
-impl<'a> StreamsWorker<'a> {
-    pub(super) fn new(port: &'a Inner<Operations>, seat: Seat<'a>) -> Self {
-        Self { port, seat, stays: PhantomData }
-    }
-}
+pub struct StreamsWorker<'a>(pub(super) Place<'a, Operations>);
 
 impl Worker for StreamsWorker<'_> {
     fn take(
@@ -34,11 +22,11 @@ impl Worker for StreamsWorker<'_> {
         timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
-        self.port.take(&mut self.seat, out, timeout, counters)
+        self.0.take(out, timeout, counters)
     }
 
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
-        self.port.with(|state| match state.closed {
+        self.0.with(|state| match state.closed {
             true => Err(Refused::Closed),
             false => state.operations.accept(listener),
         })
@@ -46,48 +34,36 @@ impl Worker for StreamsWorker<'_> {
 
     #[inline]
     fn receive(&mut self, stream: StreamId, slice: Slice) -> Result<Token, (Slice, Refused)> {
-        let started = self.port.with(|state| match state.closed {
-            true => Err((Some(slice), Refused::Closed)),
-            false => state.operations.receive(stream, Some(slice)),
-        });
+        let given = Some(slice);
+        let started = self.0.start(given, |operations, slice| operations.receive(stream, slice));
         started.map_err(|(slice, refused)| (slice.expect("the one that was given"), refused))
     }
 
     #[inline]
     fn wait_to_receive(&mut self, stream: StreamId) -> Result<Token, Refused> {
-        self.port.with(|state| match state.closed {
-            true => Err(Refused::Closed),
-            false => state.operations.receive(stream, None).map_err(|(_, refused)| refused),
-        })
+        let started = self.0.start(None, |operations, none| operations.receive(stream, none));
+        started.map_err(|(_, refused)| refused)
     }
 
     #[inline]
     fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)> {
         debug_assert!(!load.left().is_empty(), "a send of nothing");
-        self.port.with(|state| match state.closed {
-            true => Err((load, Refused::Closed)),
-            false => state.operations.send(stream, load),
-        })
+        self.0.start(load, |operations, load| operations.send(stream, load))
     }
 
     fn close(&mut self, stream: StreamId, _: &Counters) -> Closing {
-        self.port.with(|state| state.operations.close(stream))
+        self.0.with(|state| state.operations.close(stream))
     }
 
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
-        self.port.commit(counters)
+        self.0.commit(counters)
     }
 
     fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled {
-        let asked = self.port.with(|state| state.cancel(token, counters));
-        if asked { Cancelled::Asked } else { Cancelled::Gone }
+        self.0.cancel(token, counters)
     }
 
     fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R> {
-        self.port.commit(counters)?;
-        self.seat.leave();
-        let result = f();
-        self.seat.enter();
-        Ok(result)
+        self.0.blocking(counters, f)
     }
 }

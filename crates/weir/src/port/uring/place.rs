@@ -1,0 +1,70 @@
+//! A thread's place at a port, whatever its operations are.
+
+use super::{
+    inner::Inner,
+    state::{Outstanding, State},
+};
+use crate::{
+    counters::Counters,
+    port::{Cancelled, Refused, Token, limit::Seat},
+    rio::Batch,
+};
+use std::{io, marker::PhantomData, time::Duration};
+
+/// What the workers of both kinds of port are made of.
+pub(super) struct Place<'a, O> {
+    port: &'a Inner<O>,
+    seat: Seat<'a>,
+    /// It stays on its thread: there it runs or not.
+    stays: PhantomData<*const ()>,
+}
+
+impl<'a, O: Outstanding> Place<'a, O> {
+    pub fn new(port: &'a Inner<O>, seat: Seat<'a>) -> Self {
+        Self { port, seat, stays: PhantomData }
+    }
+
+    pub fn take(
+        &mut self,
+        out: &mut Batch<O::Completion>,
+        timeout: Option<Duration>,
+        counters: &Counters,
+    ) -> io::Result<Option<usize>> {
+        self.port.take(&mut self.seat, out, timeout, counters)
+    }
+
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut State<O>) -> R) -> R {
+        self.port.with(f)
+    }
+
+    /// Starts an operation with what it is given, which comes back where it is refused.
+    #[inline]
+    pub fn start<T, R>(
+        &self,
+        given: T,
+        f: impl FnOnce(&mut O, T) -> Result<R, (T, Refused)>,
+    ) -> Result<R, (T, Refused)> {
+        self.port.with(|state| match state.closed {
+            true => Err((given, Refused::Closed)),
+            false => f(&mut state.operations, given),
+        })
+    }
+
+    pub fn commit(&self, counters: &Counters) -> io::Result<()> {
+        self.port.commit(counters)
+    }
+
+    pub fn cancel(&self, token: Token, counters: &Counters) -> Cancelled {
+        let asked = self.port.with(|state| state.cancel(token, counters));
+        if asked { Cancelled::Asked } else { Cancelled::Gone }
+    }
+
+    pub fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R> {
+        self.port.commit(counters)?;
+        self.seat.leave();
+        let result = f();
+        self.seat.enter();
+        Ok(result)
+    }
+}
