@@ -1,0 +1,169 @@
+//! Servers that answer wrongly, break off, are silent, or are not there.
+
+use crate::support::*;
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use weir_load::tcp::{EndedBy, LoadSpec};
+
+#[test]
+fn one_byte_that_was_changed_is_found() {
+    const PLACE: u64 = 1234;
+    let server = Server::start(|stream, number| {
+        echo(stream, |offset, bytes| {
+            if let (3, Some(at)) = (number, PLACE.checked_sub(offset))
+                && let Some(byte) = bytes.get_mut(at as usize)
+            {
+                *byte ^= 0x10;
+            }
+        })
+    });
+    let spec = LoadSpec { connections: 8, sends: Some(40), outstanding: 4, ..server.spec() };
+    let report = run(&spec);
+    assert_eq!((report.counts.wrong, report.counts.finished), (1, 7), "{report:?}");
+    let wrong = report.wrong_bytes.expect("an example");
+    assert_eq!(wrong.offset, PLACE);
+    assert_eq!(wrong.expected.unwrap() ^ wrong.found, 0x10);
+    assert!(report.data_errors);
+    assert!(report.invalid().unwrap().contains("byte 1234"), "{:?}", report.invalid());
+}
+
+#[test]
+fn what_comes_twice_or_unasked_is_found() {
+    let twice = Server::start(|stream, _| echo(stream, |_, bytes| bytes.extend(bytes.clone())));
+    let unasked = Server::start(|mut stream, _| {
+        echo(stream.try_clone()?, |_, _| {})?;
+        stream.write_all(b"!")
+    });
+    for server in [twice, unasked] {
+        let report = run(&LoadSpec { connections: 4, sends: Some(3), ..server.spec() });
+        assert_eq!(report.counts.wrong, 4, "{report:?}");
+        assert_eq!(report.wrong_bytes.unwrap().expected, None);
+    }
+}
+
+#[test]
+fn bytes_of_another_connection_are_found() {
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let server = Server::start(move |stream, _| {
+        let last = Arc::clone(&last);
+        echo(stream, move |_, bytes| {
+            let mut last = last.lock().unwrap();
+            if last.is_empty() {
+                *last = bytes.clone();
+            } else {
+                bytes.clone_from(&last);
+            }
+        })
+    });
+    let report = run(&LoadSpec { connections: 5, sends: Some(1), ..server.spec() });
+    assert_eq!((report.counts.wrong, report.counts.finished), (4, 1), "{report:?}");
+}
+
+#[test]
+fn an_end_in_order_with_answers_due_is_a_loss() {
+    let server = Server::start(|mut stream, _| {
+        let mut bytes = [0; 64];
+        stream.read_exact(&mut bytes)?;
+        stream.write_all(&bytes[..63])?;
+        stream.shutdown(Shutdown::Write)?;
+        stream.read_to_end(&mut Vec::new()).map(drop)
+    });
+    let report = run(&LoadSpec { connections: 3, sends: Some(2), ..server.spec() });
+    assert_eq!(report.counts.truncated, 3, "{report:?}");
+    assert!(report.data_errors && report.invalid().unwrap().contains("lost"));
+    assert_eq!(report.messages_unanswered, 3);
+}
+
+#[test]
+fn resets_are_counted_and_do_not_hurt_the_others() {
+    let server = Server::start(|stream, number| {
+        if number % 2 == 0 {
+            return echo(stream, |_, _| {});
+        }
+        let mut first = [0];
+        (&stream).read_exact(&mut first)?;
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
+    });
+    let report = run(&LoadSpec { connections: 10, sends: Some(5), ..server.spec() });
+    assert_eq!((report.counts.reset, report.counts.finished), (5, 5), "{report:?}");
+    assert_eq!((report.invalid(), &report.failure), (None, &None));
+}
+
+#[test]
+fn resets_at_once_are_no_failed_connects() {
+    let server =
+        Server::start(|stream, _| socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)));
+    let report = run(&LoadSpec { connections: 10, ..server.spec() });
+    assert_eq!((report.counts.connected, report.counts.reset), (10, 10), "{report:?}");
+}
+
+#[test]
+fn where_nobody_listens_all_are_refused() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let report = run(&LoadSpec {
+        connections: 20,
+        blocks: 2,
+        block_interval: Duration::ZERO,
+        ..LoadSpec::new(address)
+    });
+    assert_eq!((report.counts.attempted, report.counts.refused), (40, 40), "{report:?}");
+    assert!(report.failure.unwrap().contains("does anyone listen"));
+    assert_eq!(report.ended_by, EndedBy::Connections);
+    assert_eq!(report.window, None);
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    // The system makes the connections, and nobody accepts them.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let spec = LoadSpec::new(listener.local_addr().unwrap());
+    let given_up =
+        run(&LoadSpec { connections: 5, sends: Some(1), answer_timeout: INSTANT, ..spec.clone() });
+    assert_eq!((given_up.counts.connected, given_up.counts.unanswered), (5, 5), "{given_up:?}");
+    assert_eq!(given_up.messages_unanswered, 5);
+    assert!(given_up.failure.unwrap().contains("no message came back"));
+    let cut = run(&LoadSpec { connections: 5, duration: INSTANT, drain: INSTANT, ..spec });
+    assert_eq!((cut.counts.cut_off, cut.ended_by), (5, EndedBy::Time), "{cut:?}");
+}
+
+#[test]
+fn what_a_full_backlog_drops_times_out() {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    socket.listen(1).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let spec = LoadSpec {
+        connections: 12,
+        connect_timeout: INSTANT,
+        answer_timeout: INSTANT,
+        sends: Some(1),
+        ..LoadSpec::new(address)
+    };
+    let report = run(&spec);
+    assert!(report.counts.timed_out > 0 && report.counts.connected > 0, "{report:?}");
+    assert_eq!(report.counts.timed_out + report.counts.connected, 12);
+}
+
+#[test]
+fn a_refusal_is_understood_in_any_pieces() {
+    let text = format!("{}there are 5 connections\n", weir::tcp::REFUSAL);
+    for piece in [1, 3, 1000] {
+        let text = text.clone();
+        let server = Server::start(move |mut stream, _| {
+            for bytes in text.as_bytes().chunks(piece) {
+                stream.write_all(bytes)?;
+            }
+            stream.shutdown(Shutdown::Write)?;
+            stream.read_to_end(&mut Vec::new()).map(drop)
+        });
+        let report = run(&LoadSpec { connections: 4, outstanding: 3, ..server.spec() });
+        assert_eq!(report.counts.refused_by_server, 4, "{report:?}");
+        assert_eq!(report.refusals.by_count(), [("there are 5 connections", 4)]);
+        assert!(!report.data_errors && report.failure.unwrap().contains("there are 5"));
+    }
+}

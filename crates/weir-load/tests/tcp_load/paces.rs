@@ -1,0 +1,189 @@
+//! What is due when, what ends a load, and where its ports run out.
+
+use crate::support::*;
+use std::{
+    io,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use weir_load::{
+    Stop, StopReason,
+    tcp::{EndedBy, Event, LoadSpec, Pace, Sizes, load},
+};
+
+/// The server answers nothing for a while. A client that asks only when it has an answer would have
+/// one slow message a connection; here each that was due is as late as it is.
+#[test]
+fn an_open_loop_tells_of_every_message_that_had_to_wait() {
+    const STALL: Duration = Duration::from_millis(300);
+    let server = Server::start(|stream, _| {
+        let mut stalled = false;
+        echo(stream, |offset, _| {
+            if offset >= 64 * 20 && !std::mem::replace(&mut stalled, true) {
+                thread::sleep(STALL);
+            }
+        })
+    });
+    let spec = LoadSpec {
+        connections: 2,
+        pace: Pace::Open { messages_per_s: 400.0 },
+        duration: Duration::from_millis(1000),
+        ..server.spec()
+    };
+    let report = run(&spec);
+    assert_eq!((report.invalid(), &report.failure), (None, &None), "{report:?}");
+    let due = 400.0;
+    let over = report.counts.messages_over as f64;
+    assert!((due * 0.95..=due * 1.01).contains(&over), "{over} messages");
+    // While it stalls, 0.3 s of messages come due; half of those wait for more than half of it.
+    let late = {
+        let total = report.latency_histogram.count();
+        let within = (0..=1000u32)
+            .map(|share| f64::from(share) / 1000.0)
+            .filter(|share| {
+                let ns = report.latency_histogram.percentile(*share).unwrap();
+                ns > STALL.as_nanos() as u64 / 2
+            })
+            .count();
+        total as f64 * within as f64 / 1000.0
+    };
+    // More of them on a machine that is busy with other things; a client that asks only when it has an
+    // answer would have two.
+    assert!(late >= 40.0, "{late} of {over} waited long");
+    assert!(report.latency_ns.unwrap().max >= STALL.as_nanos() as u64);
+    let delays = report.send_delay_ns.expect("of an open loop");
+    assert!(delays.n > 0 && delays.percentile["50"] < 50_000_000, "{delays:?}");
+}
+
+/// However blocks and threads divide them, each connection sends from the beginning on.
+#[test]
+fn messages_of_small_blocks_are_due_at_once() {
+    let server = Server::echo();
+    let spec = LoadSpec {
+        blocks: 7,
+        block_interval: Duration::ZERO,
+        threads: 4,
+        // One in 100 s on each connection, of which the first is due when its block stands.
+        pace: Pace::Open { messages_per_s: 0.07 },
+        sends: Some(1),
+        ..server.spec()
+    };
+    assert_clean(&run(&spec), 7, 1);
+}
+
+#[test]
+fn messages_that_were_due_and_could_not_be_sent_are_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let spec = LoadSpec {
+        connections: 4,
+        pace: Pace::Open { messages_per_s: 200.0 },
+        duration: 2 * INSTANT,
+        drain: Duration::ZERO,
+        ..LoadSpec::new(listener.local_addr().unwrap())
+    };
+    let report = run(&spec);
+    assert_eq!(report.messages_unanswered, 4, "{report:?}");
+    let due = report.messages_due_unsent + 4;
+    assert!((70..=81).contains(&due), "of 80: {due}");
+}
+
+#[test]
+fn a_sink_gets_every_byte_and_answers_none() {
+    let received = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&received);
+    let server = Server::start(move |mut stream, _| {
+        let count = io::copy(&mut stream, &mut io::sink())?;
+        counted.fetch_add(count, SeqCst);
+        Ok(())
+    });
+    let spec = LoadSpec {
+        connections: 3,
+        outstanding: 8,
+        one_way: true,
+        sizes: Sizes::of(50_000),
+        duration: INSTANT,
+        ..server.spec()
+    };
+    let report = run(&spec);
+    assert_eq!((report.invalid(), &report.failure), (None, &None), "{report:?}");
+    assert_eq!((report.counts.finished, report.counts.bytes_received), (3, 0));
+    assert!(report.counts.messages_over > 3);
+    drop(server);
+    assert_eq!(received.load(SeqCst), report.counts.bytes_sent);
+}
+
+#[test]
+fn a_stop_ends_it_in_order() {
+    let server = Server::echo();
+    let spec = LoadSpec {
+        connections: 20,
+        duration: Duration::from_secs(600),
+        interval: Some(Duration::from_millis(50)),
+        ..server.spec()
+    };
+    let (stop, began) = (Stop::new(), Instant::now());
+    let report = load(&spec, &stop, |event| {
+        if matches!(event, Event::Interval(progress) if progress.messages > 0) {
+            stop.request(StopReason::Asked);
+        }
+    })
+    .unwrap();
+    assert!(began.elapsed() < SOON);
+    assert_eq!((report.ended_by, report.invalid()), (EndedBy::Asked, None), "{report:?}");
+    assert_eq!((report.counts.finished, report.messages_unanswered), (20, 0));
+}
+
+#[test]
+fn the_report_is_one_document_without_a_nan() {
+    let server = Server::echo();
+    let report = run(&LoadSpec { sends: Some(3), ..server.spec() });
+    let value = serde_json::to_value(&report).expect("it can be written");
+    assert_eq!(value["messages_over"], 3, "{value}");
+    assert!(value["latency_ns"]["percentile"]["99.9"].is_u64(), "{value}");
+    assert_eq!(value["ended_by"], "connections");
+}
+
+/// Moves the calling thread, and those that it starts, into a network of its own, in which a source
+/// address has 10 ports. It is gone when they are.
+fn with_few_ports() -> io::Result<()> {
+    // SAFETY: takes a number and touches no memory of ours.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status()?;
+    assert!(up.success(), "ip: {up}");
+    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009")
+}
+
+#[test]
+fn where_ports_run_out_further_addresses_are_taken() {
+    let alone = thread::spawn(|| {
+        if let Err(why) = with_few_ports() {
+            let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+            assert_ne!(required, "all", "required by WEIR_REQUIRE, but there is no network: {why}");
+            eprintln!("not run: no network of its own: {why}");
+            return;
+        }
+        // Outside of the range of what is chosen, so that it takes none.
+        let listener = TcpListener::bind("127.0.0.1:5150").unwrap();
+        let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
+        let spec = LoadSpec { connections: 35, threads: 2, duration: INSTANT, ..server.spec() };
+        let report = run(&spec);
+        assert_eq!((report.counts.finished, report.invalid()), (35, None), "{report:?}");
+        assert!((4..=5).contains(&report.source_addresses), "{}", report.source_addresses);
+
+        // IPv6 has one address of loopback.
+        let listener = TcpListener::bind("[::1]:5151").unwrap();
+        let server = Server::listening(listener, |stream, _| echo(stream, |_, _| {}));
+        let report = run(&LoadSpec { connections: 15, duration: INSTANT, ..server.spec() });
+        assert_eq!((report.counts.finished, report.counts.connect_failed), (10, 5), "{report:?}");
+        let (cause, count) = report.errors.by_count()[0];
+        assert!(cause.contains("port") && count == 5, "{cause}");
+    });
+    alone.join().unwrap();
+}

@@ -1,0 +1,123 @@
+//! Servers of the standard library, and how a load of them is run.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use weir_load::{
+    Stop,
+    tcp::{EndedBy, LoadReport, LoadSpec, load},
+};
+
+/// Nothing here may take so long: reached only by a test that fails.
+pub const SOON: Duration = Duration::from_secs(20);
+pub const INSTANT: Duration = Duration::from_millis(200);
+
+/// A server that gives each connection, with its number, to a thread of its own.
+pub struct Server {
+    address: SocketAddr,
+    listener: TcpListener,
+    stopping: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start(serve: impl Fn(TcpStream, u64) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self::listening(TcpListener::bind("127.0.0.1:0").unwrap(), serve)
+    }
+
+    pub fn listening(
+        listener: TcpListener,
+        serve: impl Fn(TcpStream, u64) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let address = listener.local_addr().unwrap();
+        // The standard library's backlog is short. What comes to a full one in a flood of connects may be
+        // answered with a cookie, and reset when a second message arrives before it is accepted.
+        socket2::SockRef::from(&listener).listen(4096).unwrap();
+        let kept = listener.try_clone().unwrap();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (seen, serve) = (Arc::clone(&stopping), Arc::new(serve));
+        let accepting = thread::spawn(move || {
+            let mut threads = Vec::new();
+            for (number, stream) in (0..).zip(listener.incoming()) {
+                if seen.load(SeqCst) {
+                    break;
+                }
+                let (stream, serve) = (stream.unwrap(), Arc::clone(&serve));
+                stream.set_nodelay(true).unwrap();
+                stream.set_read_timeout(Some(SOON)).unwrap();
+                let builder = thread::Builder::new().stack_size(128 * 1024);
+                // What goes wrong is seen at the other end.
+                threads.push(builder.spawn(move || drop(serve(stream, number))).unwrap());
+            }
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        Self { address, listener: kept, stopping, accepting: Some(accepting) }
+    }
+
+    pub fn echo() -> Self {
+        Self::start(|stream, _| echo(stream, |_, _| {}))
+    }
+
+    pub fn spec(&self) -> LoadSpec {
+        // No more at a time than find room in the backlog.
+        let timeout = SOON;
+        let spec = LoadSpec::new(self.address);
+        LoadSpec { connecting: 64, answer_timeout: timeout, connect_timeout: timeout, ..spec }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopping.store(true, SeqCst);
+        // It wakes who accepts, also where there is no port left to connect from.
+        socket2::SockRef::from(&self.listener).shutdown(Shutdown::Read).unwrap();
+        if let Some(accepting) = self.accepting.take() {
+            accepting.join().unwrap();
+        }
+    }
+}
+
+/// Sends back what comes, after `spoil` has had it, with its offset.
+pub fn echo(mut stream: TcpStream, mut spoil: impl FnMut(u64, &mut Vec<u8>)) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    let mut offset = 0;
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut bytes = buffer[..count].to_vec();
+        spoil(offset, &mut bytes);
+        offset += count as u64;
+        stream.write_all(&bytes)?;
+    }
+}
+
+pub fn run(spec: &LoadSpec) -> LoadReport {
+    let began = Instant::now();
+    let report = load(spec, &Stop::new(), |_| {}).expect("it can begin");
+    assert!(began.elapsed() < 2 * SOON, "it ends: {report:?}");
+    assert_eq!(report.counts.unbalanced(), None, "{report:?}");
+    report
+}
+
+/// That everything went well, with so many messages on each connection.
+pub fn assert_clean(report: &LoadReport, connections: u64, sends: u64) {
+    let counts = &report.counts;
+    assert_eq!((report.invalid(), &report.failure), (None, &None), "{report:?}");
+    assert_eq!((counts.attempted, counts.connected), (connections, connections));
+    assert_eq!(counts.finished, connections, "{counts:?}");
+    assert_eq!(counts.messages_over, connections * sends);
+    assert_eq!(counts.bytes_sent, counts.bytes_received);
+    let latency = report.latency_ns.as_ref().expect("there were messages");
+    assert_eq!(latency.n, connections * sends);
+    assert_eq!(report.ended_by, EndedBy::Connections);
+    assert!(report.errors.is_empty() && !report.data_errors);
+}

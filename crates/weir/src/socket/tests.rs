@@ -1,0 +1,307 @@
+//! Plain sockets, on loopback.
+
+use super::*;
+use std::net::{Ipv6Addr, UdpSocket};
+
+fn bind(options: SocketOptions) -> DatagramSocket {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    DatagramSocket::bind(&Endpoint { address, options }).unwrap()
+}
+
+#[test]
+fn one_datagram_with_its_source_and_truncation() {
+    let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for sent in [&b"hello"[..], b"", b"longer than eight"] {
+        peer.send_to(sent, socket.local_address()).unwrap();
+        let mut buffer = [0; 8];
+        let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+        let kept = sent.len().min(8);
+        assert_eq!(got.from, peer.local_addr().unwrap());
+        assert_eq!((got.len, got.truncated), (kept, sent.len() > 8));
+        assert_eq!(&buffer[..kept], &sent[..kept]);
+    }
+    assert!(socket.receive(&mut [0; 8], Mode::Try, &counters).unwrap().is_none());
+    assert!(counters.kernel_entries.get() >= 4);
+}
+
+#[test]
+fn batches_keep_order_and_sources() {
+    let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+    let peers: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    for i in 0..30u8 {
+        let bytes = vec![i; i as usize % 5];
+        peers[i as usize % 3].send_to(&bytes, socket.local_address()).unwrap();
+    }
+    let mut headers = Headers::new(16);
+    let mut buffers: Vec<_> = (0..16).map(|_| vec![0u8; 4]).collect();
+    let mut next = 0u8;
+    while next < 30 {
+        let n = socket.receive_many(&mut headers, &mut buffers, Mode::Wait, &counters).unwrap();
+        assert!((1..=16).contains(&n));
+        for (i, buffer) in buffers.iter().enumerate().take(n) {
+            let got = headers.arrival(i);
+            assert_eq!(got.from, peers[next as usize % 3].local_addr().unwrap());
+            assert_eq!(got.len, next as usize % 5);
+            assert!(buffer[..got.len].iter().all(|&byte| byte == next));
+            next += 1;
+        }
+    }
+    assert_eq!(socket.receive_many(&mut headers, &mut buffers, Mode::Try, &counters).unwrap(), 0);
+}
+
+#[test]
+fn sends_singly_and_in_batches() {
+    let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = Peer::from(peer.local_addr().unwrap());
+    socket.send(b"single", &to, &counters).unwrap();
+    let batch: Vec<_> = (0..10u8).map(|i| (vec![i; 3], to)).collect();
+    let mut headers = Headers::new(4);
+    let mut sent = 0;
+    while sent < batch.len() {
+        let next = |i: usize| (&batch[sent + i].0[..], None, batch[sent + i].1);
+        sent += socket.send_many(&mut headers, batch.len() - sent, next, &counters).unwrap();
+    }
+    let mut buffer = [0; 16];
+    assert_eq!(peer.recv_from(&mut buffer).unwrap(), (6, socket.local_address()));
+    for i in 0..10u8 {
+        assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+        assert_eq!(buffer[..3], [i; 3]);
+    }
+}
+
+#[test]
+fn ending_wakes_every_waiter_and_lasts() {
+    let socket = bind(SocketOptions::default());
+    let waiters: Vec<_> = (0..4)
+        .map(|i| {
+            let socket = socket.clone();
+            std::thread::spawn(move || {
+                let counters = Counters::default();
+                if i % 2 == 0 {
+                    return socket.receive(&mut [0; 8], Mode::Wait, &counters).unwrap().is_none();
+                }
+                let mut buffers = [[0u8; 8]; 4];
+                let mut headers = Headers::new(4);
+                socket.receive_many(&mut headers, &mut buffers, Mode::Wait, &counters).unwrap() == 0
+            })
+        })
+        .collect();
+    socket.end_receiving();
+    for waiter in waiters {
+        assert!(waiter.join().unwrap());
+    }
+    assert!(socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().is_none());
+}
+
+#[test]
+fn ending_reaches_those_about_to_wait() {
+    // The end comes at every stage of the others' receives.
+    for _ in 0..200 {
+        let socket = bind(SocketOptions::default());
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let counters = Counters::default();
+                    start.wait();
+                    let got = socket.receive(&mut [0; 8], Mode::Wait, &counters);
+                    assert!(got.unwrap().is_none());
+                });
+            }
+            start.wait();
+            socket.end_receiving();
+        });
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let socket = bind(SocketOptions::default());
+    let error = DatagramSocket::bind(&socket.local_address().into()).unwrap_err().to_string();
+    assert!(error.contains(&socket.local_address().to_string()), "{error}");
+    assert!(error.contains("choose another port"), "{error}");
+}
+
+#[test]
+fn ipv6_sources_are_told() {
+    let address = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    let socket = DatagramSocket::bind(&address.into()).unwrap();
+    let peer = UdpSocket::bind("[::1]:0").unwrap();
+    peer.send_to(b"six", socket.local_address()).unwrap();
+    let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
+    assert_eq!((got.len, got.from), (3, peer.local_addr().unwrap()));
+}
+
+#[test]
+fn local_address_where_asked() {
+    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let mapped = Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped();
+    for (bound, from, to, told) in [
+        ("0.0.0.0:0", "127.0.0.1:0", "127.0.0.2", IpAddr::from(Ipv4Addr::new(127, 0, 0, 2))),
+        ("[::]:0", "[::1]:0", "::1", Ipv6Addr::LOCALHOST.into()),
+        // The unspecified address of IPv6 receives IPv4 as well, in mapped form.
+        ("[::]:0", "127.0.0.1:0", "127.0.0.2", mapped.into()),
+    ] {
+        let endpoint = Endpoint { address: bound.parse().unwrap(), options };
+        let socket = DatagramSocket::bind(&endpoint).unwrap();
+        let peer = UdpSocket::bind(from).unwrap();
+        for sent in [&b"short"[..], b"longer than eight"] {
+            peer.send_to(sent, (to, socket.local_address().port())).unwrap();
+            let counters = Counters::default();
+            let got = socket.receive(&mut [0; 8], Mode::Wait, &counters).unwrap().unwrap();
+            assert_eq!((got.local, got.truncated), (Some(told), sent.len() > 8));
+            assert_eq!(got.from.port(), peer.local_addr().unwrap().port());
+            assert_eq!(got.from.is_ipv6(), socket.local_address().is_ipv6());
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_leaves_from_where_its_peer_says() {
+    if replies_from_local_address().is_err() {
+        return;
+    }
+    let options = SocketOptions { local_address: true, ..SocketOptions::default() };
+    let everybody = IpAddr::from(Ipv4Addr::new(224, 0, 0, 1));
+    let other = Ipv4Addr::new(127, 0, 0, 2);
+    for (bound, local, source) in [
+        ("0.0.0.0:0", other.into(), other),
+        ("0.0.0.0:0", everybody, Ipv4Addr::LOCALHOST),
+        ("[::]:0", other.to_ipv6_mapped().into(), other),
+        ("[::]:0", other.into(), Ipv4Addr::LOCALHOST), // of another family: the system's choice
+    ] {
+        let endpoint = Endpoint { address: bound.parse().unwrap(), options };
+        let socket = DatagramSocket::bind(&endpoint).unwrap();
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut address = receiver.local_addr().unwrap();
+        if socket.local_address().is_ipv6() {
+            address.set_ip(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into());
+        }
+        let (to, counters) =
+            (Peer { address, local: Some(local), link: None }, Counters::default());
+        socket.send(b"one", &to, &counters).unwrap();
+        let batch = |_| (&b"batch"[..], None, to);
+        assert_eq!(socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap(), 2);
+        for length in [3, 5, 5] {
+            let from = SocketAddr::from((source, socket.local_address().port()));
+            assert_eq!(receiver.recv_from(&mut [0; 8]).unwrap(), (length, from), "{bound}");
+        }
+    }
+}
+
+#[test]
+fn what_the_system_cannot_tell_is_refused_or_told() {
+    let options = SocketOptions { receive_time: true, ..SocketOptions::default() };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+        Ok(socket) => socket,
+        Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+    };
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.send_to(b"x", socket.local_address()).unwrap();
+    let got = socket.receive(&mut [0; 8], Mode::Wait, &Counters::default()).unwrap().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(now.abs_diff(got.at.unwrap()) < Duration::from_secs(60));
+}
+
+#[test]
+fn segments_go_at_once_or_each_by_itself() {
+    let (socket, counters) = (bind(SocketOptions::default()), Counters::default());
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = Peer::from(peer.local_addr().unwrap());
+    for count in [5, TOO_MANY_SEGMENTS] {
+        let bytes: Vec<_> = (0..count).flat_map(|i| [i as u8; 3]).collect();
+        let segment = NonZeroU16::new(3).unwrap();
+        socket.send_segments(&bytes, segment, &to, &counters).unwrap();
+        for i in 0..count {
+            let mut buffer = [0; 16];
+            assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+            assert_eq!(buffer[..3], [i as u8; 3]);
+        }
+    }
+}
+
+#[test]
+fn several_datagrams_come_as_one_where_that_was_asked_for() {
+    let options = SocketOptions { receive_offload: true, ..SocketOptions::default() };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+        Ok(socket) => socket,
+        Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+    };
+    let (sender, counters) = (bind(SocketOptions::default()), Counters::default());
+    let (to, segment) = (Peer::from(socket.local_address()), NonZeroU16::new(10).unwrap());
+    let mut buffer = vec![0; OFFLOADED_BYTES];
+    for (len, several, datagrams) in [(95, Some(segment), 10), (10, None, 1), (0, None, 1)] {
+        let bytes: Vec<_> = (0..len as u8).collect();
+        match several {
+            Some(segment) => sender.send_segments(&bytes, segment, &to, &counters).unwrap(),
+            None => sender.send(&bytes, &to, &counters).unwrap(),
+        }
+        let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+        assert_eq!((got.len, got.segment, got.datagrams()), (len, several, datagrams));
+        assert_eq!(buffer[..len], bytes);
+    }
+}
+
+/// Errors wait in the socket, more than are taken at a time: neither what is sent nor what is
+/// received meanwhile is lost by them, and all are told in the end.
+#[test]
+fn errors_of_peers_are_taken_a_few_at_a_time() {
+    const ERRORS: usize = MOST_ERRORS + 20;
+    let options = SocketOptions { peer_errors: true, ..SocketOptions::default() };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+        Ok(socket) => socket,
+        Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+    };
+    let counters = Counters::default();
+    let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for _ in 0..ERRORS {
+        socket.send(b"to nobody", &gone.into(), &counters).unwrap();
+    }
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.send_to(b"one", socket.local_address()).unwrap();
+    peer.send_to(b"two", socket.local_address()).unwrap();
+    let (mut left, mut told) = (ERRORS, Vec::new());
+    for bytes in [&b"one"[..], b"two"] {
+        let taken = socket.take_errors(&counters, |error| told.push(error));
+        assert_eq!(taken, left.min(MOST_ERRORS));
+        left -= taken;
+        // The next error is pending, or none is.
+        let mut buffer = [0; 8];
+        let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
+        assert_eq!(&buffer[..got.len], bytes);
+        let to = Peer::from(peer.local_addr().unwrap());
+        let batch = |_| (bytes, None, to);
+        let sent = socket.send_many(&mut Headers::new(2), 2, batch, &counters).unwrap();
+        assert_eq!(sent, 2);
+        for _ in 0..sent {
+            assert_eq!(peer.recv_from(&mut buffer).unwrap().0, 3);
+        }
+    }
+    assert_eq!(socket.take_errors(&counters, |error| told.push(error)), 0);
+    assert_eq!(told.len(), ERRORS);
+    assert!(told.iter().all(|error| error.destination == gone));
+    assert!(socket.receive(&mut [0; 8], Mode::Try, &counters).unwrap().is_none());
+}
+
+#[test]
+fn a_gauge_keeps_the_last_figures_of_a_socket_that_is_closed() {
+    let options = SocketOptions { receive_buffer_bytes: Some(4096), ..SocketOptions::default() };
+    let socket = bind(options);
+    let (gauge, address) = (socket.gauge(), socket.local_address());
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..100 {
+        peer.send_to(&[0; 100], address).unwrap();
+    }
+    let open = gauge.read();
+    assert_eq!((open.address, open.napi_id), (address, None));
+    drop(socket);
+    assert!(UdpSocket::bind(address).is_ok(), "a gauge holds no socket open");
+    assert_eq!(gauge.read(), open);
+    // Where it is told at all.
+    assert!(open.usage.drops.is_none_or(|drops| drops > 0));
+}

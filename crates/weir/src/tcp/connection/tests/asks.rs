@@ -1,0 +1,129 @@
+//! What a handler asks for: a time, a pause, to hold something back, and an end with a reason.
+
+use super::*;
+
+/// Asks for what it is told to, and counts the calls of its time.
+#[derive(Default)]
+struct Asking(Arc<Mutex<(Asks, u32)>>);
+
+impl Handler for Asking {
+    fn on_receive(&mut self, _: &mut [u8], _: &mut Output<'_>) {}
+
+    fn on_time(&mut self, output: &mut Output<'_>) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = Asks::NOTHING;
+        state.1 += 1;
+        output.send(&[7]).unwrap();
+    }
+
+    fn asks(&self) -> Asks {
+        self.0.lock().unwrap().0
+    }
+}
+
+#[test]
+fn a_handler_is_called_when_it_asks_and_not_before() {
+    let state = Arc::new(Mutex::new((Asks::NOTHING, 0)));
+    let of_handler = Arc::clone(&state);
+    let (mut worker, start) = worker(limits(), move |_| Asking(Arc::clone(&of_handler)));
+    state.lock().unwrap().0.deadline = Some(start + SECOND);
+    let mut connection = Connection::open(&mut worker, peer());
+    let due = connection.deadline(&worker.limits).expect("it asks");
+    assert!((Wheel::ticks(SECOND)..=Wheel::ticks(SECOND) + 1).contains(&due));
+    go(&mut worker, start + SECOND - TICK);
+    connection.timed(&mut worker);
+    assert_eq!((state.lock().unwrap().1, connection.deadline(&worker.limits)), (0, Some(due)));
+    go(&mut worker, start + SECOND + 2 * TICK);
+    connection.timed(&mut worker);
+    assert_eq!((state.lock().unwrap().1, connection.unsent()), (1, &[7][..]));
+    // Once.
+    assert_eq!(connection.deadline(&worker.limits), None);
+    go(&mut worker, start + 2 * SECOND);
+    connection.timed(&mut worker);
+    assert_eq!(state.lock().unwrap().1, 1);
+}
+
+#[test]
+fn a_pause_is_no_silence_and_ends_with_the_connection() {
+    let state = Arc::new(Mutex::new((Asks::NOTHING, 0)));
+    let of_handler = Arc::clone(&state);
+    let with = Limits { silent: Some(SECOND), idle: Some(SECOND), ..limits() };
+    let (mut worker, start) = worker(with, move |_| Asking(Arc::clone(&of_handler)));
+    let mut connection = Connection::open(&mut worker, peer());
+    state.lock().unwrap().0 =
+        Asks { deadline: Some(start + 3 * SECOND), pause: true, holds: false };
+    assert_eq!(connection.received(&mut worker, &mut [1]), 0);
+    let wants = connection.wants(&worker.limits);
+    assert_eq!(wants, Wants::default());
+    connection.note_pause(&worker, wants);
+    assert_eq!(worker.counters.pauses.get(), 1);
+    go(&mut worker, start + 2 * SECOND);
+    assert_eq!(timed(&mut connection, &mut worker), None);
+    // Its time takes the pause back, and only from now on is it silent.
+    go(&mut worker, start + 4 * SECOND);
+    assert_eq!(timed(&mut connection, &mut worker), None);
+    assert!(connection.wants(&worker.limits).receive);
+    go(&mut worker, start + 5 * SECOND + 2 * TICK);
+    assert_eq!(timed(&mut connection, &mut worker).as_deref(), Some(SILENT));
+    // One that has finished must see its peer's end.
+    let mut connection = Connection::open(&mut worker, peer());
+    state.lock().unwrap().0.pause = true;
+    assert_eq!(connection.received(&mut worker, &mut [1]), 0);
+    assert!(!connection.wants(&worker.limits).receive);
+    connection.finish_after(&mut worker, 0);
+    assert!(connection.wants(&worker.limits).receive);
+}
+
+#[test]
+fn sending_ends_when_nothing_is_held_back() {
+    let state = Arc::new(Mutex::new((Asks::NOTHING, 0)));
+    let of_handler = Arc::clone(&state);
+    let (mut worker, start) = worker(limits(), move |_| Asking(Arc::clone(&of_handler)));
+    for stops in [false, true] {
+        let mut connection = Connection::open(&mut worker, peer());
+        state.lock().unwrap().0 =
+            Asks { deadline: Some(start + SECOND), pause: false, holds: true };
+        if stops {
+            // The default handler finishes when it is told, and has more all the same.
+            connection.finish_after(&mut worker, 0);
+            assert_eq!(connection.received(&mut worker, &mut [1; 3]), 0);
+            assert_eq!(worker.counters.bytes_discarded.get(), 3);
+        } else {
+            connection.ended(&mut worker);
+        }
+        assert!(!connection.wants(&worker.limits).end_sending, "stops: {stops}");
+        state.lock().unwrap().0 = Asks::NOTHING;
+        connection.call(&mut worker, Echo::Nothing, |_, _| {});
+        assert!(connection.wants(&worker.limits).end_sending, "stops: {stops}");
+    }
+}
+
+#[test]
+fn one_that_declines_says_what_it_has_to_and_ends_in_order() {
+    let (mut worker, _) = worker(limits(), |_| {
+        |_: &mut [u8], output: &mut Output<'_>| {
+            output.send(b"no").unwrap();
+            output.decline("not today");
+            assert_eq!(output.send(b"!"), Err(Refused::Finished));
+        }
+    });
+    let mut connection = Connection::open(&mut worker, peer());
+    assert_eq!(connection.received(&mut worker, &mut [1]), 0);
+    assert_eq!(connection.received(&mut worker, &mut [2]), 0);
+    assert_eq!(worker.counters.bytes_discarded.get(), 1);
+    assert_eq!((connection.unsent(), connection.wants(&worker.limits).close), (&b"no"[..], false));
+    connection.sent(&mut worker, 2);
+    assert!(connection.wants(&worker.limits).end_sending);
+    connection.told(&worker);
+    assert!(!connection.wants(&worker.limits).close);
+    connection.ended(&mut worker);
+    assert!(connection.wants(&worker.limits).close);
+    let reason = connection.close(&mut worker);
+    assert!(matches!(&reason, Reason::Declined(why) if why == "not today") && !reason.is_abrupt());
+    // Whatever befalls it meanwhile, it is over at once, and that is why.
+    let mut connection = Connection::open(&mut worker, peer());
+    let _ = connection.received(&mut worker, &mut [1]);
+    connection.fail(Reason::Stalled);
+    assert!(connection.wants(&worker.limits).close);
+    assert!(matches!(connection.close(&mut worker), Reason::Declined(_)));
+}
