@@ -2,7 +2,10 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `queue` | the contract's queue: requests, completions, closing, stopping |
+//! | `queue` | the contract's queue: what is asked for becomes entries; looking, waiting, stopping |
+//! | `completed` | what a completion means |
+//! | `arming` | what is with the kernel before a wait: receives, accepts, the alarm |
+//! | `closing` | the end of a connection, and of the queue |
 //! | `one_ring` | a ring, its table of connections, and entries that wait for room |
 //! | `requests` | an entry for each kind of request |
 //! | `accepts` | accepts under way, and where their addresses come |
@@ -10,6 +13,9 @@
 //! | `loads` | what is being sent |
 
 mod accepts;
+mod arming;
+mod closing;
+mod completed;
 mod loads;
 mod one_ring;
 mod queue;
