@@ -18,7 +18,8 @@
 use super::{
     About, ActiveSet, Contract, Design, Handler, Idle, Job, Reason, Running, Worker,
     event_groups::{self, Group},
-    port_frame::{self, Hand, Numbers, STOP, Shared},
+    port_frame::{self, Numbers, STOP, Shared},
+    port_hand::Hand,
     port_shares::{Accepts, Pool, end_accepting},
 };
 use crate::{

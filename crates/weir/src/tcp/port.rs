@@ -22,7 +22,8 @@
 
 use super::{
     About, ActiveSet, Contract, Design, Handler, Idle, Job, Running, Worker,
-    port_frame::{self, Hand, Numbers, Shared},
+    port_frame::{self, Numbers, Shared},
+    port_hand::Hand,
 };
 use crate::{
     Error, Unavailable,

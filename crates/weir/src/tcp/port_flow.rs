@@ -1,0 +1,290 @@
+//! What the connections of a completion port receive and send, and how one is closed. All of it under the
+//! connection's own lock.
+
+use super::{
+    Handler, Reason,
+    port_frame::{Idle, close},
+    port_hand::Hand,
+    port_places::{Open, Sending},
+};
+use crate::{
+    crew::lock,
+    memory::{Load, Slice},
+    port::{
+        Key, Refused,
+        streams::{Closing, Outcome, Port, StreamId, Worker as _},
+    },
+    stream::Mode,
+};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
+    /// Why a connection must be closed where the port does not take its operation.
+    pub(super) fn refused(&self, refused: Refused) -> Reason {
+        match refused {
+            Refused::Closed => Reason::Stopped,
+            refused => Reason::Failed(io::Error::other(refused.to_string())),
+        }
+    }
+
+    /// A receive is over.
+    #[inline]
+    pub(super) fn arrived(
+        &mut self,
+        key: Key,
+        id: StreamId,
+        slice: Slice,
+        number: u32,
+        outcome: Outcome<usize>,
+    ) {
+        let mut slice = Some(slice);
+        self.with_its(key, id, |_, open| {
+            open.receives -= 1;
+            open.order.put(number, slice.take().expect("it is put once"), outcome);
+        });
+        slice.into_iter().for_each(|slice| self.keep(slice)); // its connection is over, or about to be
+    }
+
+    /// A wait to receive is over: receives what is there, and waits again.
+    pub(super) fn waited(&mut self, key: Key, id: StreamId, outcome: Outcome<()>) {
+        self.with_its(key, id, |hand, open| {
+            open.receives -= 1;
+            match outcome {
+                Outcome::Done(()) => hand.drain(key.0 as u32, open),
+                Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
+                Outcome::Returned => {}
+            }
+        });
+    }
+
+    /// Receives what is there without waiting, within a bound.
+    pub(super) fn drain(&mut self, slot: u32, open: &mut Open<H>) {
+        for _ in 0..self.shared.numbers.drain {
+            if !open.connection.wants(&self.worker.limits).receive {
+                break;
+            }
+            let mut slice = match self.slice() {
+                Ok(slice) => slice,
+                Err(e) => return open.connection.fail(Reason::Failed(io::Error::other(e))),
+            };
+            let room = slice.payload().len();
+            match open.stream.receive(slice.payload_mut(), Mode::Try, &self.worker.calls) {
+                Ok(Some(count)) => {
+                    self.deliver(slot, open, slice, Outcome::Done(count));
+                    if count < room {
+                        break;
+                    }
+                }
+                Ok(None) => {
+                    self.worker.counters.empty_receives.one();
+                    return self.keep(slice);
+                }
+                Err(e) => return self.deliver(slot, open, slice, Outcome::Failed(e)),
+            }
+        }
+    }
+
+    /// Gives the connection what a receive brought.
+    #[inline]
+    fn deliver(
+        &mut self,
+        slot: u32,
+        open: &mut Open<H>,
+        mut slice: Slice,
+        outcome: Outcome<usize>,
+    ) {
+        match outcome {
+            Outcome::Done(0) => open.connection.ended(self.worker),
+            Outcome::Done(count) => {
+                open.received += count as u64;
+                let echo = open.connection.received(self.worker, &mut slice.payload_mut()[..count]);
+                if echo > 0 {
+                    open.connection.lend_echo(echo);
+                    return self.send(slot, open, Load::of_slice(slice, echo));
+                }
+            }
+            Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
+            Outcome::Returned => {}
+        }
+        self.keep(slice);
+    }
+
+    /// Sends what a connection has lent, now or when its turn comes.
+    #[inline]
+    fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
+        if lock(&self.shared.sends).admit(slot, open.id) {
+            self.send_now(open, load);
+        } else {
+            open.sending = Sending::Queued(load);
+        }
+    }
+
+    #[inline]
+    fn send_now(&mut self, open: &mut Open<H>, load: Load) {
+        open.sending = Sending::UnderWay;
+        if let Err((load, refused)) = self.taker.send(open.id, load) {
+            open.sending = Sending::Nothing;
+            self.sent |= lock(&self.shared.sends).over();
+            open.connection.fail(self.refused(refused));
+            self.put_away(load);
+        }
+    }
+
+    /// A send is over.
+    #[inline]
+    pub(super) fn sent(&mut self, key: Key, id: StreamId, load: Load, outcome: Outcome<usize>) {
+        self.sent |= lock(&self.shared.sends).over();
+        let (mut load, mut left) = (Some(load), None);
+        self.with_its(key, id, |hand, open| {
+            let mut load = load.take().expect("it is handled once");
+            open.sending = Sending::Nothing;
+            match outcome {
+                Outcome::Done(0) => {
+                    open.connection.fail(Reason::Failed(io::ErrorKind::WriteZero.into()))
+                }
+                Outcome::Done(count) => {
+                    load.sent(count);
+                    open.connection.returned(hand.worker, count);
+                }
+                Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
+                Outcome::Returned => {}
+            }
+            if load.left().is_empty() || open.connection.wants(&hand.worker.limits).close {
+                left = Some(load);
+            } else {
+                hand.send(key.0 as u32, open, load);
+            }
+        });
+        load.into_iter().chain(left).for_each(|load| self.put_away(load));
+    }
+
+    /// Starts the sends whose turn has come.
+    #[cold]
+    pub(super) fn pass_the_turn(&mut self) {
+        let shared = self.shared;
+        while let Some((slot, id)) = { lock(&shared.sends).next() } {
+            let mut place = lock(shared.places.get(slot));
+            let open = place.as_mut().filter(|open| open.id == id && !open.closing);
+            match open.map(|open| (std::mem::take(&mut open.sending), open)) {
+                Some((Sending::Queued(load), open)) => {
+                    self.send_now(open, load);
+                    self.settle(slot, &mut place);
+                }
+                // It is over, or about to be.
+                _ => drop(lock(&shared.sends).over()),
+            }
+        }
+        self.sent = false;
+    }
+
+    /// Handles what was received, starts what the connection wants next, and takes it from the port when it
+    /// is to be closed.
+    #[inline]
+    pub(super) fn settle(&mut self, slot: u32, place: &mut Option<Open<H>>) {
+        let Some(open) = place.as_mut() else { return };
+        let limits = self.worker.limits;
+        let mut wants = open.connection.wants(&limits);
+        // A pause that is over, before what was held back begins another.
+        open.connection.note_pause(self.worker, wants);
+        while wants.receive
+            && let Some((slice, outcome)) = open.order.take()
+        {
+            self.deliver(slot, open, slice, outcome);
+            wants = open.connection.wants(&limits);
+        }
+        if wants.send && matches!(open.sending, Sending::Nothing) {
+            let mut bytes = Vec::new();
+            open.connection.lend(&mut bytes);
+            self.send(slot, open, Load::of_vector(bytes));
+        }
+        if wants.end_sending {
+            match open.stream.end_sending(&self.worker.calls) {
+                Ok(()) => open.connection.told(self.worker),
+                Err(e) => open.connection.fail(Reason::Failed(e)),
+            }
+        }
+        wants = open.connection.wants(&limits);
+        open.connection.note_pause(self.worker, wants);
+        if wants.receive {
+            self.receive(open);
+            wants = open.connection.wants(&limits);
+        }
+        if wants.close {
+            return self.close(slot, place);
+        }
+        // A timer that fires too early is set again; only one that would be late is moved.
+        if let Some(due) = open.connection.deadline(&limits)
+            && due < open.armed
+        {
+            open.armed = due;
+            lock(&self.shared.clock).set(slot, due);
+        }
+    }
+
+    /// Has as many receives outstanding as are meant to be, or a wait for one.
+    #[inline]
+    fn receive(&mut self, open: &mut Open<H>) {
+        let most = self.shared.numbers.receives;
+        while open.receives + open.order.len() < most {
+            let started = match self.shared.numbers.idle {
+                Idle::ZeroByte => self.taker.wait_to_receive(open.id).map(drop),
+                Idle::Buffer => match self.slice() {
+                    Ok(slice) => {
+                        self.taker.receive(open.id, slice).map(drop).map_err(|(slice, refused)| {
+                            self.keep(slice);
+                            refused
+                        })
+                    }
+                    Err(e) => return open.connection.fail(Reason::Failed(io::Error::other(e))),
+                },
+            };
+            match started {
+                Ok(()) => open.receives += 1,
+                Err(refused) => return open.connection.fail(self.refused(refused)),
+            }
+        }
+    }
+
+    /// Takes a connection from the port. It is over now, or when all that is outstanding has come back.
+    #[cold]
+    pub(super) fn close(&mut self, slot: u32, place: &mut Option<Open<H>>) {
+        let Some(open) = place.as_mut() else { return };
+        open.closing = true;
+        if let Sending::Queued(load) = std::mem::take(&mut open.sending) {
+            self.put_away(load);
+        }
+        let calls = Arc::clone(&self.worker.calls);
+        match self.taker.close(open.id, &calls) {
+            Closing::Follows => {}
+            Closing::Over | Closing::Gone => {
+                let open = place.take();
+                self.over(slot, open);
+            }
+        }
+    }
+
+    /// A connection is over that was taken from the port.
+    pub(super) fn closed(&mut self, key: Key, id: StreamId) {
+        let slot = key.0 as u32;
+        let open = lock(self.shared.places.get(slot)).take_if(|open| open.id == id);
+        self.over(slot, open);
+        self.begin_next();
+    }
+
+    fn over(&mut self, slot: u32, open: Option<Open<H>>) {
+        let Some(Open { connection, stream, .. }) = open else { return };
+        lock(&self.shared.clock).wheel.cancel(slot);
+        self.next.extend(lock(&self.shared.active).leave(slot));
+        // Before its end is counted, and another admitted.
+        self.shared.places.give_back(slot);
+        close(self.worker, connection, &stream);
+        drop(stream);
+        if self.shared.paused.load(Relaxed) && lock(&self.shared.accepts).resume(None) {
+            self.shared.paused.store(false, Relaxed);
+            self.keep_accepting();
+        }
+    }
+}
