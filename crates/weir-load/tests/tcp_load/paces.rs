@@ -2,11 +2,11 @@
 
 use crate::support::*;
 use std::{
-    io,
+    io::{self, Read as _, Write as _},
     net::TcpListener,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
@@ -186,4 +186,53 @@ fn where_ports_run_out_further_addresses_are_taken() {
         assert!(cause.contains("port") && count == 5, "{cause}");
     });
     alone.join().unwrap();
+}
+
+/// A server that answers nobody before it has seen the first message of all would wait for ever if a
+/// connection were made one after the other; one that sees a second before that has found a fault.
+#[test]
+fn none_sends_a_second_message_before_all_have_their_first_back() {
+    const ALL: u32 = 40;
+    let answered = Arc::new(AtomicU32::new(0));
+    let seen = Arc::clone(&answered);
+    let server = Server::start(move |mut stream, _| {
+        let mut message = [0; 64];
+        for number in 0_u32.. {
+            if stream.read_exact(&mut message).is_err() {
+                break;
+            }
+            if number == 0 {
+                // The last ones are late.
+                thread::sleep(Duration::from_millis(2));
+                seen.fetch_add(1, SeqCst);
+            } else if seen.load(SeqCst) < ALL {
+                return Err(io::Error::other("one ran ahead"));
+            }
+            stream.write_all(&message)?;
+        }
+        Ok(())
+    });
+    let spec = LoadSpec {
+        connections: ALL,
+        connecting: 3,
+        outstanding: 4,
+        together: true,
+        duration: INSTANT,
+        ..server.spec()
+    };
+    let report = run(&spec);
+    assert_eq!((report.invalid(), report.counts.connected), (None, ALL.into()), "{report:?}");
+    assert_eq!(answered.load(SeqCst), ALL);
+    assert!(report.counts.messages_over > u64::from(ALL), "{report:?}");
+    // Without an answer none is made, and nothing is measured.
+    let silent = Server::start(|mut stream, _| {
+        stream.read_to_end(&mut Vec::new())?;
+        Ok(())
+    });
+    let report = run(&LoadSpec {
+        answer_timeout: INSTANT / 2,
+        ..LoadSpec { target: silent.spec().target, ..spec }
+    });
+    assert_eq!(report.counts.unanswered, u64::from(ALL), "{report:?}");
+    assert_eq!(report.counts.messages_over, 0);
 }
