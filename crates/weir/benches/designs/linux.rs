@@ -3,20 +3,13 @@
 mod bare;
 mod flood;
 
-use crate::timing::{Extent, Sample, cpu_ns_of_threads, quantile};
+use crate::timing::{
+    Extent, Sample, cpu_ns_of_threads, in_rounds, is_asked_for, measure, part_cores, quantile,
+};
 use bare::{port, rings, sockets};
 use flood::Flood;
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
-use weir::{
-    affinity::{allowed_cores, pin_current_thread},
-    udp::{AnyDesign, Datagram, Replies, Server},
-};
-
-/// Far longer than the first datagram takes on any machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use std::{net::SocketAddr, time::Duration};
+use weir::udp::{AnyDesign, Datagram, Replies, Server};
 
 /// A bare loop: it receives on a socket bound by itself until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
@@ -38,40 +31,29 @@ const PAIRS: &[(&str, Bare)] = &[
     ("rio-hybrid --threads 1 --provider uring-armed --outstanding 1024", rings::uring_armed_hybrid),
 ];
 
+/// Before a side is measured, and how long it is.
+const WARM_UP: Duration = Duration::from_millis(100);
+const MEASURED: Duration = Duration::from_millis(400);
+
 pub fn main() {
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let (extent, cores) = (Extent::asked(), allowed_cores());
-    let (server_core, sender_core) = (cores[0], cores[cores.len() - 1]);
+    let (extent, sender_core) = (Extent::asked(WARM_UP, MEASURED), part_cores());
     let rounds = extent.rounds;
-    if server_core == sender_core {
-        println!("one core for both sides: figures say little");
-    }
-    pin_current_thread(server_core).expect("this process may use that core");
     println!("64-byte datagrams, medians of {rounds} interleaved rounds; ratio = library / bare\n");
     println!(
         "{:<58} {:>12} {:>12} {:>8} {:>8} {:>7}  quartiles",
         "design", "library/s", "bare/s", "lib ns", "bare ns", "ratio"
     );
-    for &(design, bare) in
-        PAIRS.iter().filter(|(name, _)| filter.as_ref().is_none_or(|f| name.contains(f)))
-    {
+    for &(design, bare) in PAIRS.iter().filter(|(pair, _)| is_asked_for(pair)) {
         let any = AnyDesign::parse(design).expect("the table names designs that exist");
         if let Err(unavailable) = any.availability() {
             println!("{design:<58} skipped: {unavailable}");
             continue;
         }
-        let mut pairs = Vec::new();
-        for round in 0..rounds {
-            let (mut library, mut rival) = (None, None);
-            for side in 0..2 {
-                if (round + side) % 2 == 0 {
-                    library = Some(run_library(&any, sender_core, extent));
-                } else {
-                    rival = Some(run_bare(bare, sender_core, extent));
-                }
-            }
-            pairs.push((library.expect("ran"), rival.expect("ran")));
-        }
+        let pairs = in_rounds(
+            extent,
+            || run_library(&any, sender_core, extent),
+            || run_bare(bare, sender_core, extent),
+        );
         match extent.says_of_speed {
             true => print_pair(design, &pairs),
             false => println!("{design:<58} both sides received"),
@@ -129,24 +111,4 @@ fn run_bare(body: Bare, sender_core: usize, extent: Extent) -> Sample {
     });
     flood.stop();
     sample
-}
-
-fn measure(extent: Extent, read: impl Fn() -> (u64, u64)) -> Sample {
-    std::thread::sleep(extent.warm_up);
-    let (before, cpu_before) = read();
-    let start = Instant::now();
-    let (after, cpu_after) = loop {
-        std::thread::sleep(extent.measured);
-        let (after, cpu_after) = read();
-        if after > before {
-            break (after, cpu_after);
-        }
-        // A moment may be too short on a machine that is busy with other things.
-        assert!(start.elapsed() < PATIENCE, "nothing was received");
-    };
-    let datagrams = (after - before) as f64;
-    Sample {
-        per_s: datagrams / start.elapsed().as_secs_f64(),
-        cpu_ns: (cpu_after - cpu_before) as f64 / datagrams,
-    }
 }

@@ -4,7 +4,8 @@
 //! ```text
 //! cargo bench -p weir --bench designs                     # 15 rounds of every pair
 //! cargo bench -p weir --bench designs -- --quick          # 3 rounds, in less than 2 minutes
-//! cargo bench -p weir --bench designs -- epoll            # the pairs whose name contains "epoll"
+//! cargo bench -p weir --bench designs -- --design epoll   # the pairs of that design
+//! cargo bench -p weir --bench designs -- rio              # those whose name contains "rio"
 //! ```
 //!
 //! Rounds are interleaved: in each, library and bare loop run one after the other, in an order

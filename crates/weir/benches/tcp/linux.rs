@@ -3,47 +3,48 @@
 mod bare;
 mod client;
 
-use crate::timing::{Extent, Sample, cpu_ns_of_threads, quantile};
-use bare::{blocking, epoll, poll, ring, select};
+use crate::timing::{
+    Extent, Sample, cpu_ns_of_threads, in_rounds, is_asked_for, measure, part_cores, quantile,
+};
+use bare::{
+    async_select, blocking, epoll, event_select, overlapped_events, poll, port, port_ordered, ring,
+    ring_hybrid, rio_tcp, select,
+};
 use client::{Client, MESSAGE_BYTES, check_echo};
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
-use weir::{
-    affinity::{allowed_cores, pin_current_thread},
-    tcp::{AnyDesign, Output, Server},
-};
-
-/// Far longer than the first message takes on any machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use std::{net::SocketAddr, time::Duration};
+use weir::tcp::{AnyDesign, Output, Server};
 
 /// A bare loop: it echoes on connections to a socket that listens, until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
 
-/// Each design with the bare loop of its system calls. Those of a completion port belong
-/// here, each with its loop in a file of its own beside `bare/epoll.rs`.
+/// Each design with the bare loop of its system calls. What several threads hand each other is no system call, so
+/// designs that may have one have one; where threads come with the connections both sides have them.
 const PAIRS: &[(&str, Bare)] = &[
     ("epoll --threads 1", epoll::level),
     ("epoll --threads 1 --trigger edge", epoll::edge),
     ("poll --threads 1", poll::poll),
     ("select", select::select),
     ("select-indexed", select::select_indexed),
+    ("async-select", async_select::async_select),
+    ("event-select", event_select::event_select),
+    ("overlapped-events", overlapped_events::overlapped_events),
     ("blocking", blocking::blocking),
+    ("port --threads 1", port::port),
+    ("port-ordered --threads 1", port_ordered::port_ordered),
     ("ring --threads 1", ring::ring),
+    ("ring-hybrid --threads 1", ring_hybrid::ring_hybrid),
+    ("rio-tcp --threads 1", rio_tcp::rio_tcp),
 ];
+
+/// Before a side is measured, and how long it is.
+const WARM_UP: Duration = Duration::from_millis(60);
+const MEASURED: Duration = Duration::from_millis(300);
 
 /// Messages under way on each connection.
 const UNDER_WAY: &[usize] = &[1, 16];
 
 pub fn main() {
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
-    let (extent, cores) = (Extent::asked(), allowed_cores());
-    let (server_core, client_core) = (cores[0], cores[cores.len() - 1]);
-    if server_core == client_core {
-        println!("one core for both sides: figures say little");
-    }
-    pin_current_thread(server_core).expect("this process may use that core");
+    let (extent, client_core) = (Extent::asked(WARM_UP, MEASURED), part_cores());
     println!(
         "{} connections, {MESSAGE_BYTES}-byte messages, medians of {} interleaved rounds; ratios = \
          library to bare, 1 is as good\n",
@@ -54,27 +55,18 @@ pub fn main() {
         "{:<34} {:>5} {:>11} {:>11} {:>7} {:>7} {:>6} {:<15} {:>6} quartiles",
         "design", "under", "library/s", "bare/s", "lib ns", "bare ns", "rate", "quartiles", "CPU"
     );
-    for &(design, bare) in
-        PAIRS.iter().filter(|(name, _)| filter.as_ref().is_none_or(|f| name.contains(f)))
-    {
+    for &(design, bare) in PAIRS.iter().filter(|(pair, _)| is_asked_for(pair)) {
         let any = AnyDesign::parse(design).expect("the table names designs that exist");
         if let Err(unavailable) = any.availability() {
             println!("{design:<34} skipped: {unavailable}");
             continue;
         }
         for &under_way in UNDER_WAY {
-            let mut pairs = Vec::new();
-            for round in 0..extent.rounds {
-                let (mut library, mut rival) = (None, None);
-                for side in 0..2 {
-                    if (round + side) % 2 == 0 {
-                        library = Some(run_library(&any, under_way, client_core, extent));
-                    } else {
-                        rival = Some(run_bare(bare, under_way, client_core, extent));
-                    }
-                }
-                pairs.push((library.expect("ran"), rival.expect("ran")));
-            }
+            let pairs = in_rounds(
+                extent,
+                || run_library(&any, under_way, client_core, extent),
+                || run_bare(bare, under_way, client_core, extent),
+            );
             match extent.says_of_speed {
                 true => print_pair(design, under_way, &pairs),
                 false => println!("{design:<34} {under_way:>5} both sides echoed"),
@@ -114,7 +106,7 @@ fn run_library(design: &AnyDesign, under_way: usize, client_core: usize, extent:
     let address = server.local_addresses()[0];
     check_echo(address);
     let client = Client::start(address, under_way, client_core);
-    let sample = measure(extent, &client, "weir-tcp");
+    let sample = measure(extent, || (client.messages(), cpu_ns_of_threads("weir-tcp")));
     client.stop();
     let report = server.stop();
     assert!(report.failure.is_none(), "{design:?}: {:?}", report.failure);
@@ -130,30 +122,9 @@ fn run_bare(body: Bare, under_way: usize, client_core: usize, extent: Extent) ->
             .expect("a thread");
         check_echo(run.address);
         let client = Client::start(run.address, under_way, client_core);
-        let sample = measure(extent, &client, "bare");
+        let sample = measure(extent, || (client.messages(), cpu_ns_of_threads("bare")));
         run.stop();
         client.stop();
         sample
     })
-}
-
-fn measure(extent: Extent, client: &Client, threads: &str) -> Sample {
-    std::thread::sleep(extent.warm_up);
-    let read = || (client.messages(), cpu_ns_of_threads(threads));
-    let (before, cpu_before) = read();
-    let start = Instant::now();
-    let (after, cpu_after) = loop {
-        std::thread::sleep(extent.measured);
-        let (after, cpu_after) = read();
-        if after > before {
-            break (after, cpu_after);
-        }
-        // A moment may be too short on a machine that is busy with other things.
-        assert!(start.elapsed() < PATIENCE, "nothing came back");
-    };
-    let messages = (after - before) as f64;
-    Sample {
-        per_s: messages / start.elapsed().as_secs_f64(),
-        cpu_ns: (cpu_after - cpu_before) as f64 / messages,
-    }
 }

@@ -2,9 +2,10 @@
 //! client on the same machine.
 //!
 //! ```text
-//! cargo bench -p weir --bench tcp                     # 15 rounds of every pair, some 3 minutes
+//! cargo bench -p weir --bench tcp                     # 15 rounds of every pair, some 6 minutes
 //! cargo bench -p weir --bench tcp -- --quick          # 3 rounds
-//! cargo bench -p weir --bench tcp -- epoll            # the pairs whose name contains "epoll"
+//! cargo bench -p weir --bench tcp -- --design epoll   # the pairs of that design
+//! cargo bench -p weir --bench tcp -- port             # those whose name contains "port"
 //! ```
 //!
 //! Both sides echo on one core, for one client on another: a bare loop too, with 64 connections, which

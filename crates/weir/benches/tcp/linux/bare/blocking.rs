@@ -1,6 +1,6 @@
 //! Two threads for each connection: one receives, hands what came over a queue, and the other sends it.
 
-use super::{BUFFER_BYTES, Run, check};
+use super::{BUFFER_BYTES, Run, check, start};
 use std::{
     io, mem,
     os::fd::{AsRawFd, OwnedFd, RawFd},
@@ -11,13 +11,8 @@ use std::{
     thread,
 };
 
-/// As the design's threads have.
-const STACK_BYTES: usize = 128 * 1024;
 /// Bytes that wait to be sent at most, as in the design.
 const QUEUE_BYTES: usize = 256 * 1024;
-
-/// Seldom enough not to count.
-const LOOK_EVERY_MS: i32 = 20;
 
 /// What was received and is to be sent.
 #[derive(Default)]
@@ -33,35 +28,20 @@ struct State {
 }
 
 pub fn blocking(run: &Run) -> io::Result<()> {
-    let open = Arc::new(AtomicUsize::new(0));
-    let mut threads = Vec::new();
-    let listener = run.listener.as_raw_fd();
-    while !run.is_over(open.load(SeqCst)) {
-        // The end of the run is looked for now and then, since nothing wakes one that accepts.
-        let mut entry = libc::pollfd { fd: listener, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which outlives the call.
-        if check(unsafe { libc::poll(&mut entry, 1, LOOK_EVERY_MS) } as isize)? == 0 {
-            continue;
-        }
-        let connection: Arc<OwnedFd> = Arc::new(run.accept()?);
-        let queue = Arc::new(Queue::default());
-        open.fetch_add(1, SeqCst);
-        let (socket, filled) = (Arc::clone(&connection), Arc::clone(&queue));
-        threads.push(start(move || receive(socket.as_raw_fd(), &filled))?);
-        let open = Arc::clone(&open);
-        threads.push(start(move || {
-            let result = send(connection.as_raw_fd(), &queue);
-            open.fetch_sub(1, SeqCst);
-            result
-        })?);
-    }
-    threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
-}
-
-fn start(
-    body: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> io::Result<thread::JoinHandle<io::Result<()>>> {
-    thread::Builder::new().name("bare".into()).stack_size(STACK_BYTES).spawn(body)
+    let open = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        run.accept_for(&open, |connection| {
+            let (connection, queue) = (Arc::new(connection), Arc::new(Queue::default()));
+            let (socket, filled) = (Arc::<OwnedFd>::clone(&connection), Arc::clone(&queue));
+            start(scope, move || receive(socket.as_raw_fd(), &filled))?;
+            let open = &open;
+            start(scope, move || {
+                send(connection.as_raw_fd(), &queue)?;
+                open.fetch_sub(1, SeqCst);
+                Ok(())
+            })
+        })
+    })
 }
 
 fn receive(fd: RawFd, queue: &Queue) -> io::Result<()> {

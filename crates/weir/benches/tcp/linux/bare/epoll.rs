@@ -48,8 +48,8 @@ fn echo(
     Ok(())
 }
 
-/// An edge is told once, so nothing may be left.
-fn serve_all(fd: RawFd, buffer: &mut [u8]) -> io::Result<bool> {
+/// What is told once: nothing may be left.
+pub fn serve_all(fd: RawFd, buffer: &mut [u8]) -> io::Result<bool> {
     loop {
         match receive(fd, buffer)? {
             None => return Ok(false),

@@ -1,20 +1,32 @@
 //! The bare loops: the system calls of a design and nothing else. They echo; that is all that they do. One
 //! file a mechanism.
 //!
-//! Where a design keeps what the system does not take, these wait until it does: the loads of this
-//! benchmark never fill a socket.
+//! Where a design keeps what the system does not take, these wait until it does, or say so: the loads of
+//! this benchmark never fill a socket.
 
+pub mod async_select;
 pub mod blocking;
 pub mod epoll;
+pub mod event_select;
+pub mod overlapped_events;
 pub mod poll;
+pub mod port;
+pub mod port_ordered;
 pub mod ring;
+pub mod ring_hybrid;
+pub mod rings;
+pub mod rio_tcp;
 pub mod select;
 
 use std::{
     io,
     net::{SocketAddr, TcpListener},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::atomic::{
+        AtomicBool, AtomicUsize,
+        Ordering::{Relaxed, SeqCst},
+    },
+    thread,
 };
 
 /// Bytes received at a time, as by the designs.
@@ -23,6 +35,10 @@ const BUFFER_BYTES: usize = weir::tcp::DEFAULT_BUFFER_BYTES;
 const DRAIN: usize = 16;
 /// Ready sockets of one wait, as for the designs.
 const EVENTS: usize = 512;
+/// As the threads of designs have that are many.
+const STACK_BYTES: usize = 128 * 1024;
+/// Seldom enough not to count.
+const LOOK_EVERY_MS: i32 = 20;
 
 pub struct Run {
     pub listener: TcpListener,
@@ -52,6 +68,41 @@ impl Run {
         stream.set_nodelay(true)?;
         Ok(stream.into())
     }
+
+    /// Accepts for others until it is over, which is looked for now and then, since nothing wakes one that
+    /// accepts.
+    fn accept_for(
+        &self,
+        open: &AtomicUsize,
+        mut hand_over: impl FnMut(OwnedFd) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let fd = self.listener.as_raw_fd();
+        while !self.is_over(open.load(SeqCst)) {
+            let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry, which outlives the call.
+            if check(unsafe { libc::poll(&mut entry, 1, LOOK_EVERY_MS) } as isize)? > 0 {
+                let connection = self.accept()?;
+                open.fetch_add(1, SeqCst);
+                hand_over(connection)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Starts one of many threads, under the name by which their CPU time is found.
+fn start<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    body: impl FnOnce() -> io::Result<()> + Send + 'scope,
+) -> io::Result<()> {
+    let thread = thread::Builder::new().name("bare".into()).stack_size(STACK_BYTES);
+    thread.spawn_scoped(scope, || body().expect("it runs where the design does")).map(drop)
+}
+
+/// Room for a connection in a group that another thread looks after.
+fn take_room(taken: &AtomicUsize, most: usize) -> bool {
+    // Only the thread that accepts adds.
+    taken.load(Relaxed) < most && taken.fetch_add(1, Relaxed) < most
 }
 
 fn check(n: isize) -> io::Result<usize> {
@@ -115,14 +166,19 @@ pub struct Epoll {
 
 impl Epoll {
     pub fn new() -> io::Result<Self> {
+        Self::telling(EVENTS)
+    }
+
+    /// A set of which one wait tells so many.
+    fn telling(most: usize) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } as isize)?;
         // SAFETY: a new descriptor, which nobody else owns.
         let set = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-        Ok(Self { set, events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS] })
+        Ok(Self { set, events: vec![libc::epoll_event { events: 0, u64: 0 }; most] })
     }
 
-    pub fn add(&mut self, fd: RawFd, token: u64, events: libc::c_int) -> io::Result<()> {
+    pub fn add(&self, fd: RawFd, token: u64, events: libc::c_int) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
         let (set, add) = (self.set.as_raw_fd(), libc::EPOLL_CTL_ADD);
         // SAFETY: the event outlives the call, which copies it.
@@ -136,7 +192,47 @@ impl Epoll {
         check(unsafe { libc::epoll_wait(set, self.events.as_mut_ptr(), room, timeout_ms) } as isize)
     }
 
+    /// Waits for as long as it takes, also where the work of a ring interrupts it.
+    fn wait_for_one(&mut self) -> io::Result<u64> {
+        loop {
+            match self.wait(-1) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => {}
+                result => return result.map(|_| self.token(0)),
+            }
+        }
+    }
+
+    /// The same set for another thread.
+    fn shared(&self) -> io::Result<Self> {
+        Ok(Self { set: self.set.try_clone()?, events: Vec::new() })
+    }
+
     pub fn token(&self, index: usize) -> u64 {
         self.events[index].u64
+    }
+}
+
+/// An event that a thread can be told: eventfd(2).
+struct Bell(OwnedFd);
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd =
+            check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
+        // SAFETY: a new descriptor, which nobody else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    }
+
+    fn ring(&self) -> io::Result<()> {
+        let one = 1u64;
+        // SAFETY: the kernel reads eight bytes, which outlive the call.
+        check(unsafe { libc::write(self.fd(), (&raw const one).cast(), size_of::<u64>()) })
+            .map(drop)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }

@@ -1,10 +1,12 @@
 //! io_uring(7): a multishot accept into the ring's table of files, multishot receives into provided buffers,
 //! and sends from there.
 
-use super::{BUFFER_BYTES, Run};
+use super::{
+    BUFFER_BYTES, Run,
+    rings::{STRIDE, checked, of_one_thread, push},
+};
 use io_uring::{
     IoUring, cqueue, opcode,
-    squeue::Entry,
     types::{BufRingEntry, Fd, Fixed},
 };
 use std::{
@@ -14,13 +16,10 @@ use std::{
     sync::atomic::{AtomicU16, Ordering::Release},
 };
 
-/// Buffers and entries, as for the design.
+/// Buffers, as for the design.
 const BUFFERS: usize = 512;
-const SUBMISSIONS: u32 = 512;
 /// More connections than the benchmark has.
-const FILES: u32 = 1024;
-/// They lie a little apart from powers of two, as the design's.
-const STRIDE: usize = BUFFER_BYTES + 64;
+pub const FILES: u32 = 1024;
 
 /// What a completion is of: the lowest 32 bits say which connection, the next 16 which buffer.
 const ACCEPT: u64 = 1 << 56;
@@ -74,14 +73,15 @@ impl Drop for Buffers {
 }
 
 pub fn ring(run: &Run) -> io::Result<()> {
+    echo(run, |ring| ring.submit_and_wait(1).map(drop))
+}
+
+/// `wait` submits what was asked for, and comes back once something completed.
+pub fn echo(run: &Run, wait: impl Fn(&mut IoUring) -> io::Result<()>) -> io::Result<()> {
     // Connections inherit it.
     socket2::SockRef::from(&run.listener).set_tcp_nodelay(true)?;
     let mut buffers = Buffers::new();
-    let mut ring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_cqsize(8 * SUBMISSIONS)
-        .build(SUBMISSIONS)?;
+    let mut ring = of_one_thread()?;
     ring.submitter().register_files_sparse(FILES)?;
     // SAFETY: the entries and the buffers outlive the use of the ring, which is over with the last
     // connection.
@@ -92,11 +92,11 @@ pub fn ring(run: &Run) -> io::Result<()> {
     (0..BUFFERS as u16).for_each(|id| buffers.give(id));
     let mut lengths = [0; BUFFERS];
     let accept = opcode::AcceptMulti::new(Fd(run.listener.as_raw_fd())).allocate_file_index(true);
-    push(&mut ring, accept.build().user_data(ACCEPT))?;
+    push(&mut ring, &[accept.build().user_data(ACCEPT)])?;
     let mut open = 0;
     let mut completed: Vec<(u64, i32, u32)> = Vec::new();
     while !run.is_over(open) {
-        ring.submit_and_wait(1)?;
+        wait(&mut ring)?;
         let entries = ring.completion();
         completed.extend(entries.map(|entry| (entry.user_data(), entry.result(), entry.flags())));
         for (token, result, flags) in completed.drain(..) {
@@ -104,14 +104,15 @@ pub fn ring(run: &Run) -> io::Result<()> {
             match token & 0xff << 56 {
                 ACCEPT => {
                     open += 1;
-                    receive(&mut ring, check(result)?)?;
+                    receive(&mut ring, checked(result)?)?;
                 }
                 RECEIVE if result > 0 => {
                     let id = cqueue::buffer_select(flags).expect("it was received into one");
                     lengths[usize::from(id)] = result;
                     let send = opcode::Send::new(Fixed(place), buffers.at(id), result as u32);
                     let send = send.flags(libc::MSG_NOSIGNAL).build();
-                    push(&mut ring, send.user_data(SEND | u64::from(id) << 32 | u64::from(place)))?;
+                    let token = SEND | u64::from(id) << 32 | u64::from(place);
+                    push(&mut ring, &[send.user_data(token)])?;
                     if !cqueue::more(flags) {
                         receive(&mut ring, place)?;
                     }
@@ -119,11 +120,16 @@ pub fn ring(run: &Run) -> io::Result<()> {
                 RECEIVE if result == -libc::ENOBUFS => receive(&mut ring, place)?,
                 RECEIVE => {
                     open -= 1;
-                    push(&mut ring, opcode::Close::new(Fixed(place)).build().user_data(CLOSE))?;
+                    let close = opcode::Close::new(Fixed(place)).build();
+                    push(&mut ring, &[close.user_data(CLOSE)])?;
                 }
                 SEND => {
                     let id = (token >> 32) as u16;
-                    assert_eq!(check(result)? as i32, lengths[usize::from(id)], "a socket is full");
+                    assert_eq!(
+                        checked(result)? as i32,
+                        lengths[usize::from(id)],
+                        "a socket is full"
+                    );
                     buffers.give(id);
                 }
                 _ => {}
@@ -133,19 +139,7 @@ pub fn ring(run: &Run) -> io::Result<()> {
     Ok(())
 }
 
-fn check(result: i32) -> io::Result<u32> {
-    if result >= 0 { Ok(result as u32) } else { Err(io::Error::from_raw_os_error(-result)) }
-}
-
 fn receive(ring: &mut IoUring, place: u32) -> io::Result<()> {
     let receive = opcode::RecvMulti::new(Fixed(place), 0).build();
-    push(ring, receive.user_data(RECEIVE | u64::from(place)))
-}
-
-fn push(ring: &mut IoUring, entry: Entry) -> io::Result<()> {
-    // SAFETY: what it points at lives until the ring is no more used.
-    while unsafe { ring.submission().push(&entry) }.is_err() {
-        ring.submit()?;
-    }
-    Ok(())
+    push(ring, &[receive.user_data(RECEIVE | u64::from(place))])
 }
