@@ -12,14 +12,15 @@
 //! the flood's client competes with the slow ones' for time: so what is told is an upper bound of what the
 //! server does. Rounds alternate without and with the flood; the figures are the medians of the rounds.
 
+mod common;
+
 use std::{
-    io::{BufRead, BufReader, Read},
-    path::PathBuf,
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Output, Stdio},
     thread,
     time::Duration,
 };
 
+use common::{Server, designs, number};
 use serde_json::Value;
 
 /// Slow connections, and what they send over all of them.
@@ -28,61 +29,10 @@ const MESSAGES_PER_S: &str = "2000";
 /// What the flood may cost the slow ones at the 99th percentile, as a ratio.
 const GOAL: f64 = 3.0;
 
-fn weir() -> Command {
-    // The examples lie in a folder beside the program.
-    let mut path: PathBuf = std::env::current_exe().expect("this program has a path");
-    path.pop();
-    path.pop();
-    Command::new(path.join("weir"))
-}
-
-/// A server that is ended when dropped.
-struct Server {
-    child: Child,
-    port: String,
-}
-
-impl Server {
-    fn start(design: &str) -> Result<Self, String> {
-        let mut child = weir()
-            .args(["serve", "tcp", "--bind", "127.0.0.1:0", "--json", "--echo", "--cpu", "0"])
-            .args(["--interval", "0", "--end-with-input", "--design", design])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| {
-                format!("weir cannot be started ({e}): build it with the same profile first")
-            })?;
-        let mut line = String::new();
-        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
-        lines.read_line(&mut line).map_err(|e| e.to_string())?;
-        let ready: Value = serde_json::from_str(&line).map_err(|e| format!("{e} in {line:?}"))?;
-        let Some(address) = ready["ready"]["addresses"][0].as_str() else {
-            return Err(ready["reason"].to_string());
-        };
-        let port = address.rsplit(':').next().expect("a port").to_owned();
-        // Its report is of no use here; it must be able to write it.
-        thread::spawn(move || lines.read_to_string(&mut String::new()));
-        Ok(Self { child, port })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-fn load(port: &str, core: &str, more: &[&str]) -> Command {
-    let mut command = weir();
-    command
-        .args(["load", "tcp", "127.0.0.1", "--json", "--interval", "0", "--cpu", core, "-p", port])
-        .args(more)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+/// A load that says nothing before its report.
+fn load(port: &str, more: &[&str]) -> std::process::Command {
+    let mut command = common::load(port, &["--interval", "0"]);
+    command.args(more).stderr(Stdio::piped());
     command
 }
 
@@ -101,20 +51,17 @@ struct Run {
     flood_bytes_per_s: f64,
 }
 
-fn run(design: &str, core: &str, seconds: u32, with_flood: bool) -> Result<Run, String> {
-    let server = Server::start(design)?;
+fn run(design: &str, seconds: u64, with_flood: bool) -> Result<Run, String> {
+    let server = Server::start(design, &["--echo"])?;
     // The flood begins before what is measured and ends behind it.
     let (omit, time) = ("2", (seconds + 2).to_string());
     let longer = (seconds + 5).to_string();
     let flood = with_flood
-        .then(|| {
-            load(&server.port, core, &["-c", "1", "-b", "64k", "-o", "8", "-t", &longer]).spawn()
-        })
+        .then(|| load(&server.port, &["-c", "1", "-b", "64k", "-o", "8", "-t", &longer]).spawn())
         .transpose()
         .map_err(|e| e.to_string())?;
     let slow = load(
         &server.port,
-        core,
         &["-c", SLOW, "-b", "64", "--messages-per-s", MESSAGES_PER_S, "-O", omit, "-t", &time],
     )
     .output()
@@ -141,32 +88,17 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The designs that can run here.
-fn designs() -> Result<Vec<String>, String> {
-    let output = weir().args(["designs", "--json"]).output().map_err(|e| e.to_string())?;
-    let list = document(&output)?;
-    let designs = list["tcp_designs"].as_array().ok_or("no TCP designs")?.iter();
-    let runs = designs.filter(|design| design["status"] == "ok");
-    Ok(runs.filter_map(|design| design["name"].as_str().map(str::to_owned)).collect())
-}
-
 fn main() -> Result<(), String> {
-    let (mut rounds, mut seconds, mut asked) = (3_u32, 5_u32, Vec::new());
+    let (mut rounds, mut seconds, mut asked) = (3, 5, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut number = || {
-            let text = arguments.next().ok_or_else(|| format!("{argument} needs a number"))?;
-            text.parse::<u32>().map_err(|e| format!("{text:?}: {e}"))
-        };
         match argument.as_str() {
-            "--rounds" => rounds = number()?.clamp(1, 100),
-            "--seconds" => seconds = number()?.clamp(1, 600),
+            "--rounds" => rounds = number(&argument, &mut arguments, 1, 100)?,
+            "--seconds" => seconds = number(&argument, &mut arguments, 1, 600)?,
             _ => asked.push(argument),
         }
     }
     let designs = if asked.is_empty() { designs()? } else { asked };
-    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let core = (cores - 1).to_string();
     println!(
         "{SLOW} slow connections, {MESSAGES_PER_S} messages/s in all; {rounds} rounds of {seconds} s"
     );
@@ -178,7 +110,7 @@ fn main() -> Result<(), String> {
         let mut failure = None;
         for _ in 0..rounds {
             for (with_flood, runs) in [(false, &mut alone), (true, &mut flooded)] {
-                match run(&design, &core, seconds, with_flood) {
+                match run(&design, seconds, with_flood) {
                     Ok(run) => runs.push(run),
                     Err(why) => failure = Some(why),
                 }

@@ -133,7 +133,7 @@ pub struct LoadTcp {
     #[arg(long)]
     together: bool,
 
-    /// Nothing is to come back: the server is a sink.
+    /// Nothing is to come back: the server is a sink. The same bytes are sent again and again, as by iperf3.
     #[arg(long)]
     one_way: bool,
 

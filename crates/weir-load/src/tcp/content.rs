@@ -1,5 +1,8 @@
 //! What connections send: bytes of the pattern, or a file.
 //!
+//! Where nothing comes back there is nothing to compare, and what is sent is the same each time, as by other
+//! clients that only send: making it anew would take time from sending.
+//!
 //! A file is one message, over and over. It is sent by sendfile(2), which hands the pages that the system
 //! has of it to the socket, so that no byte is copied before the receiver takes it; or, to compare,
 //! it is read and sent. MSG_ZEROCOPY is not used: it spares the same copy for memory of the program's own,
@@ -208,11 +211,19 @@ pub(super) enum Amiss {
 pub(super) struct Content<'a> {
     sizes: Sizes,
     file: Option<(&'a SentFile, Box<[u8]>)>,
+    /// What lies in the sender's memory is sent as it is.
+    unchanged: bool,
 }
 
 impl<'a> Content<'a> {
     pub(super) fn new(sizes: Sizes, file: Option<&'a SentFile>) -> Self {
-        Self { sizes, file: file.map(|file| (file, vec![0; COMPARED_BYTES].into())) }
+        let file = file.map(|file| (file, vec![0; COMPARED_BYTES].into()));
+        Self { sizes, file, unchanged: false }
+    }
+
+    /// For a load of which nothing comes back.
+    pub(super) fn one_way(self) -> Self {
+        Self { unchanged: true, ..self }
     }
 
     /// The longest message in bytes.
@@ -244,7 +255,9 @@ impl<'a> Content<'a> {
         }
         let asked = unsent.min(scratch.len() as u64) as usize;
         let bytes = &mut scratch[..asked];
-        pattern.fill(offset, bytes);
+        if !self.unchanged {
+            pattern.fill(offset, bytes);
+        }
         let taken = socket.send(bytes).map_err(Amiss::Socket)?;
         Ok(Sending { asked, taken })
     }

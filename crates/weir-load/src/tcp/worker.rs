@@ -14,6 +14,7 @@ use super::{
     connection::Stream,
     content::{Content, SentFile},
     counts::{Causes, Live},
+    pattern::Pattern,
     schedule::Schedule,
     sources::Sources,
     system::{Set, Socket},
@@ -226,11 +227,16 @@ impl<'a> Worker<'a> {
         notes: Sender<Note>,
     ) -> Self {
         let content = Content::new(spec.sizes, shared.file.as_ref());
+        let content = if spec.one_way { content.one_way() } else { content };
         let buffer_bytes = content
             .longest()
             .saturating_mul(spec.outstanding.into())
             .clamp(4096, BUFFER_BYTES as u64);
-        let buffer = || vec![0; buffer_bytes as usize].into_boxed_slice();
+        let buffer = || {
+            let mut bytes = vec![0; buffer_bytes as usize].into_boxed_slice();
+            Pattern::new(spec.run, 0).fill(0, &mut bytes);
+            bytes
+        };
         let threads = spec.threads_in_all();
         let mut worker = Self {
             spec,
