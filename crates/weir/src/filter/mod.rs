@@ -89,7 +89,7 @@ impl<F: Filter> Filter for Option<F> {
 
     fn around<H: Handler>(&self, peer: SocketAddr, next: H) -> Self::Of<H> {
         match self {
-            Some(filter) => Perhaps::With(filter.around(peer, next)),
+            Some(filter) => Perhaps::With(Box::new(filter.around(peer, next))),
             None => Perhaps::Without(next),
         }
     }
@@ -98,8 +98,8 @@ impl<F: Filter> Filter for Option<F> {
 /// A handler behind a filter, or without it.
 #[derive(Debug)]
 pub enum Perhaps<A, B> {
-    /// Behind it.
-    With(A),
+    /// Behind it. In memory of its own: what has no filter pays for none.
+    With(Box<A>),
     /// Without.
     Without(B),
 }
