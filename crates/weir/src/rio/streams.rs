@@ -34,12 +34,13 @@
 
 use super::{Stopped, Woken};
 use crate::{
-    Error, Unavailable, counters::Counters, memory::Slice, rio::Batch, stream::Listener,
-    wake::Waker,
+    Error, Unavailable, counters::Counters, memory::Slice, options::Named, rio::Batch,
+    stream::Listener, wake::Waker,
 };
 use std::{
     fmt, io,
     net::SocketAddr,
+    str::FromStr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -70,6 +71,8 @@ pub enum Receiving {
     Shared {
         /// Slices.
         slices: u32,
+        /// What a connection waits with.
+        idle: Idle,
     },
     /// Slices that are posted for one connection: so many at a time, at most. A connection receives as often
     /// as it was asked to.
@@ -79,6 +82,42 @@ pub enum Receiving {
         /// Slices in all.
         slices: u32,
     },
+}
+
+/// What a connection waits with for something to receive, where slices are shared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// A receive that goes on: a request for many messages, for which the system holds all that a receive takes.
+    #[default]
+    Receive,
+    /// A question whether something came, for which it holds less, and then a receive: two requests for each
+    /// message.
+    Poll,
+}
+
+impl Idle {
+    /// The names accepted.
+    pub const NAMES: Named = Named(&["receive", "poll"]);
+}
+
+impl FromStr for Idle {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "receive" => Ok(Idle::Receive),
+            "poll" => Ok(Idle::Poll),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Idle::Receive => "receive",
+            Idle::Poll => "poll",
+        })
+    }
 }
 
 /// A way of supplying registered I/O for streams.
@@ -349,7 +388,7 @@ pub trait StreamQueue: Sized {
 impl fmt::Display for Receiving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Receiving::Shared { slices } => write!(f, "{slices} slices that connections share"),
+            Receiving::Shared { slices, .. } => write!(f, "{slices} slices that connections share"),
             Receiving::Posted { each, slices } => {
                 write!(f, "{each} slices posted for each connection, of {slices}")
             }

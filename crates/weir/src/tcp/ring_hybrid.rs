@@ -21,7 +21,7 @@ use crate::{
     options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{
         Batch,
-        streams::{StreamCompletion, StreamQueue},
+        streams::{Idle, StreamCompletion, StreamQueue},
     },
 };
 use std::{
@@ -68,7 +68,7 @@ impl Design for RingHybrid {
         self.check()?;
         self.availability()?;
         self.resolve();
-        let needs = needs(&job, self.slices, self.rings, self.zero_copy);
+        let needs = needs(&job, self.slices, Idle::Receive, self.rings, self.zero_copy);
         let tuning = Tuning {
             threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
             spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),

@@ -25,10 +25,10 @@ pub const SLACK: Duration = Duration::from_secs(1);
 /// Threads of the rows with several.
 const SEVERAL: u32 = 2;
 
-/// Other ways of waiting and sharing than the defaults: what has any of these options is checked
-/// with all of them once more.
-const VARIANTS: [(&str, &str); 3] =
-    [("trigger", "edge"), ("share", "exclusive"), ("idle", "zero-byte")];
+/// Other ways of waiting and sharing than the defaults: what takes any of these is checked with all of
+/// them once more.
+const VARIANTS: [(&str, &str); 4] =
+    [("trigger", "edge"), ("share", "exclusive"), ("idle", "zero-byte"), ("idle", "poll")];
 
 /// A design, with a number of threads and options: a row.
 #[derive(Clone)]
@@ -55,7 +55,8 @@ fn rows(design: &AnyDesign) -> Vec<Subject> {
         }
         Subject { design, name }
     };
-    let options: Vec<_> = VARIANTS.into_iter().filter(|(name, _)| has(name)).collect();
+    let takes = |(name, value): &(&str, &str)| design.clone().set(name, value).is_ok();
+    let options: Vec<_> = VARIANTS.into_iter().filter(takes).collect();
     let most = if has("threads") { SEVERAL } else { 1 };
     let mut rows = vec![row(1, &[])];
     if most > 1 {

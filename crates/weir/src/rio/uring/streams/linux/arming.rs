@@ -8,7 +8,7 @@ use super::{
 use crate::{
     memory::{Posted, Slice},
     ring::Token,
-    rio::streams::Receiving,
+    rio::streams::{Idle, Receiving},
 };
 
 impl UringStreamQueue {
@@ -25,7 +25,11 @@ impl UringStreamQueue {
         let posted = known.posted;
         let token = self.token(class::RECEIVE, at, place);
         let entry = match self.needs.receiving {
-            Receiving::Shared { .. } => requests::receive_many(place, token),
+            Receiving::Shared { idle: Idle::Receive, .. } => requests::receive_many(place, token),
+            Receiving::Shared { idle: Idle::Poll, .. } => {
+                self.place(at, place).state |= state::POLLING;
+                requests::wait_to_receive(place, token)
+            }
             Receiving::Posted { .. } => {
                 let layout = self.slices.region.layout();
                 let (first, _) = self.slices.region.extent();
@@ -37,6 +41,22 @@ impl UringStreamQueue {
         // SAFETY: buffers of a group live until it was taken away; a posted slice is this receive's until
         // its completion.
         unsafe { self.push(at, entry) };
+    }
+
+    /// A question whether something came is over: receives it, if it is still to be received.
+    pub(super) fn something_came(&mut self, at: usize, place: u32) {
+        let known = self.place(at, place);
+        if !known.is(state::WANTED) || known.is(state::ASKING | state::CLOSING) {
+            known.state &= !(state::RECEIVING | state::RECEIVE_CANCELLED);
+            if known.is(state::CLOSING) {
+                self.go_on_closing(at, place);
+            }
+            return;
+        }
+        let token = self.token(class::RECEIVE, at, place);
+        let len = self.slices.region.layout().payload as u32;
+        // SAFETY: buffers of a group live until it was taken away.
+        unsafe { self.push(at, requests::receive_what_came(place, token, len)) };
     }
 
     /// Takes the slice that the kernel received into, where slices are posted, and lets the next follow.

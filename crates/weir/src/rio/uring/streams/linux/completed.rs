@@ -95,6 +95,12 @@ impl UringStreamQueue {
             debug_assert!(false, "a receive outlived its connection");
             return self.let_go(slice);
         }
+        if known.is(state::POLLING) {
+            known.state &= !state::POLLING;
+            if result > 0 {
+                return self.something_came(at, place);
+            }
+        }
         if !cqueue::more(flags) {
             known.state &= !(state::RECEIVING | state::RECEIVE_CANCELLED);
         }

@@ -36,7 +36,7 @@ use crate::{
     rio::{
         Batch,
         streams::{
-            Load, Receiving, StartedStreams, StreamCompletion, StreamNeeds, StreamProvider,
+            Idle, Load, Receiving, StartedStreams, StreamCompletion, StreamNeeds, StreamProvider,
             StreamQueue,
         },
         uring::linux::buffers::MOST_HELD,
@@ -115,7 +115,7 @@ impl UringStreams {
         let needs = StreamNeeds {
             slice_bytes: 1,
             connections: 1,
-            receiving: Receiving::Shared { slices: 2 },
+            receiving: Receiving::Shared { slices: 2, idle: Idle::Receive },
             tables: 1,
             zero_copy_bytes: None,
         };
@@ -243,7 +243,7 @@ impl StreamProvider for UringStreams {
     ) -> Result<UringStreamsOpened, Error> {
         let (files, rings) = self.tables(needs);
         let (count, rings) = match needs.receiving {
-            Receiving::Shared { slices } => {
+            Receiving::Shared { slices, .. } => {
                 let each = slices.clamp(1, MOST_HELD);
                 // Further rings would have no slice.
                 let rings = rings.min(MOST_SLICES / each);

@@ -30,6 +30,8 @@ pub(super) mod state {
     pub const CLOSED: u16 = 1 << 10;
     /// The close is over; what zero copy left is not.
     pub const GONE: u16 = 1 << 11;
+    /// Of the receive under way so far only the question whether something came.
+    pub const POLLING: u16 = 1 << 12;
     /// What must be over before it is closed.
     pub const UNDER_WAY: u16 = RECEIVING | SENDING | ENDING | ASKING;
 }

@@ -4,7 +4,7 @@ use super::{accepts::Name, queue::class};
 use crate::ring::Token;
 use io_uring::{
     opcode,
-    squeue::Entry,
+    squeue::{Entry, Flags},
     types::{DestinationSlot, Fd, Fixed},
 };
 use std::os::fd::RawFd;
@@ -31,6 +31,22 @@ pub(super) fn accept(listener: RawFd, place: u32, name: *mut Name, token: Token)
 /// A receive that goes on, each time into a buffer of the group.
 pub(super) fn receive_many(place: u32, token: Token) -> Entry {
     opcode::RecvMulti::new(Fixed(place), GROUP).build().user_data(token.user_data())
+}
+
+/// A completion when something came, an end and an error included.
+pub(super) fn wait_to_receive(place: u32, token: Token) -> Entry {
+    let events = (libc::POLLIN | libc::POLLRDHUP) as u32;
+    opcode::PollAdd::new(Fixed(place), events).build().user_data(token.user_data())
+}
+
+/// A receive of what is there, into a buffer of the group.
+pub(super) fn receive_what_came(place: u32, token: Token, len: u32) -> Entry {
+    opcode::Recv::new(Fixed(place), std::ptr::null_mut(), len)
+        .flags(libc::MSG_DONTWAIT)
+        .buf_group(GROUP)
+        .build()
+        .flags(Flags::BUFFER_SELECT)
+        .user_data(token.user_data())
 }
 
 /// A receive into one slice.

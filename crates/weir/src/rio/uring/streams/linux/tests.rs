@@ -23,7 +23,12 @@ fn needs(connections: u32, receiving: Receiving) -> StreamNeeds {
 }
 
 fn shared(slices: u32) -> StreamNeeds {
-    needs(100, Receiving::Shared { slices })
+    needs(100, Receiving::Shared { slices, idle: Idle::Receive })
+}
+
+/// Connections wait with a question whether something came.
+fn asking(slices: u32) -> StreamNeeds {
+    needs(100, Receiving::Shared { slices, idle: Idle::Poll })
 }
 
 fn posted(each: u32, slices: u32) -> StreamNeeds {
@@ -146,7 +151,7 @@ fn until_it_waits(rig: &mut Rig, connection: StreamId) {
 
 #[test]
 fn a_connection_from_its_accept_to_its_end() {
-    for needs in [shared(4), posted(1, 8)] {
+    for needs in [shared(4), asking(4), posted(1, 8)] {
         let Some(mut rig) = rig(UringStreams::default(), needs) else { return };
         let (mut client, id) = rig.connect();
         assert!(rig.queue.receive(id));
@@ -178,7 +183,7 @@ fn a_connection_from_its_accept_to_its_end() {
 /// The first of the four bugs: nothing is freed that the kernel still uses, so a close waits for it.
 #[test]
 fn a_close_waits_for_what_is_under_way() {
-    for needs in [shared(4), posted(2, 8)] {
+    for needs in [shared(4), asking(4), posted(2, 8)] {
         let Some(mut rig) = rig(UringStreams::default(), needs) else { return };
         let (client, id) = rig.connect();
         assert!(rig.queue.receive(id));
@@ -202,7 +207,11 @@ fn a_close_waits_for_what_is_under_way() {
 /// The second: a receive that is cancelled while something comes keeps no slice.
 #[test]
 fn a_cancelled_receive_keeps_no_slice() {
-    let Some(mut rig) = rig(UringStreams::default(), shared(64)) else { return };
+    [shared(64), asking(64)].into_iter().for_each(cancelled_receives);
+}
+
+fn cancelled_receives(needs: StreamNeeds) {
+    let Some(mut rig) = rig(UringStreams::default(), needs) else { return };
     let (mut client, id) = rig.connect();
     client.set_nodelay(true).unwrap();
     let (mut sent, mut came) = (0, 0);
@@ -325,7 +334,11 @@ fn completions_that_overflow_are_not_lost() {
 
 #[test]
 fn a_connection_that_finds_no_slice_is_told_so() {
-    let Some(mut rig) = rig(UringStreams::default(), shared(4)) else { return };
+    [shared(4), asking(4)].into_iter().for_each(no_slice);
+}
+
+fn no_slice(needs: StreamNeeds) {
+    let Some(mut rig) = rig(UringStreams::default(), needs) else { return };
     let (mut client, id) = rig.connect();
     assert!(rig.queue.receive(id));
     client.write_all(&[1; 10_000]).unwrap();
@@ -428,7 +441,7 @@ fn a_full_table_loses_no_connection() {
 
 #[test]
 fn dropped_without_a_stop_it_leaks_and_says_so() {
-    for needs in [shared(16), posted(2, 16)] {
+    for needs in [shared(16), asking(16), posted(2, 16)] {
         let Some(mut rig) = rig(UringStreams::default(), needs) else { return };
         let (mut client, id) = rig.connect();
         assert!(rig.queue.receive(id));
@@ -449,7 +462,11 @@ fn dropped_without_a_stop_it_leaks_and_says_so() {
 
 #[test]
 fn it_is_told_how_much_waits_behind_what_it_received() {
-    let Some(mut rig) = rig(UringStreams::default(), shared(64)) else { return };
+    [shared(64), asking(64)].into_iter().for_each(how_much_waits);
+}
+
+fn how_much_waits(needs: StreamNeeds) {
+    let Some(mut rig) = rig(UringStreams::default(), needs) else { return };
     let (mut client, id) = rig.connect();
     client.write_all(&[1; 5000]).unwrap();
     // Loopback delivers before a write returns.
