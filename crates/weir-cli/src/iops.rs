@@ -5,7 +5,7 @@ mod show;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::anyhow;
-use weir::device::{AnyDesign, Device};
+use weir::device::AnyDesign;
 use weir_lab::{
     iops::{self, Event, PAIRS, Report, SAMPLE_EVERY, Spec},
     stats::Estimate,
@@ -29,7 +29,9 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 /// What a device is, and what the letters mean to users of fio.
 const AFTER: &str = "\
 What may be read: /dev/null, /dev/zero, regular files, pipes with a writer, descriptors of this \
-process (- or /dev/fd/N), and eventfd:, an eventfd of weir's own that never runs out. Other character \
+process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; and timer:DELAY, as \
+timer:10us, 0 to 1s: a device of which every read takes so long, by a timer that is set for each I/O \
+(a system call, counted). Other character \
 devices only if they are named once more (--device), since opening some of them acts. Block devices \
 and other ways to storage never. Everything is opened for reading only.
 
@@ -159,10 +161,7 @@ fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
     design.resolve();
     // What cannot run is not worth opening a device for.
     design.availability().map_err(weir::Error::from)?;
-    let device = match args.path.as_os_str() == "eventfd:" {
-        true => Device::semaphore()?,
-        false => Device::open(&args.path, &args.device)?,
-    };
+    let device = iops::open(&args.path, &args.device)?;
     let unless_told = if args.blockcount.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
     Ok(Spec {
         design,

@@ -109,6 +109,12 @@ fn what_must_not_be_read_is_wrong_usage_and_what_cannot_is_failure() {
         (&["/dev/null", "-k", "0"], 2, "1 or more"),
         (&["/dev/null", "-l", "1G"], 2, "16777216"),
         (&["eventfd:", "-l", "4"], 2, "8 or more"),
+        (&["timer:10us", "-l", "4"], 2, "8 or more"),
+        (&["timer:"], 2, "as in timer:10us"),
+        (&["timer:soon"], 2, "as in timer:10us"),
+        (&["timer:2s"], 2, "0 to 1s"),
+        (&["timer:10us", "--design", "libaio"], 5, "libaio would wait"),
+        (&["timer:10us", "--design", "sync-empty"], 5, "asks for none"),
         (&["/dev/null", "-t", "never"], 2, "number"),
         (&["/dev/null", "--design", "control"], 5, "nothing device"),
         (&["/proc/self/mem", "-k", "5"], 1, "/proc/self/mem"),
@@ -158,6 +164,22 @@ fn a_named_character_device_an_eventfd_and_the_standard_input_are_read() {
     let found = document(&ended);
     assert_eq!(found["report"]["counts"]["bytes"], 800, "{found}");
     assert!(found["reason"].as_str().is_some_and(|reason| reason.contains("no writer")), "{found}");
+}
+
+#[test]
+fn a_timer_takes_its_time_and_setting_it_is_counted() {
+    let found = document(&iops(&["timer:200us", "-k", "300", "--sample-every", "1"]));
+    let (report, window) = (&found["report"], &found["report"]["window"]);
+    assert_eq!((&report["kind"], &report["device"]), (&"timer".into(), &"timer:200us".into()));
+    assert_eq!(report["counts"]["bytes"], 300 * 8, "{found}");
+    assert!(report["latency_ns"]["min"].as_u64() >= Some(200_000), "{report}");
+    let calls = window["kernel_entries_per_io"].as_f64().expect("some were watched");
+    assert!((1.9..=2.1).contains(&calls), "it is set, and read: {window}");
+    let effective = found["settings"].as_array().expect("a list");
+    let said = |name: &str, value: &str| {
+        effective.iter().any(|s| s["name"] == name && s["value"].as_str().unwrap().contains(value))
+    };
+    assert!(said("delay-ns", "200000") && said("setting-it", "each I/O"), "{found}");
 }
 
 #[test]

@@ -82,12 +82,13 @@ pub fn parse_percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time: `10` and `10s` are seconds; `500ms`, `2m`, `1h`. At most a week.
+/// A time: `10` and `10s` are seconds; `500ns`, `10us`, `500ms`, `2m`, `1h`. At most a week.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     const WEEK_S: f64 = 7.0 * 24.0 * 3600.0;
     let (number, unit) = split(text)?;
     let unit_s = match unit {
         "" | "s" => 1.0,
+        "ns" => 1e-9,
         "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "m" | "min" => 60.0,
@@ -121,6 +122,8 @@ mod tests {
         assert_eq!(parse_percent("75%"), Ok(0.75));
         assert_eq!(parse_time("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_time("10us"), Ok(Duration::from_micros(10)));
+        assert_eq!(parse_time("1500ns"), Ok(Duration::from_nanos(1500)));
         assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
     }

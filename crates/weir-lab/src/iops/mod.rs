@@ -8,10 +8,12 @@
 mod cost;
 mod decay;
 mod measure;
+mod target;
 
 pub use cost::{PAIRS, sampling_cost};
 pub use decay::{Decay, FEWEST as FEWEST_SECONDS, decay};
 pub use measure::measure;
+pub use target::open;
 
 use crate::stats::Estimate;
 use serde::Serialize;

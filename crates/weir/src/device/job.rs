@@ -125,16 +125,10 @@ impl Common {
     }
 }
 
-/// An eventfd brings so many bytes, however many are asked for.
-const EVENT_BYTES: usize = 8;
-
 impl<H: Handler> Job<H> {
     pub(super) fn new(reads: Reads, make_handler: Box<dyn FnMut(usize) -> H + Send>) -> Self {
         let (device, length) = (reads.device.clone(), reads.length);
-        let expected = match device.kind() {
-            super::Kind::Event => length.min(EVENT_BYTES),
-            _ => length,
-        };
+        let expected = device.kind().record().map_or(length, |record| length.min(record));
         let common = Common {
             shared: Shared::default(),
             left: reads.ios.map(AtomicU64::new),
@@ -150,6 +144,9 @@ impl<H: Handler> Job<H> {
         common.state("device", device.path().display());
         common.state("kind", device.kind());
         common.state("length", length);
+        for (name, value) in device.descriptor.stated() {
+            common.state(name, value);
+        }
         Self {
             device,
             length,

@@ -10,7 +10,13 @@ use crate::{
     memory::{Region, Slice},
     wake::Waker,
 };
-use std::{convert::Infallible, io, path::Path, sync::Arc, time::Instant};
+use std::{
+    convert::Infallible,
+    io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The name of what reads with plain system calls.
 pub const PROVIDER: &str = "none";
@@ -39,13 +45,21 @@ impl Descriptor {
         Err(why().into())
     }
 
+    pub fn timer(_: Duration) -> Result<Self, Error> {
+        Err(why().into())
+    }
+
+    pub fn stated(&self) -> Vec<(&'static str, String)> {
+        match self.0 {}
+    }
+
     pub fn check_writer(&self) -> io::Result<()> {
         match self.0 {}
     }
 }
 
 /// There is none.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Reader(Infallible);
 
 impl Reader {
@@ -132,7 +146,7 @@ macro_rules! never {
                 match self.0 {}
             }
 
-            fn start(&mut self, _: &Issue) {
+            fn start(&mut self, _: &Issue, _: &Counters) {
                 match self.0 {}
             }
 
@@ -186,7 +200,7 @@ impl DevicePort {
         match self.0 {}
     }
 
-    pub fn start(&self, _: Slice, _: &Issue) -> Result<(), Slice> {
+    pub fn start(&self, _: Slice, _: &Issue, _: &Counters) -> Result<(), Slice> {
         match self.0 {}
     }
 

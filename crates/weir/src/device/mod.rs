@@ -54,7 +54,7 @@ pub use handler::Handler;
 pub use job::Job;
 pub use reads::{DEFAULT_LENGTH, MOST_LENGTH, Reads};
 pub use running::{Errors, Final, Running, ThreadFinal};
-pub use target::{Device, Kind};
+pub use target::{Device, Kind, MOST_DELAY};
 pub use worker::Worker;
 
 pub use crate::design::{About, Contract};

@@ -120,7 +120,7 @@ impl<H: Handler> Worker<H> {
             self.exhausted = true;
             return false; // the memory goes back to its pool
         };
-        if let Err(slice) = port.start(slice, &issue) {
+        if let Err(slice) = port.start(slice, &issue, &self.calls) {
             self.exhausted = true; // the end came in between
             self.finish(&issue, Outcome::CalledBack, slice.payload());
         }

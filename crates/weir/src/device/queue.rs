@@ -60,11 +60,12 @@ pub(crate) trait Queue {
     /// How many are under way.
     fn outstanding(&self) -> usize;
 
-    /// Starts one. It reaches the system with the next take, at the latest.
+    /// Starts one. It reaches the system with the next take, at the latest. What it needs first (a timer
+    /// that is set) may enter the kernel, and is counted.
     ///
     /// # Panics
     /// If there is no room.
-    fn start(&mut self, issue: &Issue);
+    fn start(&mut self, issue: &Issue, calls: &Counters);
 
     /// Makes known to the system what was started, waits until so many are over, the time is, or a
     /// waker was used, and gives each that is over to `each`, with its bytes. Returns how many.
@@ -109,7 +110,7 @@ pub(super) fn fill<H: Handler>(
 ) -> bool {
     for _ in 0..queue.room().min(batch) {
         match worker.issue() {
-            Some(issue) => queue.start(&issue),
+            Some(issue) => queue.start(&issue, &worker.calls),
             None => return false,
         }
     }

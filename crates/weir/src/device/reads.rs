@@ -1,6 +1,6 @@
 //! What is asked of a run.
 
-use super::{AnyDesign, Device, Handler, Job, Kind, Running, sampling};
+use super::{AnyDesign, Device, Handler, Job, Running, sampling};
 use crate::{Error, memory::RegionOptions};
 
 /// Bytes asked for by each I/O, if nothing else is said.
@@ -95,8 +95,12 @@ impl Reads {
             let problem = format!("{} is not allowed; allowed: 0 to {MOST_LENGTH}", self.length);
             return wrong("length", problem);
         }
-        if self.device.kind() == Kind::Event && (1..8).contains(&self.length) {
-            return wrong("length", format!("{}: an eventfd takes 8 or more", self.length));
+        if let Some(record) = self.device.kind().record()
+            && self.length < record
+        {
+            let problem =
+                format!("{}: the {} takes {record} or more", self.length, self.device.kind());
+            return wrong("length", problem);
         }
         if self.ios == Some(0) {
             return wrong("ios", "0 is not allowed; allowed: 1 or more".into());

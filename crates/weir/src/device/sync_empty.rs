@@ -40,6 +40,7 @@ impl Design for SynchronousEmpty {
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
+        job.device.takes_empty_reads("design sync-empty")?;
         let reader = Reader::new(&job.device.descriptor)?;
         job.spawn(move |worker| run(worker, &reader))?;
         job.run()

@@ -12,11 +12,12 @@
 //! - any other character device only where the caller names that very path.
 
 use super::native;
-use crate::Error;
+use crate::{Error, Unavailable};
 use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 /// What a path leads to.
@@ -57,6 +58,8 @@ pub enum Kind {
     Pipe,
     /// An eventfd: a read brings 8 bytes, and waits while there is nothing to tell.
     Event,
+    /// Timers, one for each I/O under way: a read takes as long as it is told to, and brings 8 bytes.
+    Timer,
     /// A character device that the caller named.
     Character,
 }
@@ -69,6 +72,7 @@ impl fmt::Display for Kind {
             Kind::File => "regular file",
             Kind::Pipe => "pipe",
             Kind::Event => "eventfd",
+            Kind::Timer => "timer",
             Kind::Character => "character device",
         })
     }
@@ -146,9 +150,38 @@ impl Device {
         Ok(Self { descriptor, path: "eventfd:".into(), kind: Kind::Event, bytes: 0 })
     }
 
+    /// A device of which every read takes so long, up to [`MOST_DELAY`], and brings 8 bytes: a timer for
+    /// each I/O under way, set when the I/O is issued. No read is over before its delay; how much later
+    /// is for the system to say, and a delay of 0 stands for the shortest there is, 1 ns.
+    ///
+    /// Setting a timer is a system call, the same one in every design, and counted as such
+    /// ([`Running::calls`](super::Running::calls)): what differs among designs is how they wait.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a longer delay, [`Error::Io`], [`Error::Unavailable`].
+    pub fn timer(delay: Duration) -> Result<Self, Error> {
+        if delay > MOST_DELAY {
+            let problem = format!("{} is not allowed; allowed: 0 to 1s", spelled(delay));
+            return Err(Error::Option { name: "delay".into(), problem });
+        }
+        let descriptor = Arc::new(native::Descriptor::timer(delay)?);
+        let path = format!("timer:{}", spelled(delay)).into();
+        Ok(Self { descriptor, path, kind: Kind::Timer, bytes: 0 })
+    }
+
     /// What it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Says why, where a read that asks for nothing is an error. `what` names who makes such reads.
+    pub(super) fn takes_empty_reads(&self, what: &'static str) -> Result<(), Unavailable> {
+        let Some(record) = self.kind.record() else { return Ok(()) };
+        let reason = format!(
+            "a read of the {} must ask for {record} bytes, and it asks for none",
+            self.kind
+        );
+        Err(Unavailable::new(what, reason).advise("take the design sync, or another device"))
     }
 
     /// What it is.
@@ -162,7 +195,26 @@ impl Device {
     }
 }
 
+/// The longest delay of a timer. A thread that waits in a read of it is not called back.
+pub const MOST_DELAY: Duration = Duration::from_secs(1);
+
+/// A time in the largest unit in which it is a whole number.
+fn spelled(time: Duration) -> String {
+    let ns = time.as_nanos();
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units.iter().find(|(unit, _)| ns.is_multiple_of(*unit));
+    match unit {
+        Some((unit, name)) => format!("{}{name}", ns / unit),
+        None => format!("{ns}ns"),
+    }
+}
+
 impl Kind {
+    /// Bytes that a read brings however many more are asked for, and which must be asked for.
+    pub(super) fn record(self) -> Option<usize> {
+        matches!(self, Kind::Event | Kind::Timer).then_some(8)
+    }
+
     /// Whether a read may wait for somebody, for ever.
     pub(super) fn may_wait(self) -> bool {
         matches!(self, Kind::Pipe | Kind::Event | Kind::Character)

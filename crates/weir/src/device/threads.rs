@@ -5,7 +5,8 @@
 //! the device answers at once: they only take turns; and where they all want the same place of a cache,
 //! such as the count of references of one open file.
 //!
-//! All threads read from one descriptor. Of a regular file each begins at another place.
+//! All threads read from one descriptor, but of timers each has its own. Of a regular file each begins at
+//! another place.
 //!
 //! Origin: read(2); a thread for each request is how servers began.
 
@@ -53,11 +54,11 @@ impl Design for Threads {
         self.check()?;
         self.resolve();
         let threads = self.threads as usize;
-        let reader = Reader::new(&job.device.descriptor)?;
         let region = job.buffers(threads)?;
         job.shared_by(threads);
         for _ in 0..threads {
-            let (reader, buffer) = (reader.clone(), region.take().expect("one for each thread"));
+            let reader = Reader::new(&job.device.descriptor)?;
+            let buffer = region.take().expect("one for each thread");
             job.spawn(move |worker| run(worker, &reader, buffer))?;
         }
         job.run()

@@ -149,6 +149,17 @@ impl Ring {
         self.io.submitter().register_files_update(at, &[fd]).map(drop)
     }
 
+    /// The same for the first of the table's places, all at once.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) answered.
+    pub fn set_files(&self, fds: &[std::os::fd::RawFd]) -> io::Result<()> {
+        match self.io.submitter().register_files_update(0, fds)? {
+            all if all == fds.len() => Ok(()),
+            some => Err(io::Error::other(format!("{some} of {} files were taken", fds.len()))),
+        }
+    }
+
     /// Rings an eventfd whenever the ring has something for whoever uses it
     /// (IORING_REGISTER_EVENTFD): with DEFER_TASKRUN that is also work that an entry into the kernel will run.
     ///

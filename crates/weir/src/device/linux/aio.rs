@@ -94,9 +94,9 @@ impl AioQueue {
         descriptor: &Arc<Descriptor>,
         region: Arc<Region>,
     ) -> Result<Self, Error> {
-        if descriptor.may_wait {
-            let reason = "what is read may keep a read waiting, and libaio would wait for it when it \
-                          starts one";
+        if descriptor.may_wait || descriptor.delay.is_some() {
+            let reason = "what is read keeps a read waiting, and libaio would wait for it when it starts \
+                          one";
             return Err(Unavailable::new(what, reason)
                 .advise("take a design on io_uring, or read a file or /dev/zero")
                 .into());
@@ -131,7 +131,7 @@ impl AioQueue {
             let mut queue = Self::open(what, &nothing, region)?;
             let calls = Counters::default();
             queue.begin(&calls)?;
-            queue.start(&Issue { at: 0, since: None });
+            queue.start(&Issue { at: 0, since: None }, &calls);
             let mut read = None;
             let until = Some(Instant::now() + PATIENCE);
             let taken = queue.take(1, until, &calls, |_, outcome, _| read = Some(outcome));
@@ -294,7 +294,7 @@ impl Queue for AioQueue {
     }
 
     #[inline]
-    fn start(&mut self, issue: &Issue) {
+    fn start(&mut self, issue: &Issue, _: &Counters) {
         let slice = self.idle.pop().expect("the caller looks for room");
         let buffer = slice.base().as_ptr() as u64;
         let token = self.slots.insert(UnderWay { slice, issue: *issue });

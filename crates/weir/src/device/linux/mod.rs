@@ -6,6 +6,7 @@
 mod aio;
 mod port;
 mod ring;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use super::{
     worker::no_writer,
 };
 use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};
+use sources::Sources;
 use std::{
     ffi::{CStr, CString},
     fs::File,
@@ -29,6 +31,7 @@ use std::{
     },
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 /// The name of what reads with plain system calls.
@@ -51,6 +54,8 @@ pub struct Descriptor {
     may_wait: bool,
     /// Whether it is a pipe.
     pipe: bool,
+    /// How long a read of a timer takes; there is one for each I/O (see [`Sources`]).
+    delay: Option<Duration>,
 }
 
 impl Descriptor {
@@ -101,6 +106,20 @@ impl Descriptor {
         Self::new(fd, Kind::Event, Path::new("eventfd:"))
     }
 
+    /// A timer of which each read takes so long, proved by one that takes next to no time.
+    pub fn timer(delay: Duration) -> Result<Self, Error> {
+        let failed = |what: &str, e| Error::io(format!("{what} a timer"), e);
+        let timer = sources::timer().map_err(|e| failed("making", e))?;
+        let at_once = sources::once(Duration::ZERO);
+        sources::set(&timer, &at_once).map_err(|e| failed("setting", e))?;
+        let mut expired = [0; 8];
+        let mut file = File::from(timer);
+        io::Read::read_exact(&mut file, &mut expired).map_err(|e| failed("reading", e))?;
+        let mut timer = Self::new(file.into(), Kind::Timer, Path::new("timer:"))?;
+        timer.delay = Some(delay);
+        Ok(timer)
+    }
+
     fn new(fd: OwnedFd, kind: Kind, path: &Path) -> Result<Self, Error> {
         // SAFETY: takes plain numbers.
         let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
@@ -108,7 +127,14 @@ impl Descriptor {
             return Err(cannot_open(path, io::Error::last_os_error()));
         }
         let (positional, may_wait) = (kind == Kind::File, kind.may_wait());
-        Ok(Self { fd, flags, positional, may_wait, pipe: kind == Kind::Pipe })
+        Ok(Self { fd, flags, positional, may_wait, pipe: kind == Kind::Pipe, delay: None })
+    }
+
+    /// What is to be known of it beside every figure: name and value.
+    pub fn stated(&self) -> Vec<(&'static str, String)> {
+        let Some(delay) = self.delay else { return Vec::new() };
+        let setting = "timerfd_settime(2): a kernel entry for each I/O";
+        vec![("delay-ns", delay.as_nanos().to_string()), ("setting-it", setting.into())]
     }
 
     /// Fails for a pipe that is empty and has no writer. On a ring the read of a named one would wait for
@@ -278,10 +304,11 @@ fn anonymous(fd: &OwnedFd) -> Found {
     }
 }
 
-/// Reads that return when they are over.
-#[derive(Debug, Clone)]
+/// Reads that return when they are over, of one thread.
+#[derive(Debug)]
 pub struct Reader {
     descriptor: Arc<Descriptor>,
+    source: Sources,
     /// Ends a wait.
     bell: Arc<Bell>,
 }
@@ -290,10 +317,11 @@ impl Reader {
     pub fn new(descriptor: &Arc<Descriptor>) -> Result<Self, Error> {
         descriptor.set_waits(false).map_err(|e| Error::io("asking reads not to wait", e))?;
         let bell = Bell::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
-        Ok(Self { descriptor: Arc::clone(descriptor), bell: Arc::new(bell) })
+        let source = Sources::of(descriptor, 1)?;
+        Ok(Self { descriptor: Arc::clone(descriptor), source, bell: Arc::new(bell) })
     }
 
-    /// Ends the waits of this reader and of its clones, now and for ever.
+    /// Ends the waits of this reader, now and for ever.
     pub fn waker(&self) -> Waker {
         let bell = Arc::clone(&self.bell);
         Waker::new(move || bell.ring())
@@ -302,6 +330,7 @@ impl Reader {
     /// Reads once, at a place if the device has places. Where nothing is there yet, it waits.
     #[inline]
     pub fn read(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
+        self.source.prepare(0, calls);
         let bytes = self.once(buffer, at, calls);
         if bytes >= 0 { Outcome::Read(bytes as usize) } else { self.again(buffer, at, calls) }
     }
@@ -309,7 +338,7 @@ impl Reader {
     #[inline]
     fn once(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> isize {
         calls.kernel_entries.one();
-        let (fd, first, bytes) = (self.descriptor.raw(), buffer.as_mut_ptr(), buffer.len());
+        let (fd, first, bytes) = (self.source.fd(0), buffer.as_mut_ptr(), buffer.len());
         if self.descriptor.positional {
             // SAFETY: the kernel writes at most `bytes` into the buffer, which outlives the call.
             unsafe { libc::pread(fd, first.cast(), bytes, at as libc::off_t) }
@@ -377,5 +406,12 @@ fn outcome(result: i64) -> Outcome {
 /// Something to read where anybody may, for a proof: it brings nothing, at once.
 fn nothing() -> io::Result<Arc<Descriptor>> {
     let fd = open(c"/dev/null", libc::O_RDONLY)?;
-    Ok(Arc::new(Descriptor { fd, flags: 0, positional: false, may_wait: false, pipe: false }))
+    Ok(Arc::new(Descriptor {
+        fd,
+        flags: 0,
+        positional: false,
+        may_wait: false,
+        pipe: false,
+        delay: None,
+    }))
 }

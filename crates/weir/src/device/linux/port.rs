@@ -10,7 +10,7 @@
 //!
 //! Origin: as [`crate::port::uring`].
 
-use super::{Descriptor, outcome, ring::KERNEL};
+use super::{Descriptor, Sources, outcome, ring::KERNEL};
 use crate::{
     Error,
     counters::Counters,
@@ -39,6 +39,7 @@ pub struct DevicePort {
     alarm: Alarm,
     limit: Limit,
     descriptor: Arc<Descriptor>,
+    sources: Sources,
     region: Arc<Region>,
 }
 
@@ -112,6 +113,7 @@ impl DevicePort {
         concurrency: u32,
     ) -> Result<Self, Error> {
         descriptor.set_waits(true).map_err(|e| Error::io("asking reads to wait", e))?;
+        let sources = Sources::of(descriptor, region.count())?;
         // Beside the I/Os, the two entries of the alarm and the one that is held back for a cancel.
         let submissions = region.count() + 3;
         let wanted = Wanted {
@@ -129,7 +131,7 @@ impl DevicePort {
             State { submissions, completions, slots, armed: false, ending: false, closed: false };
         let limit = Limit::new(concurrency, threads as usize);
         let descriptor = Arc::clone(descriptor);
-        Ok(Self { ring, state: Mutex::new(state), alarm, limit, descriptor, region })
+        Ok(Self { ring, state: Mutex::new(state), alarm, limit, descriptor, sources, region })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -145,15 +147,18 @@ impl DevicePort {
     ///
     /// # Errors
     /// Gives the memory back once the port ends.
-    pub fn start(&self, slice: Slice, issue: &Issue) -> Result<(), Slice> {
+    pub fn start(&self, slice: Slice, issue: &Issue, calls: &Counters) -> Result<(), Slice> {
+        // Not under the lock: until it is started the slice, and so its timer, is the caller's alone.
+        self.sources.prepare(slice.index(), calls);
         let mut state = self.lock();
         if state.ending {
             return Err(slice);
         }
         let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
+        let fd = types::Fd(self.sources.fd(slice.index()));
         let token = state.slots.insert(UnderWay { slice, issue: *issue });
         let token = token.expect("as many slots as slices");
-        let entry = opcode::Read::new(types::Fd(self.descriptor.raw()), first, bytes)
+        let entry = opcode::Read::new(fd, first, bytes)
             .offset(self.descriptor.offset(issue.at))
             .build()
             .user_data(token.user_data());

@@ -7,7 +7,7 @@
 //! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6; READ_FIXED and tables of files, 5.1; this one needs
 //! 5.17 (completions that are skipped, which its alarm uses).
 
-use super::{Descriptor, outcome};
+use super::{Descriptor, Sources, outcome};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -66,6 +66,7 @@ pub struct RingQueue {
     alarm: Alarm,
     shape: Shape,
     descriptor: Arc<Descriptor>,
+    sources: Sources,
     region: Arc<Region>,
     /// I/Os under way.
     slots: Slots<UnderWay>,
@@ -94,6 +95,8 @@ impl RingQueue {
     ) -> Result<Self, Error> {
         assert!(shape.depth >= 1 && shape.depth <= MOST_DEPTH && shape.depth == region.count());
         descriptor.set_waits(true).map_err(|e| Error::io("asking reads to wait", e))?;
+        let touched = if shape.operation == Operation::NoOp { 0 } else { shape.depth };
+        let sources = Sources::of(descriptor, touched)?;
         let r#use = match shape.polls {
             Some(_) => ring::Use::KernelThread,
             None => ring::Use::Deferred,
@@ -114,6 +117,7 @@ impl RingQueue {
             alarm,
             shape,
             descriptor: Arc::clone(descriptor),
+            sources,
             region,
             slots: Slots::new(IO, shape.depth as usize),
             idle,
@@ -132,7 +136,7 @@ impl RingQueue {
             let mut queue = Self::open(what, &nothing, shape, region)?;
             let calls = Counters::default();
             queue.begin(&calls)?;
-            queue.start(&Issue { at: 0, since: None });
+            queue.start(&Issue { at: 0, since: None }, &calls);
             let mut answer = None;
             let until = Some(Instant::now() + PATIENCE);
             queue
@@ -160,12 +164,15 @@ impl RingQueue {
     fn entry(&self, slice: &Slice, at: u64, token: Token) -> squeue::Entry {
         let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
         let entry = match self.shape.operation {
-            Operation::Read => opcode::Read::new(types::Fd(self.descriptor.raw()), first, bytes)
-                .offset(self.descriptor.offset(at))
-                .build(),
-            Operation::ReadFixed => opcode::ReadFixed::new(types::Fixed(0), first, bytes, 0)
-                .offset(self.descriptor.offset(at))
-                .build(),
+            Operation::Read => {
+                let fd = types::Fd(self.sources.fd(slice.index()));
+                opcode::Read::new(fd, first, bytes).offset(self.descriptor.offset(at)).build()
+            }
+            Operation::ReadFixed => {
+                let file = types::Fixed(self.sources.place(slice.index()));
+                let read = opcode::ReadFixed::new(file, first, bytes, 0);
+                read.offset(self.descriptor.offset(at)).build()
+            }
             Operation::NoOp => opcode::Nop::new().build(),
         };
         entry.user_data(token.user_data())
@@ -253,9 +260,10 @@ impl Queue for RingQueue {
         self.ring.enable().map_err(|e| Error::io("enabling a ring", e))?;
         if self.shape.operation == Operation::ReadFixed {
             let (first, bytes) = self.region.extent();
+            let files = self.sources.files();
             self.ring
-                .make_file_table(1)
-                .and_then(|()| self.ring.set_file(0, self.descriptor.raw()))
+                .make_file_table(files.len() as u32)
+                .and_then(|()| self.ring.set_files(&files))
                 .map_err(|e| Error::io("giving the file to the ring", e))?;
             // SAFETY: the region lives as long as this queue, which takes it away from the ring before
             // it goes, or leaks it.
@@ -295,8 +303,11 @@ impl Queue for RingQueue {
     }
 
     #[inline]
-    fn start(&mut self, issue: &Issue) {
+    fn start(&mut self, issue: &Issue, calls: &Counters) {
         let slice = self.idle.pop().expect("the caller looks for room");
+        if self.shape.operation != Operation::NoOp {
+            self.sources.prepare(slice.index(), calls);
+        }
         let under_way = UnderWay { slice, issue: *issue };
         let token = self.slots.insert(under_way).expect("as many slots as slices");
         let slice = &self.slots.get(token).expect("just inserted").slice;
@@ -379,7 +390,7 @@ impl Drop for RingQueue {
         }
         // Closing a ring goes on behind the program's back: file and memory are taken away before.
         if self.shape.operation == Operation::ReadFixed {
-            let _ = self.ring.set_file(0, -1);
+            let _ = self.ring.set_files(&vec![-1; self.sources.files().len()]);
             let _ = self.ring.take_memory_away();
         }
         let left: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();

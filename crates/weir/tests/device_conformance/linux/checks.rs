@@ -24,6 +24,8 @@ pub const CHECKS: &[Check] = &[
     ("a_pipe_without_a_writer_is_refused", a_pipe_without_a_writer_is_refused),
     ("a_named_pipe_ends_with_its_writer", a_named_pipe_ends_with_its_writer),
     ("an_eventfd_gives_eight_bytes", an_eventfd_gives_eight_bytes),
+    ("a_timer_is_never_early", a_timer_is_never_early),
+    ("a_stop_ends_reads_of_a_timer", a_stop_ends_reads_of_a_timer),
     ("a_stop_ends_reads_that_wait", a_stop_ends_reads_that_wait),
     ("a_stop_ends_reads_that_are_fast", a_stop_ends_reads_that_are_fast),
     ("the_first_error_ends_it", the_first_error_ends_it),
@@ -170,6 +172,45 @@ fn an_eventfd_gives_eight_bytes(design: &AnyDesign) -> Result<(), Skipped> {
     assert!(ran.reads().all(|(_, bytes)| *bytes == 1u64.to_ne_bytes()));
     let total = ran.report.total();
     assert_eq!((total.completed, total.bytes, total.short), (MANY, 8 * MANY, 0));
+    Ok(())
+}
+
+fn a_timer_is_never_early(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    for (delay_us, ios) in [(0, 2000), (20, 1000), (2000, 300)] {
+        let delay = Duration::from_micros(delay_us);
+        let device = Device::timer(delay).expect("a timer");
+        let ran = run(design, Reads::of(&device).ios(ios).sample_every(1))?;
+        let total = ran.report.total();
+        assert_eq!((total.issued, total.completed, total.bytes), (ios, ios, 8 * ios));
+        assert_eq!((total.short, total.empty), (0, 0));
+        assert!(ran.reads().all(|(_, bytes)| *bytes == 1u64.to_ne_bytes()), "it expired once");
+        let threads = &ran.report.threads;
+        let samples: Vec<u64> = threads.iter().flat_map(|t| t.handler.samples.clone()).collect();
+        assert_eq!(samples.len() as u64, ios);
+        let early = samples.iter().filter(|ns| u128::from(**ns) < delay.as_nanos()).count();
+        assert_eq!(early, 0, "of {ios} reads of {delay:?}");
+        // Every design pays an entry for each timer that is set, and says so.
+        let calls = ran.report.calls();
+        assert!(calls.kernel_entries > ios, "{calls:?}");
+        if design.about().name == "sync" {
+            assert_eq!(calls.kernel_entries, 2 * ios);
+            let together = delay * ios as u32;
+            assert!(ran.report.elapsed >= together, "one after the other");
+        }
+    }
+    Ok(())
+}
+
+fn a_stop_ends_reads_of_a_timer(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let device = Device::timer(Duration::from_millis(200)).expect("a timer");
+    let running = start(design, Reads::of(&device), |_| Notes::default())?;
+    until("a read", || running.counters().issued > 0);
+    let ran = settled(running.stop());
+    assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
+    let total = ran.report.total();
+    assert_eq!((total.failed, total.bytes), (total.cancelled, 8 * total.completed));
     Ok(())
 }
 

@@ -6,10 +6,11 @@ use std::{
     io,
     os::{fd::AsRawFd, unix::fs::PermissionsExt, unix::net::UnixListener},
     path::Path,
+    time::Duration,
 };
 use weir::{
     Error,
-    device::{AnyDesign, Device, Kind, Reads},
+    device::{AnyDesign, Device, Kind, MOST_DELAY, Reads},
 };
 
 type Check = fn() -> Result<Completion, Failed>;
@@ -50,6 +51,8 @@ fn what_may_be_read() -> Result<Completion, Failed> {
         assert_eq!(device.bytes(), if kind == Kind::File { 17 } else { 0 });
     }
     assert_eq!(Device::semaphore()?.kind(), Kind::Event);
+    let timer = Device::timer(Duration::from_micros(10))?;
+    assert_eq!((timer.kind(), timer.path()), (Kind::Timer, Path::new("timer:10us")));
     // A link leads to what it leads to.
     let link = place.path("link");
     std::os::unix::fs::symlink("/dev/zero", &link)?;
@@ -142,7 +145,18 @@ fn bad_options() -> Result<Completion, Failed> {
     assert!(problem(Reads::of(&null).ios(0)).contains("1 or more"));
     assert!(problem(Reads::of(&null).length(usize::MAX)).contains("16777216"));
     assert!(problem(Reads::of(&null).sample_every(u32::MAX)).contains("sample-every"));
-    assert!(problem(Reads::of(&Device::semaphore()?).length(7)).contains("8 or more"));
+    for (device, length) in [(Device::semaphore()?, 7), (Device::timer(Duration::ZERO)?, 0)] {
+        assert!(problem(Reads::of(&device).length(length)).contains("8 or more"));
+    }
+    let long = Device::timer(MOST_DELAY + Duration::from_nanos(1)).expect_err("too long");
+    assert!(long.to_string().contains("1000000001ns is not allowed; allowed: 0 to 1s"), "{long}");
+    for design in ["sync-empty", "libaio"] {
+        let design = AnyDesign::parse(design)?;
+        if design.availability().is_ok() {
+            let refused = Reads::of(&Device::timer(Duration::ZERO)?).start(design, |_| ());
+            assert!(matches!(refused, Err(Error::Unavailable(_))));
+        }
+    }
     for text in
         ["ring --depth 0", "ring --depth 99999", "overlapped-pool --depth 0", "port --depth 0"]
     {

@@ -1,0 +1,112 @@
+//! What each I/O under way reads from: one descriptor for all of them, or a timer of its own.
+//!
+//! A timer is a device of which every read takes as long as it is told to. It is set when the I/O is
+//! issued (timerfd_settime(2), once, from now on), which is an entry into the kernel that every design
+//! pays alike; a read of it waits until it has expired, and brings how often it did: once. Two reads that
+//! wait at one timer would end together, so each I/O that may be under way has its own, named by the slice
+//! that it reads into.
+//!
+//! Bounds: as many timers as slices, and a descriptor for each. A timer expires no earlier than it was set
+//! to; how much later is the machine's affair (an interrupt, and in a virtual machine two exits).
+//!
+//! Origin: timerfd_create(2), Linux 2.6.25. It is read without a worker thread of io_uring since 6.10, where
+//! a read that would wait is tried, polled for, and tried again.
+
+use super::{Descriptor, cannot_open, owned};
+use crate::{Error, counters::Counters};
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+/// What so many I/Os read from.
+#[derive(Debug)]
+pub(super) struct Sources {
+    descriptor: Arc<Descriptor>,
+    timers: Option<Timers>,
+}
+
+/// Timers, one for each slice.
+#[derive(Debug)]
+struct Timers {
+    fds: Box<[OwnedFd]>,
+    /// When each is to expire, from when it is set.
+    once: libc::itimerspec,
+}
+
+impl Sources {
+    /// For I/Os into the slices 0 to `count` - 1.
+    pub fn of(descriptor: &Arc<Descriptor>, count: u32) -> Result<Self, Error> {
+        let timers = descriptor.delay.map(|delay| {
+            let fds: io::Result<Box<[OwnedFd]>> = (0..count).map(|_| timer()).collect();
+            Ok(Timers { fds: fds?, once: once(delay) })
+        });
+        let timers: io::Result<_> = timers.transpose();
+        let what = format!("timer for each of {count} I/Os");
+        let timers = timers.map_err(|e| cannot_open(Path::new(&what), e))?;
+        Ok(Self { descriptor: Arc::clone(descriptor), timers })
+    }
+
+    /// Prepares what the next I/O into this slice reads from: a timer begins to run.
+    #[inline]
+    pub fn prepare(&self, slice: u32, calls: &Counters) {
+        if let Some(timers) = &self.timers {
+            calls.kernel_entries.one();
+            set(&timers.fds[slice as usize], &timers.once)
+                .expect("a timer that is open can be set");
+        }
+    }
+
+    /// What an I/O into this slice reads from.
+    #[inline]
+    pub fn fd(&self, slice: u32) -> RawFd {
+        match &self.timers {
+            None => self.descriptor.raw(),
+            Some(timers) => timers.fds[slice as usize].as_raw_fd(),
+        }
+    }
+
+    /// All of it, for a table of files.
+    pub fn files(&self) -> Vec<RawFd> {
+        match &self.timers {
+            None => vec![self.descriptor.raw()],
+            Some(timers) => timers.fds.iter().map(AsRawFd::as_raw_fd).collect(),
+        }
+    }
+
+    /// The place in that table of what an I/O into this slice reads from.
+    #[inline]
+    pub fn place(&self, slice: u32) -> u32 {
+        if self.timers.is_some() { slice } else { 0 }
+    }
+}
+
+/// A timer that is not set. A read of it waits in its call.
+pub(super) fn timer() -> io::Result<OwnedFd> {
+    // SAFETY: takes plain numbers.
+    owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) })
+}
+
+/// Once, so long from when it is set. No time at all would stop the timer: that is one nanosecond.
+pub(super) fn once(delay: Duration) -> libc::itimerspec {
+    let delay = delay.max(Duration::from_nanos(1));
+    let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let value = libc::timespec {
+        tv_sec: delay.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(delay.subsec_nanos() as i32),
+    };
+    libc::itimerspec { it_interval: never, it_value: value }
+}
+
+/// Sets a timer, and forgets that it had expired.
+#[inline]
+pub(super) fn set(timer: &OwnedFd, once: &libc::itimerspec) -> io::Result<()> {
+    // SAFETY: the kernel reads the time, which outlives the call, and writes nothing.
+    match unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, once, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
