@@ -1,17 +1,26 @@
-//! `control`: one thread asks the driver by a control call that does nothing.
+//! `control`: one thread asks the driver by a control call that does nothing, again and again.
 //!
-//! A control call (ioctl, DeviceIoControl) skips most of what lies between a read and a driver: in the
-//! original a fast one was nearly twice as fast as a read. But what a control call does is the driver's
-//! affair, and none is known to do nothing on a device that everybody has. So this design runs on weir's
-//! own nothing device only, and while that is not written it says so.
+//! A control call (ioctl, DeviceIoControl) skips most of what lies between a read and a driver: no buffer is
+//! described, no access checked, no place kept. In the original a fast one was nearly twice as fast as a
+//! read. It costs one entry for each call. It fails as `sync` does where a call takes time: the thread
+//! sleeps until it is over.
+//!
+//! What a control call does is the driver's affair, and none is known to do nothing on a device that
+//! everybody has. So this design runs on weir's own nothing device only (`drivers/nothing`).
 //!
 //! Origin: ioctl(2); the fast control path of the original (OSR), which skips the I/O manager.
 
-use super::{About, Contract, Design, Handler, Job, Running};
+use super::{
+    About, Contract, Design, Handler, Job, Running, Worker,
+    native::Controls,
+    queue::Issue,
+};
 use crate::{
     Error, Unavailable,
+    counters::Counters,
     options::{Options as _, options},
 };
+use std::sync::Arc;
 
 options! {
     /// Options of the design `control`: it has none.
@@ -31,18 +40,31 @@ impl Design for Control {
         "ioctl"
     }
 
-    fn start<H: Handler>(self, _job: Job<H>) -> Result<Running<H>, Error> {
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
-        Err(unavailable().into())
+        job.device.takes_control_calls("control")?;
+        let controls = Controls::of(&job.device.descriptor);
+        job.spawn(move |worker| run(worker, &controls))?;
+        job.run()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        Err(unavailable())
+        Controls::availability("design control")
     }
 }
 
-fn unavailable() -> Unavailable {
-    let reason = "only weir's own nothing device has a control call that is known to do nothing, and \
-                  its driver is not there";
-    Unavailable::new("design control", reason)
+fn run<H: Handler>(worker: &mut Worker<H>, controls: &Controls) -> Result<(), Error> {
+    let calls = Arc::clone(&worker.calls);
+    worker.expect_nothing();
+    worker.ready(Some(controls.waker()));
+    while let Some(issue) = worker.issue() {
+        handle(worker, controls, &issue, &calls);
+    }
+    Ok(())
+}
+
+#[inline]
+fn handle<H: Handler>(worker: &mut Worker<H>, controls: &Controls, issue: &Issue, calls: &Counters) {
+    let outcome = controls.call(calls);
+    worker.finish(issue, outcome, &[]);
 }

@@ -76,11 +76,34 @@ impl Reader {
     }
 }
 
+/// There is none.
+#[derive(Debug)]
+pub struct Controls(Infallible);
+
+impl Controls {
+    pub fn of(descriptor: &Arc<Descriptor>) -> Self {
+        match descriptor.0 {}
+    }
+
+    pub fn availability(_: &'static str) -> Result<(), Unavailable> {
+        Err(why())
+    }
+
+    pub fn waker(&self) -> Waker {
+        match self.0 {}
+    }
+
+    pub fn call(&self, _: &Counters) -> Outcome {
+        match self.0 {}
+    }
+}
+
 /// What each I/O is for the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Read,
     ReadFixed,
+    Command,
     NoOp,
 }
 

@@ -98,6 +98,7 @@ designs! {
     ring_polled::RingPolled,
     libaio::Libaio,
     control::Control,
+    uring_cmd::UringCmd,
     no_op::NoOp,
 }
 

@@ -8,7 +8,8 @@
 //! - never: block devices, and character devices that are another way to storage (flash, generic
 //!   access to disks); there is no flag for them;
 //! - never: directories and sockets, which cannot be read like that;
-//! - always: `/dev/null` and `/dev/zero`, regular files, pipes, eventfds;
+//! - always: `/dev/null` and `/dev/zero`, regular files, pipes, eventfds, and weir's own nothing device,
+//!   known by what the kernel says of it, and once it is open by its answers;
 //! - any other character device only where the caller names that very path.
 
 use super::native;
@@ -29,6 +30,8 @@ pub(super) enum Found {
     Zero,
     /// A regular file of so many bytes.
     File(u64),
+    /// weir's own device that does nothing (`drivers/nothing`).
+    Nothing,
     /// A directory.
     Directory,
     /// A block device.
@@ -60,6 +63,9 @@ pub enum Kind {
     Event,
     /// Timers, one for each I/O under way: a read takes as long as it is told to, and brings 8 bytes.
     Timer,
+    /// weir's own device that does nothing (`drivers/nothing`): a read takes as long, and brings as much, as
+    /// it was told to.
+    Nothing,
     /// A character device that the caller named.
     Character,
 }
@@ -73,6 +79,7 @@ impl fmt::Display for Kind {
             Kind::Pipe => "pipe",
             Kind::Event => "eventfd",
             Kind::Timer => "timer",
+            Kind::Nothing => "nothing device",
             Kind::Character => "character device",
         })
     }
@@ -92,6 +99,7 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
         Found::File(_) => Ok(Kind::File),
         Found::Pipe => Ok(Kind::Pipe),
         Found::Event => Ok(Kind::Event),
+        Found::Nothing => Ok(Kind::Nothing),
         Found::Directory => refuse("it is a directory; name a device or a file"),
         Found::Block => refuse(
             "it is a block device, which may hold somebody's data; weir reads none, and there is no \
@@ -184,6 +192,19 @@ impl Device {
         Err(Unavailable::new(what, reason).advise("take the design sync, or another device"))
     }
 
+    /// Says why, where a control call that does nothing is not known. `design` makes such calls.
+    pub(super) fn takes_control_calls(&self, design: &str) -> Result<(), Error> {
+        if self.kind == Kind::Nothing {
+            return Ok(());
+        }
+        let (path, kind) = (self.path.display(), self.kind);
+        let problem = format!(
+            "{design} makes control calls of weir's own nothing device, and {path} is another ({kind}), of \
+             which no call is known to do nothing; name /dev/nothing"
+        );
+        Err(Error::Option { name: "design".into(), problem })
+    }
+
     /// What it is.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -246,6 +267,7 @@ mod tests {
             driver.prop_map(Found::Character),
             Just(Found::Pipe),
             Just(Found::Event),
+            Just(Found::Nothing),
             Just(Found::Socket),
             "[a-z]{1,12}".prop_map(Found::Other),
         ]

@@ -4,6 +4,7 @@
 //! Origin: open(2) with O_PATH (Linux 2.6.39), proc_pid_fd(5); read(2), pread(2); poll(2).
 
 mod aio;
+mod nothing;
 mod port;
 mod ring;
 mod sources;
@@ -11,6 +12,7 @@ mod sources;
 mod tests;
 
 pub(super) use aio::AioQueue;
+pub(super) use nothing::Controls;
 pub(super) use port::{DevicePort, Done};
 pub(super) use ring::{MOST_DEPTH, Operation, RingQueue, Shape};
 
@@ -54,6 +56,8 @@ pub struct Descriptor {
     may_wait: bool,
     /// Whether it is a pipe.
     pipe: bool,
+    /// Whether it is weir's own device that does nothing.
+    nothing: bool,
     /// How long a read of a timer takes; there is one for each I/O (see [`Sources`]).
     delay: Option<Duration>,
 }
@@ -127,11 +131,27 @@ impl Descriptor {
             return Err(cannot_open(path, io::Error::last_os_error()));
         }
         let (positional, may_wait) = (kind == Kind::File, kind.may_wait());
-        Ok(Self { fd, flags, positional, may_wait, pipe: kind == Kind::Pipe, delay: None })
+        let (pipe, nothing) = (kind == Kind::Pipe, kind == Kind::Nothing);
+        let descriptor = Self { fd, flags, positional, may_wait, pipe, nothing, delay: None };
+        if nothing {
+            nothing::settings(descriptor.raw()).map_err(|answer| Error::Refused {
+                path: path.to_owned(),
+                reason: format!(
+                    "it is called as weir's own nothing device is, and does not answer as that does \
+                     ({answer}); unload that driver, or load one of this version"
+                ),
+            })?;
+            // Its reads that take their time refuse who will not wait, and are over by themselves.
+            descriptor.set_waits(true).map_err(|e| cannot_open(path, e))?;
+        }
+        Ok(descriptor)
     }
 
     /// What is to be known of it beside every figure: name and value.
     pub fn stated(&self) -> Vec<(&'static str, String)> {
+        if self.nothing {
+            return nothing::settings(self.raw()).map_or_else(|_| Vec::new(), |set| set.stated());
+        }
         let Some(delay) = self.delay else { return Vec::new() };
         let setting = "timerfd_settime(2): a kernel entry for each I/O";
         vec![("delay-ns", delay.as_nanos().to_string()), ("setting-it", setting.into())]
@@ -159,10 +179,10 @@ impl Descriptor {
 
     /// Whether a read waits in its call for what is not there yet, or says so.
     fn set_waits(&self, waits: bool) -> io::Result<()> {
-        if !self.may_wait {
-            return Ok(()); // no read of it ever waits for somebody
+        if !self.may_wait && !self.nothing {
+            return Ok(()); // no read of it ever waits
         }
-        let flags = match waits {
+        let flags = match waits || self.nothing {
             true => self.flags & !libc::O_NONBLOCK,
             false => self.flags | libc::O_NONBLOCK,
         };
@@ -170,6 +190,13 @@ impl Descriptor {
         match unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, flags) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Calls back all that is under way, on a device that can do so itself.
+    fn call_back(&self) {
+        if self.nothing {
+            nothing::call_back(self.raw());
         }
     }
 
@@ -188,7 +215,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        if self.may_wait {
+        if self.may_wait || self.nothing {
             // SAFETY: takes plain numbers. It fails for no descriptor that is open.
             unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETFL, self.flags) };
         }
@@ -273,6 +300,7 @@ fn character(major: u32, minor: u32) -> Found {
     match (major, minor) {
         (MEMORY, 3) => Found::Null,
         (MEMORY, 5) => Found::Zero,
+        _ if nothing::is_number(major, minor) => Found::Nothing,
         _ => Found::Character(driver(major, minor)),
     }
 }
@@ -323,8 +351,11 @@ impl Reader {
 
     /// Ends the waits of this reader, now and for ever.
     pub fn waker(&self) -> Waker {
-        let bell = Arc::clone(&self.bell);
-        Waker::new(move || bell.ring())
+        let (bell, descriptor) = (Arc::clone(&self.bell), Arc::clone(&self.descriptor));
+        Waker::new(move || {
+            bell.ring();
+            descriptor.call_back();
+        })
     }
 
     /// Reads once, at a place if the device has places. Where nothing is there yet, it waits.
@@ -360,6 +391,7 @@ impl Reader {
                     Err(e) => return Outcome::Failed(e),
                 },
                 Some(libc::EINTR) => {}
+                Some(libc::ECANCELED) => return Outcome::CalledBack,
                 _ => return Outcome::Failed(error),
             }
             let bytes = self.once(buffer, at, calls);
@@ -404,7 +436,7 @@ fn outcome(result: i64) -> Outcome {
 }
 
 /// Something to read where anybody may, for a proof: it brings nothing, at once.
-fn nothing() -> io::Result<Arc<Descriptor>> {
+fn null() -> io::Result<Arc<Descriptor>> {
     let fd = open(c"/dev/null", libc::O_RDONLY)?;
     Ok(Arc::new(Descriptor {
         fd,
@@ -412,6 +444,7 @@ fn nothing() -> io::Result<Arc<Descriptor>> {
         positional: false,
         may_wait: false,
         pipe: false,
+        nothing: false,
         delay: None,
     }))
 }

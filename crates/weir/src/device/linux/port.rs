@@ -238,6 +238,7 @@ impl DevicePort {
                     state.armed = armed.is_ok();
                 }
                 if state.ending {
+                    self.descriptor.call_back();
                     state.call_back(calls);
                 }
                 if state.ending && out.is_empty() && self.is_idle() {

@@ -7,7 +7,7 @@
 //! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6; READ_FIXED and tables of files, 5.1; this one needs
 //! 5.17 (completions that are skipped, which its alarm uses).
 
-use super::{Descriptor, Sources, outcome};
+use super::{Descriptor, Sources, nothing, outcome};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -31,6 +31,8 @@ pub enum Operation {
     Read,
     /// A read of a file and into memory that the ring knows.
     ReadFixed,
+    /// A control call of weir's own nothing device, which does nothing.
+    Command,
     /// Nothing at all.
     NoOp,
 }
@@ -132,8 +134,11 @@ impl RingQueue {
         let prove = move || {
             let layout = Layout::packed(0, 64, 64);
             let region = Region::new(layout, shape.depth, RegionOptions::default())?;
-            let nothing = super::nothing().map_err(|e| Error::io("opening /dev/null", e))?;
-            let mut queue = Self::open(what, &nothing, shape, region)?;
+            let device = match shape.operation {
+                Operation::Command => nothing::open(what)?,
+                _ => super::null().map_err(|e| Error::io("opening /dev/null", e))?,
+            };
+            let mut queue = Self::open(what, &device, shape, region)?;
             let calls = Counters::default();
             queue.begin(&calls)?;
             queue.start(&Issue { at: 0, since: None }, &calls);
@@ -144,9 +149,11 @@ impl RingQueue {
                 .map_err(|e| Error::io("taking what is over", e))?;
             match answer {
                 Some(Outcome::Read(0)) => Ok(()),
-                Some(Outcome::Failed(e)) => Err(Error::io("a read of /dev/null", e)),
+                Some(Outcome::Failed(e)) => {
+                    Err(Error::io(format!("an I/O that does nothing ({:?})", shape.operation), e))
+                }
                 other => {
-                    let problem = format!("a read of /dev/null brought {other:?}");
+                    let problem = format!("an I/O that does nothing brought {other:?}");
                     Err(Error::io("trying it", io::Error::other(problem)))
                 }
             }
@@ -172,6 +179,9 @@ impl RingQueue {
                 let file = types::Fixed(self.sources.place(slice.index()));
                 let read = opcode::ReadFixed::new(file, first, bytes, 0);
                 read.offset(self.descriptor.offset(at)).build()
+            }
+            Operation::Command => {
+                opcode::UringCmd16::new(types::Fd(self.descriptor.raw()), nothing::DO).build()
             }
             Operation::NoOp => opcode::Nop::new().build(),
         };
@@ -313,8 +323,13 @@ impl Queue for RingQueue {
         let slice = &self.slots.get(token).expect("just inserted").slice;
         let entry = self.entry(slice, issue.at, token);
         // SAFETY: the slice is in its slot until the I/O is over, and leaked if this goes before.
-        let pushed = unsafe { self.submissions.push(&[entry]) };
-        pushed.expect("there is an entry for each slot");
+        while unsafe { self.submissions.push(&[entry.clone()]) }.is_err() {
+            // A thread of the kernel tells of what is over before it gives the entries of its batch back.
+            assert!(self.shape.polls.is_some(), "there is an entry for each slot");
+            self.submissions.submit(calls).expect("the kernel's thread is there");
+            calls.kernel_entries.one();
+            std::thread::yield_now();
+        }
     }
 
     fn take(
@@ -350,6 +365,9 @@ impl Queue for RingQueue {
     }
 
     fn call_back(&mut self, calls: &Counters) {
+        // What it does not know yet, the device cannot call back. An error comes again with the next take.
+        let _ = self.submissions.submit(calls);
+        self.descriptor.call_back();
         let under_way: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
         for token in under_way {
             // Refused while the completion queue is full: it is asked again after the next take.

@@ -1,6 +1,9 @@
 //! What is opened, what is not, and what is said of it.
 
-use super::support::{Place, device_of, open};
+use super::{
+    nothing,
+    support::{Place, device_of, open},
+};
 use libtest_mimic::{Completion, Failed, Trial};
 use std::{
     io,
@@ -16,12 +19,13 @@ use weir::{
 type Check = fn() -> Result<Completion, Failed>;
 
 pub fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 10] = [
         ("what_may_be_read", what_may_be_read),
         ("nothing_is_there", nothing_is_there),
         ("directories_and_sockets", directories_and_sockets),
         ("a_block_device", a_block_device),
         ("a_character_device_that_nobody_named", a_character_device_that_nobody_named),
+        ("the_nothing_device", the_nothing_device),
         ("no_permission", no_permission),
         ("descriptors", descriptors),
         ("bad_options", bad_options),
@@ -115,6 +119,26 @@ fn a_character_device_that_nobody_named() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
+/// By whatever name, without being named: it is known by what the kernel says of it.
+fn the_nothing_device() -> Result<Completion, Failed> {
+    if let Some(why) = nothing::missing() {
+        return Ok(Completion::ignored_with(why));
+    }
+    let place = Place::new();
+    let link = place.path("another-name");
+    std::os::unix::fs::symlink(nothing::PATH, &link)?;
+    for path in [Path::new(nothing::PATH), &link] {
+        let device = open(path);
+        assert_eq!(device.kind(), Kind::Nothing);
+        let running = Reads::of(&device).ios(1).start(AnyDesign::parse("sync")?, |_| ())?;
+        let effective = running.effective();
+        for name in ["completion", "dispatch", "brings-bytes", "delay-ns"] {
+            assert!(effective.iter().any(|(known, _)| known == name), "{name}: {effective:?}");
+        }
+    }
+    Ok(Completion::Completed)
+}
+
 fn no_permission() -> Result<Completion, Failed> {
     let place = Place::new();
     let path = place.file(1);
@@ -165,11 +189,12 @@ fn bad_options() -> Result<Completion, Failed> {
     }
     let unknown = AnyDesign::parse("sync --depth 3").expect_err("it has none").to_string();
     assert!(unknown.contains("no option"), "{unknown}");
-    let error = start(Reads::of(&null).ios(1)).and_then(|running| {
-        drop(running);
-        Reads::of(&null).start(AnyDesign::parse("control")?, |_| ()).map(drop)
-    });
-    assert!(matches!(error, Err(Error::Unavailable(_))), "{error:?}");
+    for design in ["control", "uring-cmd"] {
+        let other = Reads::of(&null).start(AnyDesign::parse(design)?, |_| ());
+        let error = other.err().expect("it is another device");
+        assert!(matches!(error, Error::Option { .. }), "{error:?}");
+        assert!(error.to_string().contains("name /dev/nothing"), "{error}");
+    }
     Ok(Completion::Completed)
 }
 

@@ -95,7 +95,9 @@ pub fn start<H: Handler>(
 /// Whether the design asks its device for bytes at all.
 pub fn asks(design: &AnyDesign) -> Result<(), Skipped> {
     match design.about().name {
-        "sync-empty" | "no-op" => Err(Skipped("it asks for nothing".into())),
+        "sync-empty" | "no-op" | "control" | "uring-cmd" => {
+            Err(Skipped("it asks for nothing".into()))
+        }
         _ => Ok(()),
     }
 }
@@ -145,6 +147,14 @@ impl Drop for Place {
 /// The byte at this place of a file: blocks differ from one another, whatever their length.
 pub fn pattern(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+/// A device that answers at once, and that the design can ask.
+pub fn at_once(design: &AnyDesign) -> Device {
+    match design.about().name {
+        "control" | "uring-cmd" => open(super::nothing::PATH),
+        _ => open("/dev/null"),
+    }
 }
 
 pub fn open(path: impl AsRef<Path>) -> Device {
