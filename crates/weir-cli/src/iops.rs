@@ -16,6 +16,7 @@ use weir_load::{
 };
 
 use crate::{
+    cores::Cores,
     exit::{FAILED, UNAVAILABLE, USAGE},
     flood::{Usage, heed_interrupts},
     shown::{self, Shown},
@@ -92,6 +93,10 @@ pub struct IopsArgs {
     #[arg(long)]
     sampling_cost: bool,
 
+    /// Cores to run on: 0 or 2,3 or 4-7 [default: all that this process may use].
+    #[arg(long)]
+    cpu: Option<Cores>,
+
     /// I/Os that may fail before it ends.
     #[arg(long, default_value = "0", value_parser = parse_count)]
     errors_max: u64,
@@ -121,6 +126,12 @@ pub fn run(args: &IopsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<Found>> {
+    if let Some(Cores(cores)) = &args.cpu {
+        // Before any thread is started: they inherit it.
+        weir::affinity::pin_current_thread_to(cores).map_err(|error| {
+            anyhow!(Usage(format!("cannot run on the cores {cores:?}: {error}")))
+        })?;
+    }
     let spec = specify(args)?;
     if args.dry_run {
         shown.settings(&settings(&spec));

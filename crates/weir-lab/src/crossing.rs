@@ -233,22 +233,28 @@ impl Sweep {
                 Some((self.stops[stop].at, difference.ratio()?.median.ln(), real))
             })
             .collect();
-        let changes = |all: &[(f64, f64, bool)], real: bool| -> Vec<Crossing> {
-            all.windows(2)
-                .filter(|two| (two[0].1 > 0.0) != (two[1].1 > 0.0))
-                .map(|two| {
-                    let [(x, a, _), (y, b, _)] = [two[0], two[1]];
-                    let (before, after) = if a > 0.0 { (first, second) } else { (second, first) };
-                    let at = x + (y - x) * a / (a - b);
-                    Crossing { before, after, between: (x, y), at, real }
-                })
-                .collect()
-        };
-        let sure: Vec<(f64, f64, bool)> =
-            known.iter().copied().filter(|(.., real)| *real).collect();
-        let real = changes(&sure, true);
-        if real.is_empty() { changes(&known, false) } else { real }
+        changes((first, second), &known)
     }
+}
+
+/// Where the lead of two changes, `known` being what is known at each stop: its place, the logarithm of the
+/// first one's figure to the second one's, and whether that is real. Only what is real counts; where
+/// nothing is, what lies within the noise is given, and called so.
+pub fn changes((first, second): (usize, usize), known: &[(f64, f64, bool)]) -> Vec<Crossing> {
+    let of = |all: &[(f64, f64, bool)], real: bool| -> Vec<Crossing> {
+        all.windows(2)
+            .filter(|two| (two[0].1 > 0.0) != (two[1].1 > 0.0))
+            .map(|two| {
+                let [(x, a, _), (y, b, _)] = [two[0], two[1]];
+                let (before, after) = if a > 0.0 { (first, second) } else { (second, first) };
+                let at = x + (y - x) * a / (a - b);
+                Crossing { before, after, between: (x, y), at, real }
+            })
+            .collect()
+    };
+    let sure: Vec<(f64, f64, bool)> = known.iter().copied().filter(|(.., real)| *real).collect();
+    let real = of(&sure, true);
+    if real.is_empty() { of(known, false) } else { real }
 }
 
 #[cfg(test)]

@@ -271,13 +271,29 @@ impl Child {
         what: &'static str,
         deadline: Instant,
     ) -> Result<T, ChildError> {
+        self.document_behind(what, deadline, |_| true)
+    }
+
+    /// The same of a program that may say other things before: the document begins with the first line
+    /// that `begins` it.
+    ///
+    /// # Errors
+    /// As [`Child::whole_document`].
+    pub fn document_behind<T: DeserializeOwned>(
+        &mut self,
+        what: &'static str,
+        deadline: Instant,
+        begins: fn(&str) -> bool,
+    ) -> Result<T, ChildError> {
         let mut text = String::new();
         while let Some(line) = self.next(what, deadline)? {
             if (text.len() + line.len()) as u64 > LONGEST_LINE_BYTES {
                 return Err(self.garbage(what, "it is too long"));
             }
-            text.push_str(&line);
-            text.push('\n');
+            if !text.is_empty() || begins(&line) {
+                text.push_str(&line);
+                text.push('\n');
+            }
         }
         if text.trim().is_empty() {
             return Err(self.ended(what));

@@ -7,7 +7,7 @@
 //! machine that changes its speed for seconds at a time makes intervals too narrow.
 
 use crate::stats::quantile;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Fewest points of which a slope has an interval.
 pub const FEWEST: usize = 6;
@@ -19,7 +19,7 @@ const MOST: usize = 1000;
 const Z_95: f64 = 1.959_964;
 
 /// How a rate changes with time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Decay {
     /// Change in a minute, as percent of the median rate; below 0 it falls.
     pub percent_per_minute: f64,

@@ -123,6 +123,7 @@ pub fn measure(
         errors,
         window,
         latency_ns: histogram.summary(),
+        latency_histogram: histogram,
         sample_every: spec.sample_every,
         warnings: warnings.iter().map(ToString::to_string).collect(),
         ended_by,

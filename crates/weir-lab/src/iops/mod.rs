@@ -22,7 +22,7 @@ use weir::{
     counters::device::Snapshot,
     device::{AnyDesign, Device, Reads},
 };
-use weir_load::latency::Summary;
+use weir_load::latency::{Histogram, Summary};
 
 /// One I/O in so many is timed, if nothing else is said.
 pub const SAMPLE_EVERY: u32 = 128;
@@ -208,6 +208,8 @@ pub struct Report {
     pub window: Option<Window>,
     /// Latency of the sample, warm-up included.
     pub latency_ns: Option<Summary>,
+    /// The same as a histogram, to be merged with those of other runs.
+    pub latency_histogram: Histogram,
     /// One I/O in so many was timed.
     pub sample_every: u32,
     /// What makes the figures doubtful.

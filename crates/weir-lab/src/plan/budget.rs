@@ -127,6 +127,21 @@ pub fn fit(aimed: u32, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule 
     }
 }
 
+/// The same where so many rounds may have been asked for, which are kept.
+pub fn fit_asked(
+    asked: Option<u32>,
+    aimed: u32,
+    share_s: f64,
+    rows: usize,
+    overhead_ms: u64,
+) -> Schedule {
+    let schedule = fit(asked.unwrap_or(aimed), share_s, rows, overhead_ms);
+    let Some(rounds) = asked else { return schedule };
+    let per_run_ms = (share_s.max(0.0) * 1000.0) as u64 / u64::from(rounds) / rows.max(1) as u64;
+    let run_ms = per_run_ms.saturating_sub(overhead_ms + WARMUP_MS);
+    Schedule { rounds, run_ms: run_ms.clamp(SHORTEST_RUN_MS, LONGEST_RUN_MS), ..schedule }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

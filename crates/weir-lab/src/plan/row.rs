@@ -89,7 +89,7 @@ impl Row {
     }
 
     /// A row without anything but its name.
-    pub(super) fn named(design: &str) -> Self {
+    pub(crate) fn named(design: &str) -> Self {
         Self {
             design: design.into(),
             provider: None,

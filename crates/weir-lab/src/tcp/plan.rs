@@ -252,16 +252,7 @@ impl Settings {
     /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run with
     /// its connections costs `overhead_ms`.
     pub fn schedule(&self, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule {
-        let schedule = budget::fit(self.rounds(), share_s, rows, overhead_ms);
-        match self.rounds {
-            None => schedule,
-            Some(rounds) => {
-                let per_run_ms = (share_s * 1000.0) as u64 / u64::from(rounds) / rows.max(1) as u64;
-                let run_ms = per_run_ms.saturating_sub(overhead_ms + budget::WARMUP_MS);
-                let run_ms = run_ms.clamp(budget::SHORTEST_RUN_MS, budget::LONGEST_RUN_MS);
-                Schedule { rounds, run_ms, ..schedule }
-            }
-        }
+        budget::fit_asked(self.rounds, self.rounds(), share_s, rows, overhead_ms)
     }
 }
 
