@@ -6,6 +6,7 @@ pub mod cell;
 pub mod child;
 pub mod crossing;
 pub mod curve;
+pub mod devices;
 pub mod exit;
 pub mod experiment;
 pub mod iops;

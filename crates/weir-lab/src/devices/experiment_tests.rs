@@ -1,0 +1,193 @@
+//! The experiment on a simulated bench.
+
+use std::time::Duration;
+
+use super::*;
+use crate::blocks::GIVEN_UP_AFTER;
+use crate::devices::bench::{Checked, Made};
+use crate::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth};
+use crate::devices::rows;
+use crate::devices::sample::tests::made;
+use crate::iops::Decay;
+use crate::machine::Machine;
+use crate::tcp::bench::Idle;
+
+/// Rows with a speed each; the clock goes on by what each run takes.
+#[derive(Default)]
+struct Simulated {
+    now_s: f64,
+    speeds: Vec<(&'static str, f64)>,
+    polls: Vec<&'static str>,
+    /// Rows that read nothing.
+    nothing: Vec<&'static str>,
+    /// A row that fails its check, one that fails its runs, and one that cannot read the first device.
+    wrong: Option<&'static str>,
+    crashes: Option<&'static str>,
+    cannot: Option<&'static str>,
+    /// The run at which the user has had enough.
+    interrupted_at: Option<usize>,
+    runs: Vec<String>,
+    long_runs: Vec<String>,
+}
+
+impl Bench for Simulated {
+    fn elapsed_s(&self) -> f64 {
+        self.now_s
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        Some(27.0)
+    }
+
+    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+        self.now_s += 0.2;
+        let name = row.design.as_str();
+        if self.wrong == Some(name) {
+            return Err(RunError::Failed("the word at byte 8 is wrong".into()));
+        }
+        let polls = self.polls.contains(&name);
+        Ok(Checked {
+            ios: 480,
+            length_bytes: 4096,
+            reads_nothing: self.nothing.contains(&name),
+            idle: Idle {
+                cores_busy: Some(if polls { 1.9 } else { 0.1 }),
+                sleeps_per_message: Some(if polls { 0.0 } else { 1.0 }),
+            },
+        })
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        self.runs.push(run.row.spec());
+        if self.interrupted_at == Some(self.runs.len()) {
+            return Err(RunError::Interrupted);
+        }
+        self.now_s += (run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.03;
+        let name = run.row.design.as_str();
+        if self.crashes == Some(name) {
+            return Err(RunError::Failed("the design ended with signal: 9".into()));
+        }
+        if self.cannot == Some(name) && run.load.device == DEVICE {
+            return Err(RunError::Unavailable("it cannot read that".into()));
+        }
+        Ok(made(self.speeds.iter().find(|(of, _)| *of == name).unwrap().1))
+    }
+
+    fn long_run(&mut self, row: &Row, _: &Load, time: Duration) -> Result<Option<Decay>, RunError> {
+        self.long_runs.push(row.spec());
+        self.now_s += time.as_secs_f64();
+        if self.crashes == Some(row.design.as_str()) {
+            return Err(RunError::Failed("it ended".into()));
+        }
+        Ok(Some(Decay { percent_per_minute: -1.0, low: -2.0, high: -0.5, points: 30 }))
+    }
+}
+
+fn bench() -> Simulated {
+    let speeds = vec![("sync", 2e6), ("ring", 1e6), ("no-op", 8e6), ("ring-polled", 3e6)];
+    let nothing = vec!["no-op"];
+    Simulated { speeds, nothing, polls: vec!["ring-polled"], ..Simulated::default() }
+}
+
+fn standard() -> (Vec<Load>, Settings) {
+    let settings =
+        Settings { depth: Depth::Standard, rounds: None, budget_s: Some(60.0), long_run: None };
+    ([DEVICE, DEVICE_FOR_FIO].map(|device| Load::new(device, 4096)).to_vec(), settings)
+}
+
+fn experiment(bench: &mut Simulated, (loads, settings): (Vec<Load>, Settings)) -> Results {
+    let parse = |(name, _): &(&'static str, f64)| Row::parse(name).unwrap();
+    let mut all: Vec<Row> = bench.speeds.iter().map(parse).collect();
+    rows::add_again(&mut all);
+    let mut results = Results::new(vec![], Machine::default(), all, loads);
+    results.seed = 3;
+    run(bench, &mut results, &settings, &mut |_| ());
+    results
+}
+
+#[test]
+fn every_row_runs_in_every_round_and_the_budget_is_kept() {
+    let mut bench = bench();
+    let results = experiment(&mut bench, standard());
+    assert_eq!((results.rows.len(), results.warnings.clone()), (6, vec![]));
+    for load in 0..2 {
+        // All are alike in the simulation, so it ends as soon as there are intervals.
+        assert!(results.cells[load].iter().all(|cell| cell.samples.len() == 6));
+        assert_eq!(results.ranking(load, Group::Waits).winner().unwrap().row, 0);
+    }
+    assert_eq!(results.groups(), Group::ALL);
+    assert_eq!(
+        (results.again(Group::Waits), results.again(Group::Polls)),
+        (Some((0, 4)), Some((3, 5)))
+    );
+    assert!(bench.now_s <= 60.0, "{}", bench.now_s);
+    assert_eq!(exit_code(&results), exit::OK);
+    let mut block: Vec<&str> = bench.runs[..6].iter().map(String::as_str).collect();
+    block.sort_unstable();
+    assert_eq!(block, ["no-op", "ring", "ring-polled", "ring-polled", "sync", "sync"]);
+}
+
+#[test]
+fn a_row_that_reads_wrongly_is_never_timed() {
+    let mut bench = Simulated { wrong: Some("ring"), ..bench() };
+    let results = experiment(&mut bench, standard());
+    assert!(bench.runs.iter().all(|row| row != "ring"));
+    assert!(results.unranked(0, 1).unwrap().contains("the word at byte 8 is wrong"));
+    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+}
+
+#[test]
+fn a_row_that_crashes_is_given_up_and_the_others_go_on() {
+    let mut bench = Simulated { crashes: Some("ring"), ..bench() };
+    let results = experiment(&mut bench, standard());
+    assert_eq!(results.cells[0][1].failed_runs, GIVEN_UP_AFTER);
+    assert_eq!((results.cells[0][0].samples.len(), exit_code(&results)), (6, exit::DATA_ERRORS));
+}
+
+#[test]
+fn a_row_that_cannot_read_one_device_reads_the_other() {
+    let mut bench = Simulated { cannot: Some("ring"), ..bench() };
+    let results = experiment(&mut bench, standard());
+    assert_eq!(results.status(0, 1), Status::Unavailable);
+    assert_eq!(results.unranked(0, 1).unwrap(), "it cannot read that");
+    assert_eq!(results.cells[1][1].samples.len(), 6);
+    let tried = bench.runs.iter().filter(|row| *row == "ring").count();
+    assert_eq!((tried, exit_code(&results)), (7, exit::OK));
+}
+
+#[test]
+fn long_runs_come_at_the_end_and_once() {
+    let (loads, settings) = standard();
+    let settings = Settings { long_run: Some(Duration::from_secs(30)), ..settings };
+    let mut bench = Simulated { crashes: Some("ring"), ..bench() };
+    let results = experiment(&mut bench, (loads, settings));
+    bench.long_runs.sort_unstable();
+    assert_eq!(
+        bench.long_runs,
+        ["no-op", "ring-polled", "sync"],
+        "what has no figure has none there"
+    );
+    assert!(matches!(results.long_runs[0], Some(LongRun::Made(Some(decay))) if decay.falls()));
+    assert_eq!((results.long_runs[1].clone(), results.long_runs[4].clone()), (None, None));
+    assert!(results.warnings.is_empty(), "their time comes on top: {:?}", results.warnings);
+}
+
+#[test]
+fn an_interrupt_leaves_what_there_is() {
+    let mut bench = Simulated { interrupted_at: Some(10), ..bench() };
+    let results = experiment(&mut bench, standard());
+    assert!(results.interrupted && results.has_figures());
+    assert_eq!(results.cells.iter().flatten().map(|cell| cell.samples.len()).sum::<usize>(), 9);
+    assert_eq!(exit_code(&results), exit::FAILED);
+}
+
+#[test]
+fn nothing_that_can_run_is_an_error_of_its_own() {
+    let (loads, settings) = standard();
+    let mut row = Row::parse("ring").unwrap();
+    row.unavailable = Some("no io_uring here".into());
+    let mut results = Results::new(vec![], Machine::default(), vec![row], loads);
+    run(&mut bench(), &mut results, &settings, &mut |_| ());
+    assert!(results.error.is_some());
+    assert_eq!(exit_code(&results), exit::UNAVAILABLE);
+}

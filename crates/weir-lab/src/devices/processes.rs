@@ -1,0 +1,316 @@
+//! Runs with a process for each: `weir iops`, or fio.
+//!
+//! Whoever reads a device is alone in its process, so that a design leaves nothing behind for the next one:
+//! no threads, no memory, no ring that the kernel is still taking down. Each answer has a deadline; a child
+//! that misses it is ended, as it is when this process dies.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::bench::{Bench, Checked, Made, Run};
+use super::check::Seen;
+use super::fio;
+use super::plan::Load;
+use super::wire::{Document, FioDocument, Report, Window};
+use crate::bench::RunError;
+use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::exit;
+use crate::iops::Decay;
+use crate::plan::{Peer, Row};
+use crate::tcp::bench::Idle;
+
+const DESIGN: &str = "the design";
+const FIO: &str = "fio";
+const REPORT: &str = "report";
+
+/// How long either may take for its report beyond the time of its run.
+const REPORT_WITHIN: Duration = Duration::from_secs(15);
+/// How long it may take to end after its report.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// Parts of a run, so that it shows whether the rate falls within it.
+const PARTS: u64 = 10;
+/// No part is shorter than what `weir iops` tells at most.
+const SHORTEST_PART_MS: u64 = 10;
+
+/// A look at how busy a design is with little to do: warm-up, time that is measured, and how often something
+/// comes.
+const IDLE_WARMUP_MS: u64 = 40;
+const IDLE_RUN_MS: u64 = 120;
+const IDLE_EVERY: Duration = Duration::from_millis(1);
+/// One that completes more than so many I/Os per second of what comes a thousand times does not wait for it.
+const IDLE_MOST_PER_S: f64 = 5000.0;
+
+/// Makes runs with this executable.
+pub struct Processes {
+    program: PathBuf,
+    cores: Vec<usize>,
+    named: Vec<String>,
+    interrupt: Interrupt,
+    tell: Option<fn(&str)>,
+    began: Instant,
+}
+
+impl Processes {
+    /// With the executable at `program`, which is `weir` itself, bound to these cores if there are any.
+    /// `named` are character devices that may be opened. `tell` is given every command before it is
+    /// started.
+    pub fn new(
+        program: PathBuf,
+        cores: Vec<usize>,
+        named: Vec<String>,
+        interrupt: Interrupt,
+        tell: Option<fn(&str)>,
+    ) -> Self {
+        Self { program, cores, named, interrupt, tell, began: Instant::now() }
+    }
+
+    /// The command of a design that reads for a time, told in parts of `part_ms`.
+    fn design(
+        &self,
+        row: &Row,
+        load: &Load,
+        (warmup_ms, run_ms): (u64, u64),
+        part_ms: u64,
+    ) -> CommandLine {
+        let cores: Vec<String> = self.cores.iter().map(usize::to_string).collect();
+        let command = CommandLine::new(&self.program)
+            .arguments(["iops", &load.device, "--design", &row.spec()])
+            .arguments(["-l".to_owned(), load.length.to_string()])
+            .arguments(["-t".to_owned(), format!("{run_ms}ms")])
+            .arguments(["-O".to_owned(), format!("{warmup_ms}ms")])
+            .arguments(["-i".to_owned(), format!("{part_ms}ms")])
+            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .arguments(["--json"]);
+        let named = self.named.iter().filter(|device| **device == load.device);
+        named.fold(command, |command, device| command.option("--device", Some(device)))
+    }
+
+    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
+        if let Some(tell) = self.tell {
+            tell(&command.to_string());
+        }
+        Child::spawn_foreign(name, command, true, &self.interrupt)
+    }
+
+    /// Lets a design read, and gives what it said, as far as it said anything of worth.
+    fn read(
+        &self,
+        command: &CommandLine,
+        lasts: Duration,
+    ) -> Result<(Document, Report, Window), RunError> {
+        let mut child = self.spawn(DESIGN, command)?;
+        let document: Document = child.document(REPORT, Instant::now() + lasts + REPORT_WITHIN)?;
+        understood(child, document)
+    }
+
+    fn run_design(&self, run: &Run) -> Result<Made, RunError> {
+        let part_ms = (run.run_ms / PARTS).max(SHORTEST_PART_MS);
+        let command = self.design(run.row, run.load, (run.warmup_ms, run.run_ms), part_ms);
+        let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
+        let (document, report, window) = self.read(&command, lasts)?;
+        Ok(made(&command, part_ms, document, report, window))
+    }
+
+    fn run_fio(&self, run: &Run, peer: &Peer) -> Result<Made, RunError> {
+        let command = fio::command(peer, run, &self.cores).map_err(RunError::Unavailable)?;
+        let mut child = self.spawn(FIO, &command)?;
+        let deadline =
+            Instant::now() + Duration::from_millis(run.warmup_ms + run.run_ms) + REPORT_WITHIN;
+        // What goes wrong it says before its document.
+        let said: FioDocument = child.document_behind(REPORT, deadline, |line| line == "{")?;
+        child.finish(Instant::now() + END_WITHIN)?;
+        fio::made(&said, &command).map_err(RunError::Unavailable)
+    }
+
+    /// Lets a design read what comes now and then, through its standard input.
+    fn idle(&self, row: &Row) -> Result<Idle, RunError> {
+        let load = Load::new("-", 1);
+        let command = self.design(row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
+        let mut child = self.spawn(DESIGN, &command)?;
+        let deadline =
+            Instant::now() + Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS) + REPORT_WITHIN;
+        let document: Document = loop {
+            // A byte each time that it has said nothing yet.
+            child.say("");
+            match child.document(REPORT, Instant::now() + IDLE_EVERY) {
+                Err(ChildError::Deadline { .. }) if Instant::now() < deadline => {}
+                other => break other?,
+            }
+        };
+        let (_, _, window) = understood(child, document)?;
+        let waits = window.ios_per_s > 0.0 && window.ios_per_s <= IDLE_MOST_PER_S;
+        Ok(Idle {
+            cores_busy: window.cpu_utilization_percent.map(|share| share / 100.0).filter(|_| waits),
+            sleeps_per_message: window
+                .voluntary_switches_per_s
+                .map(|switches| switches / window.ios_per_s)
+                .filter(|_| waits),
+        })
+    }
+
+    fn check_design(&self, row: &Row) -> Result<Checked, RunError> {
+        let command =
+            CommandLine::new(&self.program).arguments(["check-device", "--design", &row.spec()]);
+        let mut child = self.spawn(DESIGN, &command)?;
+        let seen: Seen = child.document("account of its check", Instant::now() + REPORT_WITHIN)?;
+        child.finish(Instant::now() + END_WITHIN)?;
+        if let Some(wrong) = seen.wrong {
+            return Err(RunError::Failed(wrong));
+        }
+        let idle = match seen.reads_nothing {
+            true => Idle::default(),
+            // Some cannot read what may keep them waiting: it is not known of them.
+            false => match self.idle(row) {
+                Err(RunError::Unavailable(_)) => Idle::default(),
+                other => other?,
+            },
+        };
+        let Seen { ios, length_bytes, reads_nothing, .. } = seen;
+        Ok(Checked { ios, length_bytes, reads_nothing, idle })
+    }
+}
+
+/// What a design said, once its process has ended: nothing, or why it is worth nothing, or its figures.
+fn understood(child: Child, document: Document) -> Result<(Document, Report, Window), RunError> {
+    let status = child.finish(Instant::now() + END_WITHIN)?;
+    let why = || document.reason.clone().unwrap_or_else(|| format!("{DESIGN} ended with {status}"));
+    let refused = [exit::USAGE, exit::UNAVAILABLE].map(i32::from);
+    if status.code().is_some_and(|code| refused.contains(&code)) {
+        return Err(RunError::Unavailable(why()));
+    }
+    if document.status == "failed" {
+        return Err(RunError::Failed(why()));
+    }
+    let report = document.report.clone();
+    match report.and_then(|report| report.window.clone().map(|window| (report, window))) {
+        Some((report, window)) => Ok((document, report, window)),
+        None => Err(RunError::Failed(format!("{DESIGN} ended before it was watched"))),
+    }
+}
+
+fn made(
+    command: &CommandLine,
+    part_ms: u64,
+    document: Document,
+    report: Report,
+    window: Window,
+) -> Made {
+    // The last one may be what was left over.
+    let whole = |from: u64, to: u64| (to - from) >= part_ms * 500_000;
+    let parts = document.intervals.iter().filter(|part| whole(part.from_ns, part.to_ns));
+    let parts = parts.map(|part| part.completed as f64 * 1e9 / (part.to_ns - part.from_ns) as f64);
+    let switches = window
+        .voluntary_switches_per_s
+        .zip(window.involuntary_switches_per_s)
+        .map(|(gave, lost)| (gave + lost) / window.ios_per_s)
+        .filter(|switches| switches.is_finite());
+    Made {
+        command: command.to_string(),
+        ios_per_s: window.ios_per_s,
+        bytes_per_s: window.bytes_per_s,
+        counts: (report.counts.completed, report.counts.failed),
+        latency_histogram: report.latency_histogram,
+        kernel_entries_per_io: window.kernel_entries_per_io,
+        ios_per_take: window.ios_per_take,
+        hand_overs_per_io: window.hand_overs_per_io,
+        cpu_ns_per_io: window.cpu_ns_per_io,
+        cpu_system_ns_per_io: window.cpu_system_ns_per_io,
+        cores_busy: window.cpu_utilization_percent.map(|share| share / 100.0),
+        context_switches_per_io: switches,
+        parts: (parts.collect(), part_ms as f64 / 1e3),
+        invalid: (document.status != "ok").then(|| document.reason.unwrap_or_default()),
+        load_of_others: window.load_of_others_percent.map(|share| share / 100.0),
+        settings: document
+            .settings
+            .into_iter()
+            .map(|of| (of.name, of.value))
+            .collect::<BTreeMap<_, _>>(),
+    }
+}
+
+impl Bench for Processes {
+    fn elapsed_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        let all = match self.cores.len() {
+            0 | 1 => weir::affinity::allowed_cores(),
+            _ => self.cores.clone(),
+        };
+        let (first, last) = (*all.first()?, *all.last()?);
+        (first != last).then(|| weir::machine::core_to_core_ns(first, last))?
+    }
+
+    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+        match row.peer {
+            // What it reads it tells nobody.
+            Some(_) => Ok(Checked::default()),
+            None => self.check_design(row),
+        }
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        match &run.row.peer {
+            Some(peer) => self.run_fio(run, peer),
+            None => self.run_design(run),
+        }
+    }
+
+    fn long_run(
+        &mut self,
+        row: &Row,
+        load: &Load,
+        time: Duration,
+    ) -> Result<Option<Decay>, RunError> {
+        if row.peer.is_some() {
+            return Ok(None);
+        }
+        let run_ms = time.as_millis() as u64;
+        let command = self.design(row, load, (crate::plan::budget::WARMUP_MS, run_ms), run_ms);
+        let (_, _, window) = self.read(&command, time)?;
+        Ok(window.decay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_such_as_a_person_would_write() {
+        let named = vec!["/dev/urandom".to_owned()];
+        let processes = Processes::new("weir".into(), vec![0, 1], named, Interrupt::new(), None);
+        let row = Row::parse("ring --depth 7").unwrap();
+        let of = |device: &str| {
+            processes.design(&row, &Load::new(device, 512), (60, 300), 30).to_string()
+        };
+        assert_eq!(
+            of("/dev/null"),
+            "weir iops /dev/null --design 'ring --depth 7' -l 512 -t 300ms -O 60ms -i 30ms --cpu 0,1 --json"
+        );
+        assert!(of("/dev/urandom").ends_with("--json --device /dev/urandom"));
+    }
+
+    #[test]
+    fn a_document_becomes_figures_and_what_is_left_over_no_part() {
+        let text = r#"{"status": "invalid", "reason": "3 I/Os failed",
+            "settings": [{"name": "depth", "value": "7"}],
+            "intervals": [{"from_ns": 0, "to_ns": 30000000, "completed": 60, "total": 60},
+                {"from_ns": 30000000, "to_ns": 31000000, "completed": 1, "total": 61}],
+            "report": {"counts": {"completed": 100, "failed": 3}, "latency_histogram": [[400, 7]],
+                "window": {"ios_per_s": 2000.0, "bytes_per_s": 0.0, "cpu_utilization_percent": 50.0,
+                    "voluntary_switches_per_s": 500.0, "involuntary_switches_per_s": 500.0}}}"#;
+        let document: Document = serde_json::from_str(text).unwrap();
+        let report = document.report.clone().unwrap();
+        let window = report.window.clone().unwrap();
+        let run = made(&CommandLine::new("weir"), 30, document, report, window);
+        assert_eq!((run.parts, run.counts), ((vec![2000.0], 0.03), (100, 3)));
+        assert_eq!((run.context_switches_per_io, run.cores_busy), (Some(0.5), Some(0.5)));
+        assert_eq!(
+            (run.invalid.as_deref(), run.settings["depth"].as_str()),
+            (Some("3 I/Os failed"), "7")
+        );
+    }
+}

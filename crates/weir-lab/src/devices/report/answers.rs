@@ -1,0 +1,434 @@
+//! What the figures say, in words: each sentence is computed from the rows, and says where nothing was
+//! measured or nothing can be told.
+
+use super::columns::short_time;
+use crate::devices::crossing::{by_delay, delay_us, with_measure};
+use crate::devices::fio::{RING, SYNCHRONOUS};
+use crate::devices::results::{Group, Results};
+use crate::devices::rows::{depth_of, title};
+use crate::devices::sample::{
+    CONTEXT_SWITCHES, CPU, DeviceMetric, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, RATE,
+};
+use crate::plan::Role;
+use crate::ranking::{Place, Ranking};
+use crate::report::answers::{Answer, worth};
+use crate::report::number::{per_message, si};
+use crate::report::sentences::{list, shortened, times};
+use crate::stats::compare::Difference;
+
+/// A change of a figure by less than this factor explains nothing.
+const EXPLAINS: f64 = 1.15;
+/// Completions handed over for each I/O from which a row is one that hands over.
+const HANDS_OVER: f64 = 0.05;
+/// Most crossings that are told; further ones stand in the document.
+const MOST_CROSSINGS: usize = 12;
+
+/// The sentences of a group of rows under one load.
+pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<String> {
+    let among = match (results.groups().len(), group) {
+        (1, _) => "",
+        (_, Group::Waits) => " of those that wait",
+        (_, Group::Polls) => " of those that poll",
+        (_, Group::Nothing) => " of those that read nothing",
+    };
+    let Some(winner) = ranking.winner() else {
+        return vec![match ranking.is_too_noisy() {
+            true => "Too noisy to compare: one design under two names differs from itself by more \
+                     than 100 %."
+                .into(),
+            false => format!("No design{among} delivered a figure that can be ranked."),
+        }];
+    };
+    let name = title(&results.rows[winner.row]);
+    let mut said = vec![format!("{name} is the fastest{among} with {} I/Os/s.", si(winner.median))];
+    if let Some(ratio) = winner.to_traditional.and_then(|difference| difference.ratio()) {
+        let why = why(results, load, winner.row, results.measure());
+        said.push(format!("That is {} plain reads{why}.", times(&ratio)));
+    }
+    let names = |of: fn(&Place) -> bool| -> Vec<String> {
+        let places = ranking.places.iter().filter(|place| of(place));
+        shortened(places.map(|place| title(&results.rows[place.row])).collect())
+    };
+    let tied = names(Place::ties_with_winner);
+    if !tied.is_empty() {
+        said.push(format!("Tied with it, within the noise: {}.", list(&tied)));
+    }
+    let open = names(Place::is_open);
+    if !open.is_empty() {
+        said.push(format!(
+            "Open (marked ?), for want of comparable rounds or of a noise floor: {}.",
+            list(&open)
+        ));
+    }
+    said
+}
+
+fn median(results: &Results, load: usize, row: usize, metric: &DeviceMetric) -> Option<f64> {
+    Some(results.cells[load][row].estimate(metric, results.seed)?.median)
+}
+
+fn known(value: Option<f64>, text: fn(f64) -> String) -> String {
+    value.map_or_else(|| "?".into(), text)
+}
+
+/// What one row costs that another does not cost, or the other way round.
+fn why(results: &Results, load: usize, row: usize, other: Option<usize>) -> String {
+    let Some(other) = other.filter(|other| *other != row) else { return String::new() };
+    let mut causes = vec![];
+    for (metric, what, text) in [
+        (&CPU, "ns of CPU time", (|v: f64| format!("{v:.0}")) as fn(f64) -> String),
+        (&KERNEL_ENTRIES, "calls into the kernel", per_message),
+        (&HAND_OVERS, "hand-overs", per_message),
+        (&CONTEXT_SWITCHES, "context switches", per_message),
+    ] {
+        let of = |row: usize| median(results, load, row, metric);
+        let (Some(its), Some(others)) = (of(row), of(other)) else { continue };
+        // Of a thousandth of a switch a change explains nothing.
+        let (most, least) = (its.max(others), its.min(others));
+        if most >= 0.01 && most > least * EXPLAINS {
+            causes.push(format!("{} {what} instead of {}", text(its), text(others)));
+        }
+    }
+    match causes.is_empty() {
+        true => String::new(),
+        false => format!("; an I/O takes {}", list(&causes)),
+    }
+}
+
+/// Every question that this experiment can be asked.
+pub fn all(results: &Results) -> Vec<Answer> {
+    let of = |question, sentences: Vec<String>| Answer { question, sentences };
+    let mut all = vec![
+        of("Does asynchronous I/O pay here?", asynchronous(results)),
+        of("What does a hand-over between threads cost?", hand_overs(results)),
+        of("What is spent before a device is reached?", floor(results)),
+        of("How many I/Os should be outstanding?", depths(results)),
+    ];
+    if results.rows.iter().any(|row| row.peer.is_some()) {
+        all.push(of("How does weir stand to fio?", fio(results)));
+    }
+    if !by_delay(results).is_empty() {
+        all.push(of("How long must an I/O take for asynchronous I/O to pay?", crossings(results)));
+    }
+    all
+}
+
+/// The loads of which answers are told: of several that differ in their delay, only the ends.
+fn told(results: &Results) -> Vec<usize> {
+    let delayed = by_delay(results);
+    let ends = [delayed.first().copied(), delayed.last().copied()];
+    (0..results.loads.len())
+        .filter(|load| results.loads[*load].delay().is_none() || ends.contains(&Some(*load)))
+        .collect()
+}
+
+/// A row's rate to another's, with what that is worth.
+fn to(results: &Results, load: usize, row: usize, other: usize) -> Option<String> {
+    let difference = results.against(load, &RATE, (row, other));
+    Some(format!("{} ({})", times(&difference.ratio()?), worth(&difference)))
+}
+
+/// Ranked rows of weir's own, best first.
+fn own(results: &Results, load: usize, group: Group) -> Vec<usize> {
+    let places = results.ranking(load, group).places;
+    places.iter().map(|at| at.row).filter(|row| results.rows[*row].peer.is_none()).collect()
+}
+
+/// What the best of those with several I/Os outstanding is to plain reads.
+fn asynchronous(results: &Results) -> Vec<String> {
+    let Some(measure) = results.measure() else { return vec![no_measure()] };
+    let mut said = vec![];
+    for load in told(results) {
+        let of = &results.loads[load];
+        for (group, who) in [(Group::Waits, "that wait"), (Group::Polls, "that poll")] {
+            let rows = own(results, load, group);
+            let Some(best) =
+                rows.iter().copied().find(|row| depth_of(&results.rows[*row]).is_some())
+            else {
+                continue;
+            };
+            let Some(ratio) = to(results, load, best, measure) else { continue };
+            let p50 = |row: usize| known(median(results, load, row, &LATENCY_P50), short_time);
+            said.push(format!(
+                "{of}: the best of the designs with several outstanding {who}, {}, makes {ratio} the \
+                 I/Os of {}, and the median I/O takes {} µs instead of {}{}.",
+                title(&results.rows[best]),
+                title(&results.rows[measure]),
+                p50(best),
+                p50(measure),
+                why(results, load, best, Some(measure)),
+            ));
+        }
+    }
+    or_not_measured(said, "it takes a ranked design with several outstanding beside plain reads")
+}
+
+fn hand_overs(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    for load in told(results) {
+        let rows = own(results, load, Group::Waits);
+        let depth = |row: usize| depth_of(&results.rows[row]);
+        let hands_over =
+            |row: &usize| median(results, load, *row, &HAND_OVERS).unwrap_or(0.0) >= HANDS_OVER;
+        let alone = rows.iter().copied().find(|row| depth(*row).is_some() && !hands_over(row));
+        let Some(alone) = alone else { continue };
+        for row in rows.iter().copied().filter(hands_over) {
+            let Some(ratio) = to(results, load, row, alone) else { continue };
+            said.push(format!(
+                "{}: {} hands {} of its completions to another thread, and makes {ratio} the I/Os of \
+                 {}, which keeps them{}.",
+                results.loads[load],
+                title(&results.rows[row]),
+                known(median(results, load, row, &HAND_OVERS), per_message),
+                title(&results.rows[alone]),
+                why(results, load, row, Some(alone)),
+            ));
+        }
+    }
+    or_not_measured(said, "it takes a ranked design that hands over beside one that does not")
+}
+
+fn floor(results: &Results) -> Vec<String> {
+    let Some(measure) = results.measure() else { return vec![no_measure()] };
+    let mut said = vec![];
+    for load in told(results) {
+        for row in own(results, load, Group::Nothing) {
+            let Some(ratio) = to(results, load, row, measure) else { continue };
+            let cpu = |row: usize| known(median(results, load, row, &CPU), |ns| format!("{ns:.0}"));
+            said.push(format!(
+                "{}: {}, which reads nothing, makes {ratio} the I/Os of {}: {} ns of CPU time each, of \
+                 the other's {}.",
+                results.loads[load],
+                title(&results.rows[row]),
+                title(&results.rows[measure]),
+                cpu(row),
+                cpu(measure),
+            ));
+        }
+    }
+    or_not_measured(said, "it takes a ranked design that reads nothing beside plain reads")
+}
+
+/// Designs with several depths, and which is best.
+fn depths(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    for load in told(results) {
+        for group in results.groups() {
+            let rows = own(results, load, group);
+            let mut seen: Vec<&str> = vec![];
+            for first in &rows {
+                let name = results.rows[*first].design.as_str();
+                let of_name = |row: &&usize| results.rows[**row].design == name;
+                let mut family: Vec<(u32, usize)> = rows
+                    .iter()
+                    .filter(of_name)
+                    .filter_map(|row| Some((depth_of(&results.rows[*row])?, *row)))
+                    .collect();
+                family.sort_by_key(|(depth, _)| *depth);
+                let several =
+                    family.first().map(|(depth, _)| depth) != family.last().map(|(d, _)| d);
+                if seen.contains(&name) || !several {
+                    continue;
+                }
+                seen.push(name);
+                let rates = family.iter().map(|(_, row)| {
+                    let spec = results.rows[*row].spec();
+                    let options = spec.strip_prefix(name).map(str::trim).filter(|o| !o.is_empty());
+                    let rate = known(median(results, load, *row, &RATE), si);
+                    format!("{rate} with {}", options.unwrap_or("its own settings"))
+                });
+                said.push(format!(
+                    "{}: {} is the best of {name}; I/Os/s by depth: {}.",
+                    results.loads[load],
+                    title(&results.rows[*first]),
+                    list(&rates.collect::<Vec<_>>()),
+                ));
+            }
+        }
+    }
+    or_not_measured(said, "no design ran with several depths; --sweep has them do so")
+}
+
+/// weir's rows beside those of fio that do the same.
+fn fio(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    for load in told(results) {
+        let ranking = results.ranking(load, Group::Waits);
+        let best = |of: &dyn Fn(usize) -> bool| {
+            ranking.places.iter().map(|place| place.row).find(|row| of(*row))
+        };
+        let design = |row: usize| results.rows[row].design.as_str();
+        let own = |row: usize| results.rows[row].peer.is_none();
+        let pairs = [
+            (results.measure(), best(&|row| SYNCHRONOUS.contains(&design(row)))),
+            (
+                best(&|row| own(row) && design(row) == "ring-registered"),
+                best(&|row| design(row) == RING),
+            ),
+        ];
+        for (ours, theirs) in pairs {
+            let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+            let Some(ratio) = to(results, load, ours, theirs) else { continue };
+            said.push(format!(
+                "{}: {} makes {ratio} the I/Os of {}{}.",
+                results.loads[load],
+                title(&results.rows[ours]),
+                title(&results.rows[theirs]),
+                why(results, load, ours, Some(theirs)),
+            ));
+        }
+    }
+    or_not_measured(said, "no engine of fio was ranked beside the design that does the same")
+}
+
+fn crossings(results: &Results) -> Vec<String> {
+    let Some(measure) = results.measure() else { return vec![no_measure()] };
+    let all = with_measure(results);
+    let name = |row: usize| title(&results.rows[row]);
+    let mut said: Vec<String> = all
+        .iter()
+        .take(MOST_CROSSINGS)
+        .map(|crossing| {
+            let sure = match crossing.real {
+                true => "",
+                false => "; that is within the noise",
+            };
+            format!(
+                "{} overtakes {} where an I/O takes about {:.1} µs (between {} and {}){sure}.",
+                name(crossing.after),
+                name(crossing.before),
+                crossing.at,
+                crossing.between.0,
+                crossing.between.1,
+            )
+        })
+        .collect();
+    if all.len() > MOST_CROSSINGS {
+        said.push(format!("{} more crossings stand in the document.", all.len() - MOST_CROSSINGS));
+    }
+    let loads = by_delay(results);
+    for row in 0..results.rows.len() {
+        let crosses = all.iter().any(|c| c.before == row || c.after == row);
+        let known: Vec<Difference> = loads
+            .iter()
+            .filter(|load| results.unranked(**load, row).is_none())
+            .map(|load| results.against(*load, &RATE, (row, measure)))
+            .collect();
+        let again = matches!(results.rows[row].role, Role::Again(_));
+        if row == measure || again || crosses || known.len() < 2 {
+            continue;
+        }
+        let ahead = known.iter().filter_map(Difference::ratio).all(|ratio| ratio.median > 1.0);
+        let (ends, which) = (
+            (delay_us(&results.loads[loads[0]]), delay_us(&results.loads[loads[loads.len() - 1]])),
+            if ahead { "ahead of" } else { "behind" },
+        );
+        said.push(format!(
+            "{} is {which} {} from {} to {} µs.",
+            name(row),
+            name(measure),
+            ends.0,
+            ends.1
+        ));
+    }
+    or_not_measured(said, "it takes plain reads and another design at two delays or more")
+}
+
+fn no_measure() -> String {
+    "Not measured: plain reads (sync) were not among the designs.".into()
+}
+
+fn or_not_measured(said: Vec<String>, what: &str) -> Vec<String> {
+    if said.is_empty() { vec![format!("Not measured: {what}.")] } else { said }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::plan::Load;
+    use crate::devices::results::tests::{results, under};
+    use std::time::Duration;
+
+    fn said(results: &Results, about: &str) -> String {
+        let answers = all(results);
+        let found = answers.iter().find(|a| a.question.contains(about));
+        found.unwrap_or_else(|| panic!("no question about {about}")).sentences.join(" ")
+    }
+
+    #[test]
+    fn the_winner_and_what_it_is_to_plain_reads() {
+        let results = results(&[("sync", 2e6), ("ring", 1e6), ("ring-registered", 3e6)], 0);
+        let text = of_load(&results, 0, Group::Waits, &results.ranking(0, Group::Waits)).join(" ");
+        // The common speed of the middle block is 0.9.
+        for wanted in [
+            "ring-registered is the fastest with 2.70 M I/Os/s.",
+            "That is 1.50 times (1.50 to 1.50) plain reads; an I/O takes 370 ns of CPU time instead of 556.",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?}: {text}");
+        }
+        let pays = said(&results, "pay here");
+        assert!(pays.contains("ring-registered, makes 1.50 times (1.50 to 1.50) (real)"), "{pays}");
+        assert!(said(&results, "outstanding").contains("Not measured"));
+        assert!(said(&results, "hand-over").contains("Not measured"));
+    }
+
+    #[test]
+    fn what_hands_over_is_held_against_what_does_not() {
+        let mut results = results(&[("sync", 2e6), ("ring", 1e6), ("overlapped-pool", 2e5)], 0);
+        for sample in &mut results.cells[0][2].samples {
+            sample.hand_overs_per_io = Some(1.0);
+        }
+        let text = said(&results, "hand-over");
+        assert!(text.contains("overlapped-pool hands 1.0 of its completions"), "{text}");
+        assert!(text.contains("0.20 times (0.20 to 0.20) (real) the I/Os of ring"), "{text}");
+    }
+
+    #[test]
+    fn the_floor_and_the_depths() {
+        let rows =
+            [("sync", 2e6), ("ring --depth 1", 5e5), ("ring --depth 64", 1e6), ("no-op", 8e6)];
+        let mut results = results(&rows, 0);
+        results.checked[3].as_mut().unwrap().reads_nothing = true;
+        let text = said(&results, "before a device");
+        assert!(text.contains("no-op, which reads nothing, makes 4.00 times"), "{text}");
+        let text = said(&results, "outstanding");
+        assert!(text.contains("ring --depth 64 is the best of ring"), "{text}");
+        assert!(text.contains("450 k with --depth 1 and 900 k with --depth 64"), "{text}");
+    }
+
+    #[test]
+    fn fio_is_held_against_the_design_that_does_the_same() {
+        let results = results(
+            &[
+                ("sync", 2e6),
+                ("ring-registered", 3e6),
+                ("fio psync=fio", 1e6),
+                ("fio sync=fio", 1.25e6),
+                ("fio io_uring=fio", 1.5e6),
+            ],
+            0,
+        );
+        let text = said(&results, "fio");
+        assert!(
+            text.contains("sync makes 1.60 times (1.60 to 1.60) (real) the I/Os of fio sync"),
+            "{text}"
+        );
+        assert!(text.contains("ring-registered makes 2.00 times"), "{text}");
+    }
+
+    #[test]
+    fn crossings_are_told_and_who_never_crosses() {
+        let loads = [0, 10].map(|us| Load::delayed(Duration::from_micros(us), 4096));
+        let rows: [(&str, &[f64]); 3] =
+            [("sync", &[2e6, 90e3]), ("ring", &[1e6, 900e3]), ("libaio", &[1e6, 50e3])];
+        let results = under(loads.to_vec(), &rows, 0);
+        let text = said(&results, "How long");
+        assert!(
+            text.contains(
+                "ring overtakes sync where an I/O takes about 2.3 µs (between 0 and 10)."
+            ),
+            "{text}"
+        );
+        assert!(text.contains("libaio is behind sync from 0 to 10 µs."), "{text}");
+    }
+}

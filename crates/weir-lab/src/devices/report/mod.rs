@@ -1,0 +1,321 @@
+//! What a person reads of a comparison of designs that read a device ([`report`]), and what a program
+//! reads ([`json`]).
+
+pub mod answers;
+pub mod columns;
+pub mod json;
+pub mod over_time;
+
+use std::fmt::Write as _;
+
+use crate::cell::Status;
+use crate::devices::plan::Load;
+use crate::devices::results::{Group, Results};
+use crate::devices::rows::title;
+use crate::ranking::Ranking;
+use crate::report::layout::{self, Filled, NARROWEST, paragraph};
+use crate::report::number::percent;
+use crate::stats::quantile;
+use columns::{At, Column, NAMES};
+
+/// The whole report, at most `width` characters wide where the figures allow it.
+pub fn report(results: &Results, width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let mut text = settings(results, width);
+    let mut said_of_rows = vec![];
+    for load in 0..results.loads.len() {
+        let untouched = results.cells[load]
+            .iter()
+            .all(|c| c.samples.is_empty() && c.failed_runs == 0 && c.skipped.is_none());
+        if load > 0 && untouched {
+            continue;
+        }
+        one_load(&mut text, results, load, width);
+        for sentence in left_out(results, load) {
+            if !said_of_rows.contains(&sentence) {
+                paragraph(&mut text, &sentence, width);
+                said_of_rows.push(sentence);
+            }
+        }
+        of_time(&mut text, results, load);
+    }
+    if results.has_figures() {
+        for answer in answers::all(results) {
+            text.push('\n');
+            paragraph(&mut text, answer.question, width);
+            answer.sentences.iter().for_each(|sentence| paragraph(&mut text, sentence, width));
+        }
+    }
+    warnings(&mut text, results, width);
+    legend(&mut text, width);
+    text
+}
+
+/// What the experiment ran on and with.
+fn settings(results: &Results, width: usize) -> String {
+    let mut text = String::new();
+    let property = |name| results.machine.text(name);
+    let known = [
+        property("cpu_model"),
+        property("cores").map(|cores| format!("{cores} cores")),
+        property("kernel"),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    if !known.is_empty() {
+        paragraph(&mut text, &format!("machine: {}", known.join(", ")), width);
+    }
+    let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
+    let times: Vec<f64> = samples.filter_map(|sample| sample.core_to_core_ns).collect();
+    if let (Some(low), Some(middle), Some(high)) =
+        (quantile(&times, 0.0), quantile(&times, 0.5), quantile(&times, 1.0))
+    {
+        let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
+        paragraph(&mut text, &line, width);
+    }
+    if !results.cores.is_empty() {
+        let cores: Vec<String> = results.cores.iter().map(usize::to_string).collect();
+        paragraph(&mut text, &format!("bound to the cores {}", cores.join(",")), width);
+    }
+    if let Some(fio) = &results.fio {
+        let line = format!(
+            "{}: its rows are programs of its own; their commands stand in the document",
+            fio.version
+        );
+        paragraph(&mut text, &line, width);
+    }
+    let read = |group: &Group| *group != Group::Nothing;
+    let checked = (0..results.rows.len())
+        .filter(|row| results.rows[*row].peer.is_none() && read(&results.group_of(*row)))
+        .find_map(|row| results.checked[row].as_ref());
+    if let Some(checked) = checked {
+        let line = format!(
+            "checked before timing: each row made {} reads of {} bytes of a file of known content, and \
+             every byte of it came rightly",
+            checked.ios, checked.length_bytes
+        );
+        paragraph(&mut text, &line, width);
+    }
+    let _ = writeln!(text, "seed: {}", results.seed);
+    text
+}
+
+/// The tables of one load, one for each group, and what they say.
+fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
+    let groups = results.groups();
+    for group in &groups {
+        let beside = match (*group, groups.len()) {
+            (_, 1) => "",
+            (Group::Waits, _) => ", what waits",
+            (Group::Polls, _) => ", what polls",
+            (Group::Nothing, _) => ", what reads nothing",
+        };
+        let of: &Load = &results.loads[load];
+        let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results, load));
+        let ranking = results.ranking(load, *group);
+        let order = order(results, load, *group, &ranking);
+        let filled = |column: &Column| Filled {
+            heading: column.heading.into(),
+            figure: column.figure,
+            texts: order
+                .iter()
+                .map(|row| (column.text)(&At { results, ranking: &ranking, load, row: *row }))
+                .collect(),
+        };
+        let names = NAMES.iter().map(filled).collect();
+        let columns = columns::of(results, load).iter().map(filled).collect();
+        for part in layout::parts(names, columns, width) {
+            let _ = writeln!(text, "{}\n", part.trim_fmt());
+        }
+        let said = answers::of_load(results, load, *group, &ranking);
+        paragraph(text, &said.join(" "), width);
+        if *group != Group::Nothing {
+            paragraph(text, &noise(results, load, *group, &ranking), width);
+        }
+    }
+}
+
+fn rounds(results: &Results, load: usize) -> String {
+    match results.schedules[load] {
+        Some(schedule) => format!(
+            ": {} rounds of {} ms after {} ms of warm-up",
+            schedule.rounds, schedule.run_ms, schedule.warmup_ms
+        ),
+        None => String::new(),
+    }
+}
+
+/// The rows of a group: ranked ones first, best first, each followed by its second name; then the others.
+fn order(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<usize> {
+    let mut order: Vec<usize> = vec![];
+    let again = results.again(group);
+    for place in &ranking.places {
+        order.push(place.row);
+        if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
+            order.push(second);
+        }
+    }
+    let mut rest: Vec<usize> = (0..results.rows.len())
+        .filter(|row| results.group_of(*row) == group && !order.contains(row))
+        // The first table says that they cannot run here.
+        .filter(|row| load == 0 || results.rows[*row].unavailable.is_none())
+        .collect();
+    rest.sort_by_key(|row| results.status(load, *row) != Status::Ok);
+    order.extend(rest);
+    order
+}
+
+fn noise(results: &Results, load: usize, group: Group, ranking: &Ranking) -> String {
+    let mut text = match (ranking.noise_floor, results.again(group)) {
+        (Some(floor), Some((of, _))) if !ranking.is_too_noisy() => {
+            format!(
+                "Noise floor {} ({} under two names).",
+                percent(floor),
+                title(&results.rows[of])
+            )
+        }
+        (Some(_), Some((of, _))) => {
+            format!("Noise floor above 100 % ({} under two names).", title(&results.rows[of]))
+        }
+        _ => "The noise floor is not known, so no difference is called real.".into(),
+    };
+    let confidence = results.confidence(load);
+    let _ = match confidence.widest {
+        Some(widest) if confidence.reached() => {
+            write!(text, " Every figure is known within ±{} (95 %).", percent(widest))
+        }
+        Some(widest) => write!(
+            text,
+            " The confidence asked for (±{}) was not reached: the widest is ±{}; more rounds or fewer \
+             designs make it narrower.",
+            percent(confidence.asked),
+            percent(widest)
+        ),
+        None => write!(text, " Too few rounds for intervals."),
+    };
+    let changed = results.changed_runs(load);
+    if changed > 0 {
+        let _ = write!(text, " In {changed} runs the machine changed (core to core).");
+    }
+    if ranking.unlike_pairs > 0 {
+        let _ = write!(
+            text,
+            " In {} comparisons of two runs it changed between them; they are left out.",
+            ranking.unlike_pairs
+        );
+    }
+    text
+}
+
+fn left_out(results: &Results, load: usize) -> Vec<String> {
+    (0..results.rows.len())
+        .filter_map(|row| {
+            let reason = results.unranked(load, row)?;
+            let of = match &results.cells[load][row].skipped {
+                Some(_) => format!(" under {}", results.loads[load]),
+                None => String::new(),
+            };
+            Some(format!("Not ranked{of}: {}: {reason}", title(&results.rows[row])))
+        })
+        .collect()
+}
+
+fn of_time(text: &mut String, results: &Results, load: usize) {
+    let said = over_time::said(results, load);
+    if said.is_empty() {
+        return;
+    }
+    let long = load == 0 && results.long_runs.iter().any(Option::is_some);
+    let of = if long { "its long run where it made one" } else { "its runs" };
+    let _ = writeln!(text, "\n{}: how the rate of each changes within {of}:", results.loads[load]);
+    said.iter().for_each(|line| {
+        let _ = writeln!(text, "  {line}");
+    });
+}
+
+fn warnings(text: &mut String, results: &Results, width: usize) {
+    text.push('\n');
+    for warning in results.machine.warnings.iter().chain(&results.warnings) {
+        paragraph(text, &format!("warning: {warning}"), width);
+    }
+    if results.interrupted {
+        paragraph(text, "warning: ended before its plan was through; this is what there is", width);
+    }
+    if let Some(error) = &results.error {
+        paragraph(text, &format!("error: {error}"), width);
+    }
+}
+
+fn legend(text: &mut String, width: usize) {
+    text.push('\n');
+    for line in [
+        "I/Os/s: I/Os that completed, median over the rounds, after the warm-up; ± half of its 95 % \
+         interval, or in brackets half of the range of fewer than 6 rounds, which is no interval. × best \
+         and × sync: to the figure of the best row of its group and to that of plain reads, the median over \
+         pairs of runs of one round; ~ a tie, within the noise; ? open, too few pairs; - not ranked, for the \
+         reason below the table, and then its figures stand alone. (again): the same row under a second \
+         name, which shows the noise.",
+        "latency: from when an I/O was issued until it was in the program's hands, of one I/O in 128, all \
+         rounds together. CPU: of the process for each I/O, threads that the kernel lends it included; the \
+         parts are found by sampling at the timer's ticks. calls, switches: entries into the kernel and \
+         context switches for each I/O. I/Os/take: how many came at once. hand-overs: completions that \
+         another thread handled than the one that took them.",
+        "limited by: CPU, it kept a core busy; waiting, it did not. What polls keeps a core busy even where \
+         something comes only now and then; what reads nothing shows what an I/O costs without one; each \
+         is ranked apart.",
+    ] {
+        paragraph(text, line, width);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Cell;
+    use crate::devices::fio::Fio;
+    use crate::devices::results::tests::results;
+
+    #[test]
+    fn the_report_has_a_table_for_each_group_and_says_what_cannot_be_ranked() {
+        let mut results = results(
+            &[
+                ("sync", 2e6),
+                ("ring", 1e6),
+                ("ring-polled", 3e6),
+                ("no-op", 8e6),
+                ("fio psync=fio", 1e6),
+            ],
+            0,
+        );
+        results.checked[2].as_mut().unwrap().idle.cores_busy = Some(1.9);
+        results.checked[3].as_mut().unwrap().reads_nothing = true;
+        results.cells[0][4] = Cell { skipped: Some("fio refuses it".into()), ..Cell::default() };
+        results.fio = Some(Fio { version: "fio-3.33".into() });
+        let text = report(&results, 205);
+        for wanted in [
+            "/dev/null, 4096 B, what waits",
+            "/dev/null, 4096 B, what polls",
+            "/dev/null, 4096 B, what reads nothing",
+            "sync (again)",
+            "fio-3.33: its rows are programs",
+            "Not ranked under /dev/null, 4096 B: fio psync: fio refuses it",
+            "Noise floor",
+            "how the rate of each changes within its runs",
+            "Does asynchronous I/O pay here?",
+            "0.40/0.90",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is missing of\n{text}");
+        }
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line("ring ").contains("0.50") && line("no-op").contains("4.00"), "{text}");
+    }
+
+    #[test]
+    fn every_line_keeps_to_the_width() {
+        let results = results(&[("sync", 2e6), ("ring", 1e6)], 0);
+        for width in [100, 205] {
+            let text = report(&results, width);
+            let widest = text.lines().map(layout::chars).max().unwrap();
+            assert!(widest <= width, "{widest} of {width}:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What one run delivered, and the metrics that are taken from it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::bench::Made;
+use crate::cell::{Measured, Metric, metrics};
+use crate::iops::decay;
+use crate::latency::of_histogram;
+use crate::verdict::{Limit, USED_UP, Verdict};
+use crate::wire::Latency;
+
+/// The circumstances of a run, that its process does not know.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Circumstances {
+    /// The block it belongs to.
+    pub block: u32,
+    /// Nanoseconds of a cache line's way from core to core just before it.
+    pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
+}
+
+/// One run's figures. Unknown ones are `None`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// The block it belongs to.
+    pub block: u32,
+    /// False if the machine was another than during most runs of the load, so that the medians are
+    /// taken without it.
+    pub counted: bool,
+    /// Nanoseconds of a cache line's way from core to core just before it.
+    pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
+    /// Share (0 to 1) of all cores that other programs had meanwhile.
+    pub load_of_others: Option<f64>,
+    /// I/Os completed per second.
+    pub ios_per_s: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// I/Os that completed, warm-up included.
+    pub completed: u64,
+    /// I/Os that failed, warm-up included.
+    pub failed: u64,
+    /// How long I/Os took, of a sample of them, in ns.
+    pub latency_ns: Option<Latency>,
+    /// Their histogram, to be merged with those of other runs.
+    #[serde(skip)]
+    pub latency_histogram: Vec<(u64, u64)>,
+    /// Entries into the kernel for each I/O.
+    pub kernel_entries_per_io: Option<f64>,
+    /// I/Os that a take brought.
+    pub ios_per_take: Option<f64>,
+    /// Completions handed to another thread, for each I/O.
+    pub hand_overs_per_io: Option<f64>,
+    /// CPU time of the process for each I/O, in ns.
+    pub cpu_ns_per_io: Option<f64>,
+    /// The part of it in the kernel.
+    pub cpu_system_ns_per_io: Option<f64>,
+    /// Cores' worth of time that the process used.
+    pub cores_busy: Option<f64>,
+    /// Context switches for each I/O.
+    pub context_switches_per_io: Option<f64>,
+    /// How the rate changed within the run, in percent a second.
+    pub change_percent_per_s: Option<f64>,
+    /// Why nothing may be concluded from the run, if so.
+    pub invalid: Option<String>,
+    /// What limited the run.
+    pub verdict: Verdict,
+    /// The settings as obtained.
+    pub settings: BTreeMap<String, String>,
+    /// The command that made it.
+    pub command: String,
+}
+
+impl Sample {
+    /// What a run delivered, with its circumstances.
+    pub fn of(at: &Circumstances, made: Made) -> Self {
+        let (parts, part_s) = &made.parts;
+        Self {
+            block: at.block,
+            counted: true,
+            core_to_core_ns: at.core_to_core_ns,
+            core_to_core_after_ns: at.core_to_core_after_ns,
+            load_of_others: made.load_of_others,
+            ios_per_s: made.ios_per_s,
+            bytes_per_s: made.bytes_per_s,
+            completed: made.counts.0,
+            failed: made.counts.1,
+            latency_ns: of_histogram(&made.latency_histogram),
+            kernel_entries_per_io: made.kernel_entries_per_io,
+            ios_per_take: made.ios_per_take,
+            hand_overs_per_io: made.hand_overs_per_io,
+            cpu_ns_per_io: made.cpu_ns_per_io,
+            cpu_system_ns_per_io: made.cpu_system_ns_per_io,
+            cores_busy: made.cores_busy,
+            context_switches_per_io: made.context_switches_per_io,
+            change_percent_per_s: decay(parts, *part_s).map(|of| of.percent_per_minute / 60.0),
+            verdict: verdict(made.cores_busy),
+            latency_histogram: made.latency_histogram,
+            invalid: made.invalid,
+            settings: made.settings,
+            command: made.command,
+        }
+    }
+}
+
+/// What limited a run: its own work where it kept a core busy, else what it waited for.
+fn verdict(cores_busy: Option<f64>) -> Verdict {
+    let of = |limited_by, reason| Verdict { limited_by, lower_bound: false, reason };
+    match cores_busy {
+        None => of(Limit::Unknown, "CPU time is not known".into()),
+        Some(cores) if cores >= USED_UP => {
+            of(Limit::Server, format!("it kept {cores:.2} cores busy"))
+        }
+        Some(cores) => of(Limit::Load, format!("it waited: {cores:.2} cores were busy")),
+    }
+}
+
+/// A verdict in one word for a table.
+pub fn word(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Server => "CPU",
+        Limit::Load => "waiting",
+        _ => "unknown",
+    }
+}
+
+impl Measured for Sample {
+    fn block(&self) -> u32 {
+        self.block
+    }
+
+    fn counted(&self) -> bool {
+        self.counted
+    }
+
+    fn count(&mut self, counted: bool) {
+        self.counted = counted;
+    }
+
+    fn core_to_core_ns(&self) -> [Option<f64>; 2] {
+        [self.core_to_core_ns, self.core_to_core_after_ns]
+    }
+
+    fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
+        (self.latency_ns, &self.latency_histogram)
+    }
+}
+
+/// A metric of a run that reads a device.
+pub type DeviceMetric = Metric<Sample>;
+
+metrics! {
+    Sample;
+    /// I/Os completed per second.
+    RATE, "ios_per_s", "I/Os/s", |s| Some(s.ios_per_s);
+    /// Bytes per second.
+    BYTES, "bytes_per_s", "bytes/s", |s| Some(s.bytes_per_s);
+    /// Median latency.
+    LATENCY_P50, "latency_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
+    /// 99th percentile of the latency.
+    LATENCY_P99, "latency_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
+    /// 99.9th percentile of the latency.
+    LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
+    /// Longest latency of the sample.
+    LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    /// CPU time for each I/O.
+    CPU, "cpu_ns_per_io", "ns", |s| s.cpu_ns_per_io;
+    /// The part of it in the kernel.
+    CPU_SYSTEM, "cpu_system_ns_per_io", "ns", |s| s.cpu_system_ns_per_io;
+    /// Cores' worth of time.
+    CPU_SHARE, "cpu_utilization_percent", "%", |s| Some(s.cores_busy? * 100.0);
+    /// Entries into the kernel.
+    KERNEL_ENTRIES, "kernel_entries_per_io", "1", |s| s.kernel_entries_per_io;
+    /// I/Os that a take brought.
+    TAKEN, "ios_per_take", "I/Os", |s| s.ios_per_take;
+    /// Context switches.
+    CONTEXT_SWITCHES, "context_switches_per_io", "1", |s| s.context_switches_per_io;
+    /// Completions handed to another thread.
+    HAND_OVERS, "hand_overs_per_io", "1", |s| s.hand_overs_per_io;
+    /// How the rate changes within a run.
+    CHANGE, "change_percent_per_s", "%/s", |s| s.change_percent_per_s;
+    /// A cache line's way from core to core.
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.core_to_core_ns;
+    /// Share of all cores that other programs had.
+    OTHERS, "load_of_others_percent", "%", |s| s.load_of_others.map(|share| share * 100.0);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run of a design that keeps one core busy.
+    pub(crate) fn made(ios_per_s: f64) -> Made {
+        Made {
+            command: "weir iops".into(),
+            ios_per_s,
+            counts: (ios_per_s as u64 / 2, 0),
+            latency_histogram: vec![(400, 90), (900, 10)],
+            kernel_entries_per_io: Some(1.0),
+            cpu_ns_per_io: Some(1e9 / ios_per_s),
+            cpu_system_ns_per_io: Some(0.8e9 / ios_per_s),
+            cores_busy: Some(1.0),
+            context_switches_per_io: Some(0.001),
+            parts: (vec![ios_per_s; 10], 0.05),
+            ..Made::default()
+        }
+    }
+
+    #[test]
+    fn a_sample_has_its_latencies_and_what_limited_it() {
+        let sample = Sample::of(&Circumstances::default(), made(2e6));
+        let latency = sample.latency_ns.unwrap();
+        assert_eq!((latency.n, latency.p50, latency.p99), (100, 400, 900));
+        assert_eq!(
+            (sample.verdict.limited_by, sample.change_percent_per_s),
+            (Limit::Server, Some(0.0))
+        );
+        let waits = Made { cores_busy: Some(0.2), ..made(1e3) };
+        let waits = Sample::of(&Circumstances::default(), waits);
+        assert_eq!(word(waits.verdict.limited_by), "waiting");
+        let unknown = Made { cores_busy: None, latency_histogram: vec![], ..made(1e3) };
+        let unknown = Sample::of(&Circumstances::default(), unknown);
+        assert_eq!((word(unknown.verdict.limited_by), unknown.latency_ns), ("unknown", None));
+    }
+
+    #[test]
+    fn a_rate_that_falls_within_a_run_shows() {
+        // One percent of the first in each twentieth of a second.
+        let parts = (0..10).map(|n| 1000.0 - 10.0 * f64::from(n)).collect();
+        let falls = Made { parts: (parts, 0.05), ..made(1e3) };
+        let change = Sample::of(&Circumstances::default(), falls).change_percent_per_s.unwrap();
+        assert!((change + 20.0 / 0.955).abs() < 1e-6, "{change}");
+    }
+}
