@@ -1,9 +1,13 @@
 //! `weir compare`: every design that can run here, under the same load, side by side.
 
+mod all;
 mod display;
+mod iops;
+mod part;
 mod tcp;
 
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use clap::{Args, Subcommand, ValueEnum};
 use weir::socket::MOST_BUSY_POLL;
@@ -25,6 +29,7 @@ use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 use crate::cores::{self, Cores};
 use crate::exit::{self, Failure};
 use display::{Display, width};
+use part::{Document, OfAll, Part};
 
 /// What a caller may rely on.
 const EXIT_CODES: &str = "\
@@ -58,7 +63,8 @@ const IGNORED_BY_MEMORY: [&str; 23] = [
     "dry_run",
 ];
 
-/// Options of `weir compare`: without a word those of UDP.
+/// Options of `weir compare`: without a word all kinds are compared; an option that only UDP has stands for
+/// the word.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct CompareArgs {
@@ -72,10 +78,12 @@ pub struct CompareArgs {
 /// What is compared.
 #[derive(Debug, Subcommand)]
 enum Kind {
-    /// UDP servers; without a word it is these.
+    /// UDP servers: how many datagrams they take, and what that costs.
     Udp(Box<UdpArgs>),
     /// TCP servers that echo: how many messages come back, how soon, and what that costs.
     Tcp(Box<tcp::TcpArgs>),
+    /// Reads of devices that do nothing: I/Os per second of every design, and of fio beside them.
+    Iops(Box<iops::IopsArgs>),
 }
 
 /// Where server and generator meet.
@@ -89,7 +97,7 @@ enum On {
 }
 
 /// Options of `weir compare udp`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct UdpArgs {
     /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
@@ -108,7 +116,8 @@ pub struct UdpArgs {
     #[arg(long, value_name = "NAME=HEX", requires = "peer")]
     peer_head: Vec<String>,
 
-    /// A first look in half a minute: saturation only, too few rounds for intervals.
+    /// A first look in half a minute (all kinds: a minute): saturation only, too few rounds for
+    /// intervals.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
@@ -128,7 +137,7 @@ pub struct UdpArgs {
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     memory: bool,
 
-    /// Time that it may take in all [default: 110s, with --quick 30s, with --variants 5m; with more
+    /// Time that it may take in all [default: 110s, with --quick 30s (all kinds: 60s), with --variants 5m; with more
     /// loads than usual what their rounds take, see --dry-run].
     #[arg(short = 't', long, value_parser = parse_time)]
     time: Option<std::time::Duration>,
@@ -290,26 +299,126 @@ const VARIANTS_BUDGET_S: f64 = 300.0;
 /// Runs `weir compare`.
 pub fn run(args: &CompareArgs) -> ExitCode {
     match &args.kind {
+        None if args.udp.are_for_all() => all::run(&args.udp),
         None => run_udp(&args.udp),
         Some(Kind::Udp(args)) => run_udp(args),
-        Some(Kind::Tcp(args)) => tcp::run(args),
+        Some(Kind::Tcp(args)) => {
+            part::run("weir compare tcp", args.document(), |command, interrupt| {
+                tcp::compare(args, command, interrupt)
+            })
+        }
+        Some(Kind::Iops(args)) => {
+            part::run("weir compare iops", args.document(), |command, interrupt| {
+                iops::compare(args, command, interrupt)
+            })
+        }
     }
 }
 
 fn run_udp(args: &UdpArgs) -> ExitCode {
-    let command = crate::arguments();
-    match compare(args, &command) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            if args.json {
-                crate::print(&format!(
-                    "{:#}\n",
-                    json::failure(&command, &failure.message, failure.code)
-                ));
-            }
-            eprintln!("weir compare: {}", failure.message);
-            ExitCode::from(failure.code)
-        }
+    let document = if args.json { Document::StandardOutput } else { Document::Nowhere };
+    if args.memory {
+        let command = crate::arguments();
+        return match compare_memory(args, &command) {
+            Ok(code) => ExitCode::from(code),
+            Err(failed) => part::refuse("weir compare", &command, document, &failed),
+        };
+    }
+    part::run("weir compare", document, |command, interrupt| compare(args, command, interrupt))
+}
+
+impl UdpArgs {
+    /// Whether nothing is asked for that only UDP has.
+    fn are_for_all(&self) -> bool {
+        let Self {
+            design,
+            peer,
+            peer_head,
+            quick: _,
+            full,
+            variants,
+            memory,
+            time: _,
+            length,
+            work,
+            threads,
+            ports,
+            parallel,
+            generators,
+            rcvbuf,
+            load,
+            pace,
+            sweep,
+            no_send_offload,
+            receive_offload,
+            busy_poll,
+            confidence: _,
+            server_cpu: _,
+            generator_cpu: _,
+            on,
+            seed: _,
+            verbose: _,
+            dry_run: _,
+            json: _,
+        } = self;
+        let given = [
+            !design.is_empty(),
+            !peer.is_empty(),
+            !peer_head.is_empty(),
+            *full,
+            *variants,
+            *memory,
+            !length.is_empty(),
+            !work.is_empty(),
+            !threads.is_empty(),
+            !ports.is_empty(),
+            !parallel.is_empty(),
+            !generators.is_empty(),
+            rcvbuf.is_some(),
+            !load.is_empty(),
+            !pace.is_empty(),
+            !sweep.is_empty(),
+            *no_send_offload,
+            receive_offload.is_some(),
+            busy_poll.is_some(),
+            *on != On::Loopback,
+        ];
+        !given.contains(&true)
+    }
+}
+
+/// What a comparison of all kinds has of UDP: saturation alone, since a second load takes as long again.
+fn udp_of_all(of: &OfAll) -> UdpArgs {
+    UdpArgs {
+        design: vec![],
+        peer: vec![],
+        peer_head: vec![],
+        quick: of.quick,
+        full: false,
+        variants: false,
+        memory: false,
+        time: Some(of.time),
+        length: vec![],
+        work: vec![],
+        threads: vec![],
+        ports: vec![],
+        parallel: vec![],
+        generators: vec![],
+        rcvbuf: None,
+        load: vec![Pace(Rate::Saturation)],
+        pace: vec![],
+        sweep: vec![],
+        no_send_offload: false,
+        receive_offload: None,
+        busy_poll: None,
+        confidence: of.confidence,
+        server_cpu: of.server_cpu.clone(),
+        generator_cpu: of.generator_cpu.clone(),
+        on: On::Loopback,
+        seed: Some(of.seed),
+        verbose: of.verbose,
+        dry_run: of.dry_run,
+        json: false,
     }
 }
 
@@ -322,21 +431,27 @@ fn heed_interrupts() -> Result<Interrupt, Failure> {
     Ok(interrupt)
 }
 
-fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
-    let interrupt = heed_interrupts()?;
+/// The executable itself, of which every run is a process.
+fn program() -> Result<std::path::PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))
+}
 
+fn compare_memory(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
+    let interrupt = heed_interrupts()?;
+    let (server_cores, _) = cores::share_out(&args.server_cpu, &args.generator_cpu, 1)?;
+    let rows = designs(args, server_cores.len())?;
+    crate::memory::compare(&program()?, &interrupt, &rows, args.json, command)
+}
+
+fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
     let depth = depth(args);
     let asked = asked(args, depth)?;
     let loads = asked.loads();
     let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
     let (server_cores, generator_cores) =
         cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
-    if args.memory {
-        let rows = designs(args, server_cores.len())?;
-        return crate::memory::compare(&program, &interrupt, &rows, args.json, command);
-    }
+    let program = program()?;
     let rows = rows(args, &asked, server_cores.len())?;
 
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
@@ -352,11 +467,9 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
     let settings = Settings { depth, budget_s };
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
-        if args.json {
-            let plan = json::plan(&results, depth, settings.budget_s(&results));
-            crate::print_results(&format!("{plan:#}\n"))?;
-        }
-        return Ok(exit::OK);
+        let plan = json::plan(&results, depth, settings.budget_s(&results));
+        let (text, document) = (Box::new(String::new), Box::new(move || plan.clone()));
+        return Ok(Part { code: exit::OK, text, document });
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
     let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
@@ -373,15 +486,13 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
         show(&mut display, &progress);
     });
     display.clear();
-    let printed = match args.json {
-        true => crate::print_results(&format!("{:#}\n", json::document(&results))),
-        false => crate::print_results(&table::report(&results, width())),
-    };
-    if printed.is_err() {
-        // What took minutes to measure is not lost with it.
-        eprint!("{}", table::report(&results, width()));
-    }
-    printed.map(|()| experiment::exit_code(&results))
+    let of_text = Rc::new(results);
+    let of_document = Rc::clone(&of_text);
+    Ok(Part {
+        code: experiment::exit_code(&of_text),
+        text: Box::new(move || table::report(&of_text, width())),
+        document: Box::new(move || json::document(&of_document)),
+    })
 }
 
 /// Whether all variants are compared under the usual loads, and nothing that takes longer was asked for.

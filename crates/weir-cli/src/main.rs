@@ -1,5 +1,6 @@
 //! The `weir` command: parse, resolve, call.
 
+mod check_device;
 mod compare;
 mod cores;
 mod designs;
@@ -42,6 +43,9 @@ enum Command {
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
     #[command(hide = true)]
     ProbeMemory(memory::ProbeArgs),
+    /// Whether one design reads rightly: for `compare iops`, which starts this.
+    #[command(hide = true)]
+    CheckDevice(check_device::CheckArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -57,6 +61,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Iops(args) => iops::run(&args),
         Command::Designs(args) => Ok(designs::run(&args)),
         Command::ProbeMemory(args) => Ok(memory::probe(&args)),
+        Command::CheckDevice(args) => Ok(check_device::run(&args)),
     }
 }
 

@@ -1,14 +1,14 @@
 //! `weir compare tcp`: every design of TCP that can run here, under the same load, side by side.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use weir_lab::child::Interrupt;
 use weir_lab::machine::Machine;
 use weir_lab::plan::Row;
 use weir_lab::random::fresh_seed;
-use weir_lab::report::json::failure;
 use weir_lab::report::number::percent;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, Progress};
@@ -20,14 +20,18 @@ use weir_lab::tcp::rows::{self, title};
 use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
+use super::EXIT_CODES;
 use super::display::{Display, width};
-use super::{EXIT_CODES, heed_interrupts};
+use super::part::{Document, OfAll, Part};
 use crate::cores::{self, Cores};
 use crate::exit::{self, Failure};
 
 /// What the experiment of the original study fixes by itself.
 const FIXED_BY_CLASSIC: [&str; 6] =
     ["length", "connections", "pattern", "outstanding", "sweep", "quick"];
+
+/// Connections where all kinds are compared: between few and many.
+const CONNECTIONS_OF_ALL: u64 = 64;
 
 /// Rounds of the loads of the original, unless told otherwise: each makes thousands of connections.
 const ROUNDS_OF_CLASSIC: u32 = 3;
@@ -139,49 +143,48 @@ enum Does {
     Streaming,
 }
 
-/// Where the document goes.
-enum Document<'a> {
-    Nowhere,
-    StandardOutput,
-    File(&'a PathBuf),
-}
-
 impl TcpArgs {
-    fn document(&self) -> Document<'_> {
-        match &self.json {
-            None => Document::Nowhere,
-            Some(path) if path.as_os_str() == "-" => Document::StandardOutput,
-            Some(path) => Document::File(path),
+    /// What a comparison of all kinds has of it: one number of connections, since three take longer.
+    pub fn of_all(of: &OfAll) -> Self {
+        Self {
+            design: vec![],
+            peer: vec![],
+            length: vec![],
+            connections: vec![CONNECTIONS_OF_ALL],
+            pattern: vec![],
+            outstanding: None,
+            buffer: None,
+            quick: of.quick,
+            sweep: false,
+            classic: false,
+            most: 0,
+            rounds: None,
+            time: Some(of.time),
+            confidence: of.confidence,
+            server_cpu: of.server_cpu.clone(),
+            client_cpu: of.generator_cpu.clone(),
+            seed: Some(of.seed),
+            verbose: of.verbose,
+            dry_run: of.dry_run,
+            json: None,
         }
+    }
+
+    /// Where its document goes.
+    pub fn document(&self) -> Document<'_> {
+        Document::of(&self.json)
     }
 }
 
-/// Runs `weir compare tcp`.
-pub fn run(args: &TcpArgs) -> ExitCode {
-    let command = crate::arguments();
-    match compare(args, &command) {
-        Ok(code) => ExitCode::from(code),
-        Err(failed) => {
-            if matches!(args.document(), Document::StandardOutput) {
-                let document = failure(&command, &failed.message, failed.code);
-                crate::print(&format!("{document:#}\n"));
-            }
-            eprintln!("weir compare tcp: {}", failed.message);
-            ExitCode::from(failed.code)
-        }
-    }
-}
-
-fn compare(args: &TcpArgs, command: &[String]) -> Result<u8, Failure> {
-    let interrupt = heed_interrupts()?;
+/// Compares them.
+pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
     let loads = match args.classic {
         true => classic::loads(),
         false => asked(args)?.loads(),
     };
     let (server_cores, client_cores) = cores::share_out(&args.server_cpu, &args.client_cpu, 1)?;
     let rows = rows(args, server_cores.len())?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))?;
+    let program = super::program()?;
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
@@ -198,9 +201,9 @@ fn compare(args: &TcpArgs, command: &[String]) -> Result<u8, Failure> {
     }
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
-        let plan = || json::plan(&results, &settings);
-        give(args, &|| String::new(), &plan)?;
-        return Ok(exit::OK);
+        let plan = json::plan(&results, &settings);
+        let (text, document) = (Box::new(String::new), Box::new(move || plan.clone()));
+        return Ok(Part { code: exit::OK, text, document });
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
@@ -209,31 +212,13 @@ fn compare(args: &TcpArgs, command: &[String]) -> Result<u8, Failure> {
         show(&mut display, &progress);
     });
     display.clear();
-    let printed = give(args, &|| report(&results, width()), &|| json::document(&results));
-    if printed.is_err() {
-        // What took minutes to measure is not lost with it.
-        eprint!("{}", report(&results, width()));
-    }
-    printed.map(|()| experiment::exit_code(&results))
-}
-
-/// Gives the document where it was asked for, and else, or besides, the text.
-fn give(
-    args: &TcpArgs,
-    text: &dyn Fn() -> String,
-    document: &dyn Fn() -> serde_json::Value,
-) -> Result<(), Failure> {
-    match args.document() {
-        Document::Nowhere => crate::print_results(&text()),
-        Document::StandardOutput => crate::print_results(&format!("{:#}\n", document())),
-        Document::File(path) => {
-            let written = std::fs::write(path, format!("{:#}\n", document()));
-            crate::print_results(&text())?;
-            written.map_err(|error| {
-                Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
-            })
-        }
-    }
+    let of_text = Rc::new(results);
+    let of_document = Rc::clone(&of_text);
+    Ok(Part {
+        code: experiment::exit_code(&of_text),
+        text: Box::new(move || report(&of_text, width())),
+        document: Box::new(move || json::document(&of_document)),
+    })
 }
 
 fn settings(args: &TcpArgs) -> Settings {

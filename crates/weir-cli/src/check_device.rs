@@ -1,0 +1,32 @@
+//! The check of one design for devices, in a process of its own.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use weir::device::AnyDesign;
+use weir_lab::devices::check;
+
+use crate::exit::{self, Failure};
+
+/// Options of the process that checks one design.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Design with its options.
+    #[arg(long)]
+    design: String,
+}
+
+/// Lets it read a file of known content, and prints what was seen.
+pub fn run(args: &CheckArgs) -> ExitCode {
+    match AnyDesign::parse(&args.design).and_then(check::check) {
+        Ok(seen) => {
+            crate::print(&format!("{}\n", serde_json::json!(seen)));
+            ExitCode::from(exit::OK)
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            crate::print(&format!("{}\n", crate::serve::failure_document(&failure)));
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `weir compare` without a word: UDP, TCP and devices, one after the other, each with its part of the time.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use weir_lab::child::Interrupt;
+use weir_lab::random::fresh_seed;
+use weir_lab::report::json::{SCHEMA_VERSION, failure};
+
+use super::iops::IopsArgs;
+use super::part::{Document, OfAll, Part, refuse};
+use super::tcp::TcpArgs;
+use super::{UdpArgs, heed_interrupts, iops, tcp, udp_of_all};
+use crate::exit::{self, Failure};
+
+/// What the document is about.
+const KIND: &str = "all";
+/// Seconds for all three, and for a first look: below that there are not enough rounds.
+const STANDARD_S: u64 = 110;
+const QUICK_S: u64 = 60;
+
+/// A kind of comparison: its name in the document, what a person reads above it, and its part of the time,
+/// which follows from how many rows it has and what starting one costs.
+struct Kind {
+    name: &'static str,
+    heading: &'static str,
+    weight: f64,
+    compare: fn(&OfAll, &[String], Interrupt) -> Result<Part, Failure>,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "udp",
+        heading: "UDP (more of it: weir compare udp)",
+        weight: 46.0,
+        compare: |of, command, interrupt| super::compare(&udp_of_all(of), command, interrupt),
+    },
+    Kind {
+        name: "tcp",
+        heading: "TCP (more of it: weir compare tcp)",
+        weight: 37.0,
+        compare: |of, command, interrupt| tcp::compare(&TcpArgs::of_all(of), command, interrupt),
+    },
+    Kind {
+        name: "iops",
+        heading: "I/Os per second (more of them: weir compare iops)",
+        weight: 27.0,
+        compare: |of, command, interrupt| iops::compare(&IopsArgs::of_all(of), command, interrupt),
+    },
+];
+
+/// Runs all three; each is printed when it is through, the document at the end.
+pub fn run(args: &UdpArgs) -> ExitCode {
+    let command = crate::arguments();
+    let document = if args.json { Document::StandardOutput } else { Document::Nowhere };
+    match compare(args, &command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failed) => refuse("weir compare", &command, document, &failed),
+    }
+}
+
+fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
+    let interrupt = heed_interrupts()?;
+    let all =
+        args.time.unwrap_or(Duration::from_secs(if args.quick { QUICK_S } else { STANDARD_S }));
+    let ends = Instant::now() + all;
+    let seed = args.seed.unwrap_or_else(fresh_seed);
+    let mut codes = vec![];
+    let mut parts = Map::new();
+    for (index, kind) in KINDS.iter().enumerate() {
+        // What the ones before did not use is left to the others.
+        let left = if args.dry_run {
+            left_by_plan(all, index)
+        } else {
+            ends.saturating_duration_since(Instant::now())
+        };
+        let of = OfAll {
+            quick: args.quick,
+            time: share(left, index),
+            confidence: args.confidence,
+            seed,
+            server_cpu: args.server_cpu.clone(),
+            generator_cpu: args.generator_cpu.clone(),
+            verbose: args.verbose,
+            dry_run: args.dry_run,
+        };
+        eprintln!("\n{}", kind.heading);
+        let compared = match interrupt.is_raised() {
+            true => Err(Failure::failed("interrupted before it began")),
+            false => (kind.compare)(&of, command, interrupt.clone()),
+        };
+        let value = match compared {
+            // It would be so for the others, too.
+            Err(failed) if failed.code == exit::USAGE => return Err(failed),
+            Err(failed) => {
+                eprintln!("weir compare {}: {}", kind.name, failed.message);
+                codes.push(failed.code);
+                failure(command, &failed.message, failed.code)
+            }
+            Ok(part) => {
+                codes.push(part.code);
+                match args.json {
+                    true => (part.document)(),
+                    false => {
+                        print(kind.heading, &part, args.dry_run)?;
+                        Value::Null
+                    }
+                }
+            }
+        };
+        parts.insert(kind.name.into(), value);
+    }
+    let code = overall(&codes);
+    if args.json {
+        let document = json!({
+            "schema_version": SCHEMA_VERSION,
+            "kind": KIND,
+            "command": command,
+            "seed": seed,
+            "interrupted": interrupt.is_raised(),
+            "error": null,
+        });
+        crate::print_results(&format!("{:#}\n", with(document, parts)))?;
+    }
+    Ok(code)
+}
+
+/// Prints a part under its heading. What cannot be printed stands on standard error.
+fn print(heading: &str, part: &Part, dry_run: bool) -> Result<(), Failure> {
+    if dry_run {
+        return Ok(());
+    }
+    let line = "=".repeat(heading.chars().count());
+    let text = format!("{heading}\n{line}\n\n{}\n", (part.text)());
+    crate::print_results(&text).inspect_err(|_| eprint!("{text}"))
+}
+
+fn with(document: Value, parts: Map<String, Value>) -> Value {
+    match document {
+        Value::Object(mut all) => {
+            all.extend(parts);
+            Value::Object(all)
+        }
+        other => other,
+    }
+}
+
+/// The part that a kind has of the time that is left to it and those behind it.
+fn share(left: Duration, index: usize) -> Duration {
+    let behind: f64 = KINDS[index..].iter().map(|kind| kind.weight).sum();
+    left.mul_f64(KINDS[index].weight / behind)
+}
+
+/// What is left to a kind where each before it takes what it is given.
+fn left_by_plan(all: Duration, index: usize) -> Duration {
+    (0..index).fold(all, |left, before| left - share(left, before))
+}
+
+/// The exit code of all: what failed is told first, and only where nothing could run, that.
+fn overall(codes: &[u8]) -> u8 {
+    let any = |code: u8| codes.contains(&code);
+    if any(exit::FAILED) {
+        exit::FAILED
+    } else if any(exit::DATA_ERRORS) {
+        exit::DATA_ERRORS
+    } else if codes.iter().all(|code| *code == exit::UNAVAILABLE) {
+        exit::UNAVAILABLE
+    } else {
+        exit::OK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_is_shared_out_and_what_is_left_is_the_last_ones() {
+        let all = Duration::from_secs(STANDARD_S);
+        let shares: Vec<f64> =
+            (0..3).map(|index| share(left_by_plan(all, index), index).as_secs_f64()).collect();
+        for (share, wanted) in shares.iter().zip([46.0, 37.0, 27.0]) {
+            assert!((share - wanted).abs() < 1e-6, "{shares:?}");
+        }
+        assert_eq!(share(Duration::from_secs(50), 2), Duration::from_secs(50));
+        assert_eq!(share(Duration::ZERO, 0), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_worst_is_told_and_one_that_cannot_run_here_is_none() {
+        use exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE};
+        assert_eq!(overall(&[OK, UNAVAILABLE, UNAVAILABLE]), OK);
+        assert_eq!(overall(&[UNAVAILABLE; 3]), UNAVAILABLE);
+        assert_eq!(overall(&[OK, DATA_ERRORS, UNAVAILABLE]), DATA_ERRORS);
+        assert_eq!(overall(&[DATA_ERRORS, OK, FAILED]), FAILED);
+    }
+}

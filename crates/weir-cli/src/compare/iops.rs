@@ -1,0 +1,399 @@
+//! `weir compare iops`: every design for devices that can run here, reading the same, side by side.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::Args;
+use weir::device::{Device, MOST_LENGTH};
+use weir_lab::child::Interrupt;
+use weir_lab::devices::experiment::{self, Progress};
+use weir_lab::devices::fio::{self, Fio};
+use weir_lab::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth, Load, Settings};
+use weir_lab::devices::processes::Processes;
+use weir_lab::devices::report::{json, report};
+use weir_lab::devices::results::Results;
+use weir_lab::devices::rows::{self, title};
+use weir_lab::iops::FEWEST_SECONDS;
+use weir_lab::machine::Machine;
+use weir_lab::plan::Row;
+use weir_lab::random::fresh_seed;
+use weir_lab::report::number::percent;
+use weir_load::quantity::{parse_percent, parse_size, parse_time};
+
+use super::EXIT_CODES;
+use super::display::{Display, width};
+use super::part::{Document, OfAll, Part};
+use crate::cores::Cores;
+use crate::exit::{self, Failure};
+
+/// Longest that a read of a device with a delay may take.
+const MOST_DELAY: Duration = Duration::from_secs(1);
+
+/// Options of `weir compare iops`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct IopsArgs {
+    /// What is read, as `weir iops` takes it; each is a load of its own [default: /dev/null, with --fio
+    /// also /dev/zero].
+    path: Vec<PathBuf>,
+
+    /// Design with its options, such as "ring --depth 64"; may be given several times [default: every
+    /// design once, rings also with other depths and batches].
+    #[arg(long)]
+    design: Vec<String>,
+
+    /// Bytes asked for by each I/O (k = 1024) [default: 4096].
+    #[arg(
+        short, long, visible_alias = "bs", value_parser = parse_size, value_delimiter = ',',
+        default_value = "4096"
+    )]
+    length: Vec<usize>,
+
+    /// Times that every read takes, as in 0,1us,10us,100us: a load for each, on a device that is made of
+    /// timers. The report says where designs overtake plain reads.
+    #[arg(long, value_parser = parse_time, value_delimiter = ',', conflicts_with = "path")]
+    delay: Vec<Duration>,
+
+    /// A character device that may be opened although opening some of them acts; the very path that is
+    /// read.
+    #[arg(long, value_name = "PATH")]
+    device: Vec<PathBuf>,
+
+    /// fio beside them, from the PATH: its synchronous engines, and its ring with registered files and
+    /// buffers, 128 outstanding and batches of 32. It refuses what brings nothing, as /dev/null.
+    #[arg(long)]
+    fio: bool,
+
+    /// A first look: too few rounds for intervals, every design once.
+    #[arg(long, conflicts_with = "sweep")]
+    quick: bool,
+
+    /// Each design that keeps I/Os outstanding with 1 to 1024 of them. --dry-run tells how long it takes.
+    #[arg(long, conflicts_with = "design")]
+    sweep: bool,
+
+    /// In the end each row once more for so long, at least 6 s, to see whether its rate falls with time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    decay: Option<Duration>,
+
+    /// Rounds of each load [default: as many as the time allows].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
+    rounds: Option<u32>,
+
+    /// Time that it may take in all [default: 55s, with --quick 20s; with more loads or rows than usual
+    /// what their rounds take, see --dry-run]. The long runs of --decay come on top.
+    #[arg(short = 't', long, value_parser = parse_time)]
+    time: Option<Duration>,
+
+    /// A load may end early once every verdict is given and half of every 95 % interval is at most this
+    /// share of its figure.
+    #[arg(long, default_value = "5%", value_parser = parse_percent)]
+    confidence: f64,
+
+    /// Cores that each run is bound to: 0 or 2,3 or 4-7 [default: all that this process may use].
+    #[arg(long)]
+    cpu: Option<Cores>,
+
+    /// Seed of the order, to have it again.
+    #[arg(long)]
+    seed: Option<u64>,
+
+    /// Print every command before it is started.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print the plan and run nothing. What is to be read is opened all the same.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// One document, with every sample, on standard output instead of the tables; with =FILE in that
+    /// file beside them.
+    #[arg(
+        short = 'J', long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "-"
+    )]
+    json: Option<PathBuf>,
+}
+
+impl IopsArgs {
+    /// What a comparison of all kinds has of it.
+    pub fn of_all(of: &OfAll) -> Self {
+        Self {
+            path: vec![],
+            design: vec![],
+            length: vec![4096],
+            delay: vec![],
+            device: vec![],
+            fio: false,
+            quick: of.quick,
+            sweep: false,
+            decay: None,
+            rounds: None,
+            time: Some(of.time),
+            confidence: of.confidence,
+            cpu: None,
+            seed: Some(of.seed),
+            verbose: of.verbose,
+            dry_run: of.dry_run,
+            json: None,
+        }
+    }
+
+    /// Where its document goes.
+    pub fn document(&self) -> Document<'_> {
+        Document::of(&self.json)
+    }
+}
+
+/// Compares them.
+pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+    let loads = loads(args)?;
+    let settings = settings(args)?;
+    for load in &loads {
+        can_be_read(load, &args.device)?;
+    }
+    let fio = args.fio.then(Fio::find);
+    let rows = rows(args, fio.as_ref())?;
+    let program = super::program()?;
+    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    results.seed = args.seed.unwrap_or_else(fresh_seed);
+    results.asked_half_width = args.confidence;
+    results.fio = fio.and_then(Result::ok);
+    results.cores = cores(args)?;
+    let instruments = weir::machine::Instruments::find().warnings();
+    results.warnings.extend(instruments.iter().map(ToString::to_string));
+    eprint!("{}", effective(&results, &settings));
+    if args.dry_run {
+        let plan = json::plan(&results, &settings);
+        let (text, document) = (Box::new(String::new), Box::new(move || plan.clone()));
+        return Ok(Part { code: exit::OK, text, document });
+    }
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let named = args.device.iter().map(|path| path.display().to_string()).collect();
+    let mut bench = Processes::new(program, results.cores.clone(), named, interrupt, tell);
+    let mut display = Display::new();
+    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
+        show(&mut display, &progress);
+    });
+    display.clear();
+    let of_text = Rc::new(results);
+    let of_document = Rc::clone(&of_text);
+    Ok(Part {
+        code: experiment::exit_code(&of_text),
+        text: Box::new(move || report(&of_text, width())),
+        document: Box::new(move || json::document(&of_document)),
+    })
+}
+
+fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
+    if let Some(length) = args.length.iter().find(|length| **length > MOST_LENGTH) {
+        return Err(Failure::usage(format!(
+            "I/Os (--length) of {length} bytes; allowed: 0 to {MOST_LENGTH}"
+        )));
+    }
+    if let Some(delay) = args.delay.iter().find(|delay| **delay > MOST_DELAY) {
+        return Err(Failure::usage(format!(
+            "a --delay of {delay:?}; allowed: 0 to {MOST_DELAY:?}"
+        )));
+    }
+    let mut devices: Vec<String> = vec![];
+    for path in &args.path {
+        let text = path.to_str().ok_or_else(|| {
+            Failure::usage(format!(
+                "{} is no text, and could not be told in a document",
+                path.display()
+            ))
+        })?;
+        if text == "-" || text.starts_with("/dev/fd/") {
+            return Err(Failure::usage(format!(
+                "{text:?} cannot be compared: each run is a process of its own, which does not have \
+                 what this one has open"
+            )));
+        }
+        devices.push(text.into());
+    }
+    if devices.is_empty() && args.delay.is_empty() {
+        devices.push(DEVICE.into());
+        devices.extend(args.fio.then(|| DEVICE_FOR_FIO.into()));
+    }
+    let mut loads: Vec<Load> = vec![];
+    for length in &args.length {
+        let delayed = args.delay.iter().map(|delay| Load::delayed(*delay, *length));
+        let of_paths = devices.iter().map(|device| Load::new(device.clone(), *length));
+        for load in delayed.chain(of_paths) {
+            if !loads.contains(&load) {
+                loads.push(load);
+            }
+        }
+    }
+    Ok(loads)
+}
+
+/// What must not be read, or cannot be, is told before anything runs.
+fn can_be_read(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
+    if weir::device::availability().is_err() || load.device == "eventfd:" {
+        return Ok(());
+    }
+    match Device::open(&load.device, named) {
+        Ok(_) => Ok(()),
+        Err(error @ weir::Error::Refused { .. }) => Err(Failure::usage(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn settings(args: &IopsArgs) -> Result<Settings, Failure> {
+    if let Some(time) = args.decay
+        && time < Duration::from_secs(FEWEST_SECONDS as u64)
+    {
+        return Err(Failure::usage(format!(
+            "a --decay of {time:?}: a slope takes {FEWEST_SECONDS} s or more"
+        )));
+    }
+    Ok(Settings {
+        depth: depth(args),
+        rounds: args.rounds,
+        budget_s: args.time.map(|time| time.as_secs_f64()),
+        long_run: args.decay,
+    })
+}
+
+fn depth(args: &IopsArgs) -> Depth {
+    match (args.quick, args.sweep) {
+        (true, _) => Depth::Quick,
+        (_, true) => Depth::Sweep,
+        _ => Depth::Standard,
+    }
+}
+
+/// The rows: designs, fio, and one of the designs twice.
+fn rows(args: &IopsArgs, fio: Option<&Result<Fio, String>>) -> Result<Vec<Row>, Failure> {
+    let mut rows = match args.design.is_empty() {
+        true => rows::all(depth(args)),
+        false => rows::of_texts(&args.design).map_err(Failure::usage)?,
+    };
+    rows.extend(fio.map(fio::rows).unwrap_or_default());
+    rows::add_again(&mut rows);
+    Ok(rows)
+}
+
+/// The cores that runs are bound to; none where they are not.
+fn cores(args: &IopsArgs) -> Result<Vec<usize>, Failure> {
+    let asked = args.cpu.as_ref().map(|Cores(cores)| cores.clone()).unwrap_or_default();
+    let allowed = weir::affinity::allowed_cores();
+    match asked.iter().find(|core| !allowed.contains(core)) {
+        Some(core) => Err(Failure::usage(format!(
+            "core {core} is not one that this process may use; there are {allowed:?}"
+        ))),
+        None => Ok(asked),
+    }
+}
+
+/// The effective settings, before anything runs.
+fn effective(results: &Results, settings: &Settings) -> String {
+    let budget = settings.budget_s(&results.loads, &results.rows);
+    let all = budget + settings.long_runs_s(&results.rows);
+    let time = if all < 300.0 { format!("{all:.0} s") } else { format!("{:.0} min", all / 60.0) };
+    let mut text = format!(
+        "compares {} rows under {} loads in about {time}: intervals of ±{} asked for, seed {}\n",
+        results.rows.len(),
+        results.loads.len(),
+        percent(results.asked_half_width),
+        results.seed
+    );
+    for load in &results.loads {
+        let (rounds, share_s) = (settings.rounds(), budget / results.loads.len() as f64);
+        text.push_str(&format!("  load: {load} (about {rounds} rounds, {share_s:.0} s)\n"));
+    }
+    for row in &results.rows {
+        let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
+        text.push_str(&format!("  row: {}{}\n", title(row), reason.unwrap_or_default()));
+    }
+    text
+}
+
+/// Shows how an experiment goes.
+fn show(display: &mut Display, progress: &Progress) {
+    match progress {
+        Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
+        Progress::Dropped(row, reason) => {
+            display.keep(&format!("{} is left out: {reason}", title(row)));
+        }
+        Progress::Load(load, schedule) => {
+            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
+            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
+        }
+        Progress::Run { number, of, row } => {
+            display.change(&format!("[{number}/{of}] {}", title(row)));
+        }
+        Progress::Failed(row, reason) => {
+            display.keep(&format!("{} failed: {reason}", title(row)));
+        }
+        Progress::Skipped(row, reason) => {
+            display.keep(&format!("{} is left out of this load: {reason}", title(row)));
+        }
+        Progress::LongRun(row) => display.change(&format!("{}, for long", title(row))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(words: &[&str]) -> IopsArgs {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: IopsArgs,
+        }
+        let all = std::iter::once("iops").chain(words.iter().copied());
+        Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args
+    }
+
+    fn devices(words: &[&str]) -> Vec<String> {
+        super::loads(&args(words)).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn each_device_and_length_is_a_load_once() {
+        assert_eq!(devices(&[]), ["/dev/null, 4096 B"]);
+        assert_eq!(devices(&["--fio"]), ["/dev/null, 4096 B", "/dev/zero, 4096 B"]);
+        assert_eq!(devices(&["--fio", "/dev/zero", "-l", "512,4k,512"]).len(), 2);
+        assert_eq!(
+            devices(&["--delay", "0,10us", "-l", "8"]),
+            ["a device that takes 0ns, 8 B", "a device that takes 10µs, 8 B"]
+        );
+    }
+
+    #[test]
+    fn a_design_is_added_once_more_and_fio_is_there_where_it_is_asked_for() {
+        let of = |words: &[&str], fio: Option<&Result<Fio, String>>| -> Vec<String> {
+            rows(&args(words), fio).unwrap().iter().map(title).collect()
+        };
+        let words = ["--design", "sync-empty", "--design", "sync"];
+        let found = Ok(Fio { version: "fio-3".into() });
+        assert_eq!(
+            of(&words, Some(&found))[2..6],
+            ["fio sync", "fio psync", "fio pvsync2", "fio io_uring"]
+        );
+        if weir::device::availability().is_ok() {
+            assert_eq!(of(&words, None), ["sync-empty", "sync", "sync (again)"]);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        for (words, said) in [
+            (&["-"][..], "process of its own"),
+            (&["/dev/fd/3"], "process of its own"),
+            (&["-l", "1g"], "allowed: 0 to"),
+            (&["--delay", "2s"], "allowed: 0 to 1s"),
+        ] {
+            let failure = super::loads(&args(words)).unwrap_err();
+            assert!(failure.message.contains(said), "{words:?}: {}", failure.message);
+        }
+        let failure = super::settings(&args(&["--decay", "2s"])).unwrap_err();
+        assert!(failure.message.contains("6 s or more"), "{}", failure.message);
+    }
+}

@@ -1,0 +1,335 @@
+//! `weir compare iops`, and `weir compare` of all kinds, as a user meets them.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use common::{document, errors, output};
+use serde_json::Value;
+
+fn row<'a>(document: &'a Value, spec: &str, device: &str) -> &'a Value {
+    let rows = document["results"].as_array().unwrap();
+    let is_it = |row: &&Value| row["spec"] == spec && row["load"]["device"] == device;
+    rows.iter().find(is_it).unwrap_or_else(|| panic!("no row {spec} of {device}"))
+}
+
+#[test]
+fn a_short_comparison_is_one_valid_document() {
+    let _alone = common::alone();
+    let run = output(&[
+        "compare",
+        "iops",
+        "--design",
+        "sync",
+        "--design",
+        "sync-empty",
+        "--design",
+        "threads",
+        "--rounds",
+        "3",
+        "-t",
+        "4",
+        "--seed",
+        "7",
+        "--json",
+    ]);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let document = document(&run);
+    assert_eq!((&document["schema_version"], &document["kind"]), (&1.into(), &"iops".into()));
+    assert_eq!((&document["seed"], &document["error"]), (&7.into(), &Value::Null));
+    assert_eq!(document["ratio_to"], "sync");
+    let rows = document["results"].as_array().unwrap();
+    let named: Vec<(&str, &str, &str)> = rows
+        .iter()
+        .map(|row| {
+            let text = |name: &str| row[name].as_str().unwrap();
+            (text("design"), text("role"), text("conformance"))
+        })
+        .collect();
+    assert_eq!(
+        named,
+        [
+            ("sync", "plain", "passed"),
+            ("sync-empty", "plain", "passed"),
+            ("threads", "plain", "passed"),
+            ("sync", "again", "passed")
+        ]
+    );
+    for row in rows {
+        assert_eq!((&row["status"], &row["reason"]), (&"ok".into(), &Value::Null), "{row:#}");
+        let metric = |name: &str| row["metrics"][name]["median"].as_f64();
+        for name in ["ios_per_s", "cpu_ns_per_io", "cpu_utilization_percent"] {
+            assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
+        }
+        let calls = metric("kernel_entries_per_io").unwrap();
+        assert!((calls - 1.0).abs() < 0.02, "plain reads: {calls}");
+        assert_eq!((metric("bytes_per_s"), metric("hand_overs_per_io")), (Some(0.0), Some(0.0)));
+        assert!(row["latency_of_all_runs_ns"]["p50"].as_u64() > Some(10), "{row:#}");
+        assert!(row["command"].as_str().unwrap().contains("iops /dev/null"), "{row:#}");
+        // Three were asked for; a run is made again if the machine changed.
+        assert!(row["runs"].as_array().unwrap().len() >= 3, "{row:#}");
+    }
+    assert_eq!((&rows[1]["group"], &rows[2]["group"]), (&"reads_nothing".into(), &"waits".into()));
+    assert!(rows[2]["ratio_to_sync"]["median"].as_f64() > Some(0.0), "{:#}", rows[2]);
+}
+
+#[test]
+fn every_design_is_a_row_and_what_cannot_run_says_why() {
+    let _alone = common::alone();
+    let run = output(&["compare", "iops", "--quick", "-t", "5", "--rounds", "1", "--json"]);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let document = document(&run);
+    for design in weir::device::designs() {
+        let name = design.about().name;
+        let row = row(&document, name, "/dev/null");
+        match design.availability() {
+            Ok(()) => {
+                assert_eq!(
+                    (&row["status"], &row["conformance"]),
+                    (&"ok".into(), &"passed".into()),
+                    "{row:#}"
+                );
+            }
+            Err(_) => {
+                assert_eq!(row["status"], "unavailable", "{row:#}");
+                assert!(row["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{row:#}");
+            }
+        }
+    }
+    let rows = document["results"].as_array().unwrap();
+    for row in rows.iter().filter(|row| row["design"] == "overlapped-pool" && row["status"] == "ok")
+    {
+        assert!(row["metrics"]["hand_overs_per_io"]["median"].as_f64() > Some(0.5), "{row:#}");
+    }
+}
+
+#[test]
+fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
+    let _alone = common::alone();
+    let directory = std::env::temp_dir().join(format!("weir-iops-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (path, content) = (directory.join("out.json"), directory.join("content"));
+    std::fs::write(&content, vec![7; 100_000]).unwrap();
+    let json = format!("--json={}", path.display());
+    let content = content.display().to_string();
+    let run = output(&[
+        "compare",
+        "iops",
+        "/dev/zero",
+        &content,
+        "-l",
+        "512",
+        "--design",
+        "sync",
+        "--rounds",
+        "3",
+        "-t",
+        "4",
+        &json,
+    ]);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let table = String::from_utf8(run.stdout).unwrap();
+    for wanted in ["/dev/zero, 512 B", "sync (again)", "× sync", "within its runs", "bytes/s"] {
+        assert!(table.contains(wanted), "{wanted:?} is missing of\n{table}");
+    }
+    let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(document["loads"].as_array().map(Vec::len), Some(2));
+    let of = |device: &str| {
+        let metrics = &row(&document, "sync", device)["metrics"];
+        let median = |name: &str| metrics[name]["median"].as_f64().unwrap();
+        median("bytes_per_s") / median("ios_per_s")
+    };
+    assert!((of("/dev/zero") - 512.0).abs() < 1.0, "{}", of("/dev/zero"));
+    // The last of 196 blocks is short.
+    assert!((of(&content) - 100_000.0 / 196.0).abs() < 1.0, "{}", of(&content));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn fio_is_a_row_where_there_is_one_and_says_why_where_not() {
+    let _alone = common::alone();
+    let words =
+        ["compare", "iops", "--fio", "--design", "sync", "--rounds", "1", "-t", "6", "--json"];
+    let without = common::weir(&words).env("PATH", "/nowhere").output().unwrap();
+    let found = document(&without);
+    assert_eq!(
+        (without.status.code(), &found["fio"]),
+        (Some(0), &Value::Null),
+        "{}",
+        errors(&without)
+    );
+    let reason = &row(&found, "fio psync", "/dev/zero")["reason"];
+    assert!(reason.as_str().unwrap().contains("no program fio in the PATH"), "{reason}");
+
+    if std::process::Command::new("fio").arg("--version").output().is_err() {
+        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
+        assert_ne!(required, "all", "required by WEIR_REQUIRE, but there is no fio here");
+        eprintln!("not run: there is no fio here");
+        return;
+    }
+    let with = output(&words);
+    assert_eq!(with.status.code(), Some(0), "{}", errors(&with));
+    let found = document(&with);
+    assert!(found["fio"]["version"].as_str().unwrap().starts_with("fio"), "{}", found["fio"]);
+    for name in ["fio sync", "fio psync", "fio pvsync2", "fio io_uring"] {
+        let refused = row(&found, name, "/dev/null");
+        assert_eq!(refused["status"], "unavailable", "{refused:#}");
+        assert!(refused["reason"].as_str().unwrap().contains("fio refuses it"), "{refused:#}");
+        let rival = row(&found, name, "/dev/zero");
+        // Its ring may be forbidden here, and then it says so.
+        if name == "fio io_uring" && rival["status"] == "unavailable" {
+            continue;
+        }
+        assert_eq!((&rival["status"], &rival["kind"]), (&"ok".into(), &"peer".into()), "{rival:#}");
+        for metric in ["ios_per_s", "cpu_ns_per_io"] {
+            let median = rival["metrics"][metric]["median"].as_f64();
+            assert!(median.is_some_and(|n| n > 0.0), "{name}, {metric}: {rival:#}");
+        }
+        let command = rival["command"].as_str().unwrap();
+        assert!(
+            command.contains("--gtod_reduce=1") && command.contains("--filename=/dev/zero"),
+            "{command}"
+        );
+    }
+    let answers = found["answers"].as_array().unwrap();
+    let asked =
+        |about: &str| answers.iter().any(|a| a["question"].as_str().unwrap().contains(about));
+    assert!(asked("stand to fio"), "{answers:?}");
+}
+
+#[test]
+fn long_runs_show_whether_the_rate_falls() {
+    let _alone = common::alone();
+    let run = output(&[
+        "compare", "iops", "--design", "sync", "--rounds", "1", "-t", "1", "--decay", "6s",
+        "--json",
+    ]);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let document = document(&run);
+    let long = document["long_runs"].as_array().unwrap();
+    assert_eq!((long.len(), &long[0]["spec"]), (1, &"sync".into()), "{long:?}");
+    let decay = &long[0]["decay"];
+    assert!(decay["low"].as_f64() <= decay["high"].as_f64() && decay["low"].is_number(), "{decay}");
+    assert!(decay["points"].as_u64() >= Some(6), "{decay}");
+}
+
+#[test]
+fn the_plan_can_be_seen_without_a_run() {
+    let _alone = common::alone();
+    let plan = output(&["compare", "iops", "--dry-run", "--sweep", "--json"]);
+    assert_eq!(plan.status.code(), Some(0), "{}", errors(&plan));
+    let document = document(&plan);
+    assert_eq!((&document["kind"], &document["results"]), (&"iops".into(), &serde_json::json!([])));
+    let planned: Vec<&str> =
+        document["planned"].as_array().unwrap().iter().map(|row| row.as_str().unwrap()).collect();
+    for wanted in ["sync", "ring --depth 1", "ring-registered --depth 1024", "no-op --depth 16"] {
+        assert!(planned.contains(&wanted), "{wanted}: {planned:?}");
+    }
+    let plain = errors(&output(&["compare", "iops", "--dry-run"]));
+    assert!(
+        plain.contains("in about 55 s") && plain.contains("row: ring-registered --depth 1\n"),
+        "{plain}"
+    );
+}
+
+#[test]
+fn wrong_usage_is_said_and_json_stays_valid() {
+    let _alone = common::alone();
+    for (words, code, said) in [
+        (&["--design", "nonsense"][..], 2, "nonsense"),
+        (&["--design", "ring --depth 0"][..], 2, "1 to"),
+        (&["--design", "sync", "--design", "sync"][..], 2, "twice"),
+        (&["--design", "sync", "--sweep"][..], 2, "--sweep"),
+        (&["-"][..], 2, "process of its own"),
+        (&["/dev"][..], 2, "directory"),
+        (&["/dev/urandom"][..], 2, "--device"),
+        (&["/dev/weir-has-no-such"][..], 1, "os error 2"),
+        (&["-l", "1g"][..], 2, "allowed: 0 to"),
+        (&["--delay", "2s"][..], 2, "allowed: 0 to 1s"),
+        (&["/dev/null", "--delay", "1us"][..], 2, "--delay"),
+        (&["--decay", "2s"][..], 2, "6 s or more"),
+        (&["--cpu", "8000"][..], 2, "core 8000"),
+        (&["--rounds", "0"][..], 2, "1..=50"),
+    ] {
+        let failed = output(&[&["compare", "iops", "--json"], words].concat());
+        assert_eq!(failed.status.code(), Some(code), "{words:?}: {}", errors(&failed));
+        let document = document(&failed);
+        assert_eq!(document["results"], serde_json::json!([]));
+        assert!(document["error"].as_str().is_some_and(|error| error.contains(said)), "{document}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_comparison_with_what_there_is() {
+    let _alone = common::alone();
+    let mut child = common::weir(&[
+        "compare", "iops", "--design", "sync", "-l", "1237", "-t", "60", "-v", "--json",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    // With the second run the first has been made.
+    for _ in 0..2 {
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains("-l 1237"))));
+    }
+    std::thread::spawn(move || lines.for_each(drop));
+    common::interrupt(child.id());
+    let ended = common::ends(child);
+    assert_eq!(ended.status.code(), Some(1));
+    let document = document(&ended);
+    assert_eq!(document["interrupted"], true);
+    let rows = document["results"].as_array().unwrap();
+    let runs: usize = rows.iter().map(|row| row["runs"].as_array().unwrap().len()).sum();
+    assert!(runs >= 1, "the figures so far: {document:#}");
+}
+
+#[test]
+fn without_a_word_all_three_kinds_are_planned_each_with_its_part_of_the_time() {
+    let _alone = common::alone();
+    let plan = output(&["compare", "--dry-run", "--json"]);
+    assert_eq!(plan.status.code(), Some(0), "{}", errors(&plan));
+    let document = document(&plan);
+    assert_eq!((&document["kind"], &document["error"]), (&"all".into(), &Value::Null));
+    assert_eq!(
+        (&document["tcp"]["kind"], &document["iops"]["kind"]),
+        (&"tcp".into(), &"iops".into())
+    );
+    let seconds = |kind: &str| document[kind]["planned_s"].as_f64().unwrap();
+    let all = seconds("udp") + seconds("tcp") + seconds("iops");
+    assert!((all - 110.0).abs() < 1.0, "{all}");
+    for kind in ["udp", "tcp", "iops"] {
+        assert!(!document[kind]["planned"].as_array().unwrap().is_empty(), "{kind}");
+    }
+    let of_udp = errors(&output(&["compare", "--dry-run", "--design", "epoll"]));
+    assert!(of_udp.contains("paced at 50000/s") && !of_udp.contains("TCP"), "{of_udp}");
+}
+
+#[test]
+fn ctrl_c_ends_all_three_with_one_document() {
+    let _alone = common::alone();
+    let mut child = common::weir(&["compare", "-t", "60", "-v", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains(" flood "))));
+    std::thread::spawn(move || lines.for_each(drop));
+    common::interrupt(child.id());
+    let ended = common::ends(child);
+    assert_eq!(ended.status.code(), Some(1));
+    let document = document(&ended);
+    assert_eq!(
+        (&document["interrupted"], &document["udp"]["interrupted"]),
+        (&true.into(), &true.into())
+    );
+    for kind in ["tcp", "iops"] {
+        let error = document[kind]["error"].as_str().unwrap();
+        assert!(error.contains("interrupted before it began"), "{error}");
+    }
+}
