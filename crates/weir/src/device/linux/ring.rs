@@ -323,7 +323,7 @@ impl Queue for RingQueue {
         let slice = &self.slots.get(token).expect("just inserted").slice;
         let entry = self.entry(slice, issue.at, token);
         // SAFETY: the slice is in its slot until the I/O is over, and leaked if this goes before.
-        while unsafe { self.submissions.push(&[entry.clone()]) }.is_err() {
+        while unsafe { self.submissions.push(std::slice::from_ref(&entry)) }.is_err() {
             // A thread of the kernel tells of what is over before it gives the entries of its batch back.
             assert!(self.shape.polls.is_some(), "there is an entry for each slot");
             self.submissions.submit(calls).expect("the kernel's thread is there");
