@@ -31,8 +31,12 @@ fn serve(run: &Run, per_take: usize) -> io::Result<()> {
     // As many as the library arms under load.
     const ARMED: usize = 64;
     const SUBMIT_AFTER: usize = Shape::BEST.submit_after as usize;
-    let mut ring: IoUring =
-        IoUring::builder().setup_submit_all().setup_cqsize(256).build(2 * ARMED as u32)?;
+    let mut ring: IoUring = IoUring::builder()
+        .setup_coop_taskrun()
+        .setup_submit_all()
+        .setup_no_sqarray()
+        .setup_cqsize(256)
+        .build(2 * ARMED as u32)?;
     ring.submitter().register_files(&[run.socket.as_raw_fd()])?;
     // SAFETY: all zeroes is a valid value of every field.
     let mut receives: Box<[Receive]> = (0..ARMED).map(|_| unsafe { mem::zeroed() }).collect();

@@ -22,9 +22,10 @@ pub fn of_one_thread() -> io::Result<IoUring> {
         .build(SUBMISSIONS)
 }
 
-/// A ring that several threads may use.
+/// A ring that several threads may use, and that does not interrupt them.
 pub fn of_several_threads(submissions: u32) -> io::Result<IoUring> {
     IoUring::builder()
+        .setup_coop_taskrun()
         .setup_submit_all()
         .setup_no_sqarray()
         .setup_cqsize(4 * submissions)
