@@ -232,7 +232,8 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
 
 /// What must not be read, or cannot be, is told before anything runs.
 fn can_be_read(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
-    if weir::device::availability().is_err() || load.device == "eventfd:" {
+    let of_weirs_own = load.device == "eventfd:" || load.delay().is_some();
+    if weir::device::availability().is_err() || of_weirs_own {
         return Ok(());
     }
     match Device::open(&load.device, named) {

@@ -12,7 +12,6 @@ use super::plan::Load;
 use crate::bench::RunError;
 use crate::iops::Decay;
 use crate::plan::Row;
-use crate::tcp::bench::Idle;
 
 /// One run to be made.
 #[derive(Debug, Clone, Copy)]
@@ -74,9 +73,21 @@ pub struct Checked {
     /// Whether it reads nothing, whatever there is to be read: it shows what an I/O costs without one.
     #[serde(skip)]
     pub reads_nothing: bool,
-    /// What it did with little to do.
+    /// Cores' worth of time that it took with little to do, if known.
     #[serde(skip)]
-    pub idle: Idle,
+    pub idle_cores: Option<f64>,
+}
+
+/// Cores' worth of time from which a design with little to do counts as polling: one that waits takes a few
+/// hundredths for a few hundred I/Os a second, with a thousand outstanding a seventh; one that polls all of
+/// one, or its share of one that is busy with other things.
+const POLLS: f64 = 0.4;
+
+impl Checked {
+    /// Whether it polls. `None` if that is not known.
+    pub fn polls(&self) -> Option<bool> {
+        Some(self.idle_cores? >= POLLS)
+    }
 }
 
 /// Where runs are made.

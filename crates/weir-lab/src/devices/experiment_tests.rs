@@ -10,7 +10,6 @@ use crate::devices::rows;
 use crate::devices::sample::tests::made;
 use crate::iops::Decay;
 use crate::machine::Machine;
-use crate::tcp::bench::Idle;
 
 /// Rows with a speed each; the clock goes on by what each run takes.
 #[derive(Default)]
@@ -50,10 +49,7 @@ impl Bench for Simulated {
             ios: 480,
             length_bytes: 4096,
             reads_nothing: self.nothing.contains(&name),
-            idle: Idle {
-                cores_busy: Some(if polls { 1.9 } else { 0.1 }),
-                sleeps_per_message: Some(if polls { 0.0 } else { 1.0 }),
-            },
+            idle_cores: Some(if polls { 1.9 } else { 0.02 }),
         })
     }
 

@@ -145,8 +145,11 @@ pub fn made(said: &FioDocument, command: &CommandLine) -> Result<Made, String> {
         };
         return Err(format!("fio refuses it: {error}{hint}"));
     }
-    if reads.runtime == 0 || reads.total_ios == 0 {
+    if reads.total_ios == 0 {
         return Err("fio made no I/O in the time that was measured".into());
+    }
+    if reads.runtime == 0 {
+        return Err("fio tells no time of reads that bring nothing".into());
     }
     let (ios, seconds) = (reads.total_ios as f64, reads.runtime as f64 / 1e3);
     let per_io = |percent: f64| percent / 100.0 * seconds * 1e9 / ios;
@@ -226,6 +229,9 @@ mod tests {
         let none = || CommandLine::new("fio");
         assert!(made(&document(5, 0), &none()).unwrap_err().contains("brings nothing"));
         assert!(made(&document(0, 0), &none()).unwrap_err().contains("no I/O"));
+        let mut no_time = document(0, 7);
+        no_time.jobs[0].read.runtime = 0;
+        assert!(made(&no_time, &none()).unwrap_err().contains("no time"));
         assert!(made(&FioDocument { jobs: vec![] }, &none()).unwrap_err().contains("0 jobs"));
     }
 }

@@ -18,7 +18,6 @@ use crate::child::{Child, ChildError, CommandLine, Interrupt};
 use crate::exit;
 use crate::iops::Decay;
 use crate::plan::{Peer, Row};
-use crate::tcp::bench::Idle;
 
 const DESIGN: &str = "the design";
 const FIO: &str = "fio";
@@ -37,9 +36,9 @@ const SHORTEST_PART_MS: u64 = 10;
 /// comes.
 const IDLE_WARMUP_MS: u64 = 40;
 const IDLE_RUN_MS: u64 = 120;
-const IDLE_EVERY: Duration = Duration::from_millis(1);
-/// One that completes more than so many I/Os per second of what comes a thousand times does not wait for it.
-const IDLE_MOST_PER_S: f64 = 5000.0;
+const IDLE_EVERY: Duration = Duration::from_millis(5);
+/// One that completes more than so many I/Os per second of what comes two hundred times does not wait for it.
+const IDLE_MOST_PER_S: f64 = 1000.0;
 
 /// Makes runs with this executable.
 pub struct Processes {
@@ -123,8 +122,9 @@ impl Processes {
         fio::made(&said, &command).map_err(RunError::Unavailable)
     }
 
-    /// Lets a design read what comes now and then, through its standard input.
-    fn idle(&self, row: &Row) -> Result<Idle, RunError> {
+    /// Lets a design read what comes now and then, through its standard input. Gives the cores' worth of time
+    /// that it takes, if it waits for it at all.
+    fn idle_cores(&self, row: &Row) -> Result<Option<f64>, RunError> {
         let load = Load::new("-", 1);
         let command = self.design(row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
         let mut child = self.spawn(DESIGN, &command)?;
@@ -140,13 +140,7 @@ impl Processes {
         };
         let (_, _, window) = understood(child, document)?;
         let waits = window.ios_per_s > 0.0 && window.ios_per_s <= IDLE_MOST_PER_S;
-        Ok(Idle {
-            cores_busy: window.cpu_utilization_percent.map(|share| share / 100.0).filter(|_| waits),
-            sleeps_per_message: window
-                .voluntary_switches_per_s
-                .map(|switches| switches / window.ios_per_s)
-                .filter(|_| waits),
-        })
+        Ok(window.cpu_utilization_percent.map(|share| share / 100.0).filter(|_| waits))
     }
 
     fn check_design(&self, row: &Row) -> Result<Checked, RunError> {
@@ -158,16 +152,16 @@ impl Processes {
         if let Some(wrong) = seen.wrong {
             return Err(RunError::Failed(wrong));
         }
-        let idle = match seen.reads_nothing {
-            true => Idle::default(),
+        let idle_cores = match seen.reads_nothing {
+            true => None,
             // Some cannot read what may keep them waiting: it is not known of them.
-            false => match self.idle(row) {
-                Err(RunError::Unavailable(_)) => Idle::default(),
+            false => match self.idle_cores(row) {
+                Err(RunError::Unavailable(_)) => None,
                 other => other?,
             },
         };
         let Seen { ios, length_bytes, reads_nothing, .. } = seen;
-        Ok(Checked { ios, length_bytes, reads_nothing, idle })
+        Ok(Checked { ios, length_bytes, reads_nothing, idle_cores })
     }
 }
 

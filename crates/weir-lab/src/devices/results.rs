@@ -121,7 +121,7 @@ impl Results {
 
     /// Whether a row polls. `None` if that is not known.
     pub fn polls(&self, row: usize) -> Option<bool> {
-        self.checked[row].as_ref()?.idle.polls()
+        self.checked[row].as_ref()?.polls()
     }
 
     /// The group in which a row is ranked. One of which nothing is known, as of a program that is not
@@ -129,7 +129,7 @@ impl Results {
     pub fn group_of(&self, row: usize) -> Group {
         match &self.checked[row] {
             Some(checked) if checked.reads_nothing => Group::Nothing,
-            Some(checked) if checked.idle.polls() == Some(true) => Group::Polls,
+            Some(checked) if checked.polls() == Some(true) => Group::Polls,
             _ => Group::Waits,
         }
     }
@@ -308,7 +308,6 @@ pub(crate) mod tests {
     use super::*;
     use crate::devices::plan::DEVICE;
     use crate::devices::sample::{Circumstances, tests::made};
-    use crate::tcp::bench::Idle;
 
     /// A row for each text with its I/Os per second under each load; the machine's common speed differs
     /// from block to block. Texts with a `=` are programs that are not weir's; the row under a second name
@@ -327,10 +326,7 @@ pub(crate) mod tests {
                 _ => (false, row),
             };
             results.conformance[row] = Conformance::Passed;
-            results.checked[row] = Some(Checked {
-                idle: Idle { cores_busy: Some(0.1), sleeps_per_message: Some(1.0) },
-                ..Checked::default()
-            });
+            results.checked[row] = Some(Checked { idle_cores: Some(0.02), ..Checked::default() });
             for load in 0..results.loads.len() {
                 for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].into_iter().enumerate() {
                     let waver = if second && block % 2 == 0 { 1.01 } else { 1.0 };
@@ -355,7 +351,7 @@ pub(crate) mod tests {
     fn is(results: &mut Results, row: usize, reads_nothing: bool, cores_busy: f64) {
         let checked = results.checked[row].as_mut().unwrap();
         checked.reads_nothing = reads_nothing;
-        checked.idle.cores_busy = Some(cores_busy);
+        checked.idle_cores = Some(cores_busy);
     }
 
     #[test]

@@ -115,6 +115,7 @@ fn row_value(results: &Results, (load, index): (usize, usize), ranking: Option<&
     let checked = results.checked[index].as_ref().filter(|_| row.peer.is_none());
     json!({
         "kind": if row.peer.is_some() { "peer" } else { "design" },
+        "peer": row.peer.as_ref().map(|peer| json!({ "command": peer.command.to_string() })),
         "design": row.design,
         "provider": row.shown_provider(),
         "options": options(row),
@@ -140,7 +141,7 @@ fn row_value(results: &Results, (load, index): (usize, usize), ranking: Option<&
         },
         "check": checked,
         "group": results.group_of(index).name(),
-        "cores_busy_with_little_to_do": checked.and_then(|checked| checked.idle.cores_busy),
+        "cores_busy_with_little_to_do": checked.and_then(|checked| checked.idle_cores),
         "rank": ranking.and_then(|ranking| ranking.rank(index)),
         "tied_with_winner": ranking
             .filter(|ranking| !ranking.is_too_noisy())

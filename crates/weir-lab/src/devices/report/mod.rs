@@ -286,7 +286,7 @@ mod tests {
             ],
             0,
         );
-        results.checked[2].as_mut().unwrap().idle.cores_busy = Some(1.9);
+        results.checked[2].as_mut().unwrap().idle_cores = Some(1.9);
         results.checked[3].as_mut().unwrap().reads_nothing = true;
         results.cells[0][4] = Cell { skipped: Some("fio refuses it".into()), ..Cell::default() };
         results.fio = Some(Fio { version: "fio-3.33".into() });
