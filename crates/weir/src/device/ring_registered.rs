@@ -3,7 +3,8 @@
 //! The file is put into the ring's table once, and the memory is pinned once. So an I/O neither looks a
 //! descriptor up and holds its file, nor finds and pins the pages that it reads into. What is left of its
 //! cost is the request itself. It costs memory that stays locked (the limit is `ulimit -l`) and cannot be
-//! swapped. It fails, at the start, where more is asked for than may be locked.
+//! swapped; on Linux 6.1 taking them back takes a second at the end of a run, on 6.12 no time. It fails, at the
+//! start, where more is asked for than may be locked.
 //!
 //! Origin: io_uring, Linux 5.1: IORING_REGISTER_FILES, IORING_REGISTER_BUFFERS, IORING_OP_READ_FIXED.
 

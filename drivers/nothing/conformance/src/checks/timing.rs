@@ -116,7 +116,8 @@ pub fn interrupts(_: &Path) -> Result<()> {
                     let timers = for_each_read(Mode(Completion::Timer, dispatch), "LOC")?;
                     ensure!(timers[0] > 0 && timers[1] == 0, "timers for each read: {timers:?}");
                     let calls = for_each_read(Mode(Completion::OtherCpu, dispatch), "CAL")?;
-                    ensure!(calls[0] == 0 && calls[1] > 0, "calls for each read: {calls:?}");
+                    // Here may be as many: some kernels wake who waits by a call, too (seen on 6.12).
+                    ensure!(calls[1] > 0, "calls for each read: {calls:?}");
                     let work = for_each_read(Mode(Completion::Work, dispatch), "CAL")?;
                     ensure!(work.iter().all(|count| *count == 0), "calls for work: {work:?}");
                 }
