@@ -1,11 +1,14 @@
 //! One row under one load, whatever was measured: its samples, what failed, and what every figure of it
 //! is made of.
 
+use crate::plan::Row;
+use crate::report::number::percent;
 use crate::results::CONFIDENCE;
 use crate::stats::compare::{Reading, alike};
 use crate::stats::{Estimate, bootstrap, median};
 use crate::verdict::{Verdict, of_runs};
 use crate::wire::Latency;
+use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// What every sample has, whatever it tells of.
 pub trait Measured {
@@ -116,6 +119,10 @@ impl<S> Default for Cell<S> {
     }
 }
 
+/// Why a cell of another machine has no rank.
+pub(crate) const OF_ANOTHER_MACHINE: &str = "the machine was another (core to core) in most of its \
+                                             runs than in those of the other rows";
+
 /// Fewest samples of the usual machine that a median may rest on alone.
 const FEWEST_ALIKE: usize = 3;
 
@@ -129,6 +136,28 @@ impl<S: Measured> Cell<S> {
         if !self.failures.contains(&reason) && self.failures.len() < MOST_FAILURES_KEPT {
             self.failures.push(reason);
         }
+    }
+
+    /// How its row ended.
+    pub fn status(&self, row: &Row) -> Status {
+        if row.unavailable.is_some() {
+            Status::Unavailable
+        } else if self.samples.is_empty() {
+            Status::Failed
+        } else {
+            Status::Ok
+        }
+    }
+
+    /// Why there are no figures of its row, or none that may be used; `None` if there are.
+    pub fn without_figures(&self, row: &Row, conformance: &Conformance) -> Option<String> {
+        if let Some(reason) = &row.unavailable {
+            return Some(reason.clone());
+        }
+        if let Conformance::Failed(reason) = conformance {
+            return Some(format!("failed the check before timing: {reason}"));
+        }
+        self.samples.is_empty().then(|| self.why_empty())
     }
 
     /// The samples that count: what every figure of the cell is made of.
@@ -190,4 +219,18 @@ pub fn count_only_alike<S: Measured>(cells: &mut [Cell<S>]) {
             s.count(counted);
         });
     }
+}
+
+/// Warns if other programs had a good part of the cores, of which these are the shares in each run.
+pub(crate) fn busy_machine(loads: &[f64]) -> Option<String> {
+    let busy = loads.iter().filter(|load| **load > MOST_LOAD_OF_OTHERS).count();
+    (busy * 10 >= loads.len().max(1)).then(|| {
+        format!(
+            "in {busy} of {} runs other programs had more than {} of the cores ({} usually): the \
+             figures are too low, and rows are not compared fairly; end those programs",
+            loads.len(),
+            percent(MOST_LOAD_OF_OTHERS),
+            percent(median(loads).unwrap_or(0.0))
+        )
+    })
 }

@@ -13,7 +13,7 @@ use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
 use crate::results::{
-    Calibration, Conformance, Results, Status, busy_machine, nothing_polled, unequal_settings,
+    Calibration, Conformance, Results, busy_machine, nothing_polled, unequal_settings,
     unlike_calibration,
 };
 use crate::sample::{Circumstances, Sample};
@@ -439,16 +439,8 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
 /// 3 completed with data errors, an invalid run or one that failed, 5 nothing could run here. An experiment
 /// that was interrupted is not complete, so it counts as failed.
 pub fn exit_code(results: &Results) -> u8 {
-    let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
-    if !results.rows.is_empty() && (0..results.rows.len()).all(unavailable) {
-        exit::UNAVAILABLE
-    } else if !results.has_figures() || results.interrupted {
-        exit::FAILED
-    } else if results.has_invalid_runs() {
-        exit::DATA_ERRORS
-    } else {
-        exit::OK
-    }
+    let complete = results.has_figures() && !results.interrupted;
+    exit::of_experiment(&results.rows, complete, !results.has_invalid_runs())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@ use crate::bench::Checked;
 use crate::blocks::ROUNDS_BEFORE_EARLY_END;
 use crate::machine::Machine;
 use crate::plan::Rate;
+use crate::results::Status;
 use crate::sample::tests::{flood, server};
 
 /// A bench on a simulated clock. What a design does is told by its name.

@@ -1,6 +1,6 @@
 //! Who wins under a load, who is tied, and how far from the traditional design each lies.
 
-use crate::cell::{Cell, Measured, Metric};
+use crate::cell::{Cell, Measured, Metric, Status};
 use crate::plan::Load;
 use crate::results::{CONFIDENCE, Results};
 use crate::sample::{LATENCY_P50, RECEIVED};
@@ -128,6 +128,27 @@ pub struct Contest<'a, S> {
 }
 
 impl Ranking {
+    /// The rows of a table: ranked ones first, best first, each followed by its second name; then the others of
+    /// these rows, those that ran first.
+    pub fn order(
+        &self,
+        again: Option<(usize, usize)>,
+        rows: impl Iterator<Item = usize>,
+        status: impl Fn(usize) -> Status,
+    ) -> Vec<usize> {
+        let mut order: Vec<usize> = vec![];
+        for place in &self.places {
+            order.push(place.row);
+            if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
+                order.push(second);
+            }
+        }
+        let mut rest: Vec<usize> = rows.filter(|row| !order.contains(row)).collect();
+        rest.sort_by_key(|row| status(*row) != Status::Ok);
+        order.extend(rest);
+        order
+    }
+
     /// Ranks the rows that passed by what that load is ranked by: those without receive offload
     /// beside them, if there are both.
     pub fn of_load(results: &Results, load: usize) -> Self {

@@ -9,10 +9,9 @@ use crate::machine::Machine;
 use crate::plan::{Load, Rate, Role, Row, Schedule};
 use crate::report::number::percent;
 use crate::sample::{PACE, RECEIVED, Sample};
+use crate::stats::Estimate;
 use crate::stats::compare::{Confidence, alike};
-use crate::stats::{Estimate, median};
 use crate::verdict::{NO_LOSS, PACE_KEPT};
-use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// Confidence of all intervals, as a share.
 pub const CONFIDENCE: f64 = 0.95;
@@ -154,36 +153,18 @@ impl Results {
 
     /// How a row under a load ended.
     pub fn status(&self, load: usize, row: usize) -> Status {
-        if self.rows[row].unavailable.is_some() {
-            Status::Unavailable
-        } else if self.cells[load][row].samples.is_empty() {
-            Status::Failed
-        } else {
-            Status::Ok
-        }
+        self.cells[load][row].status(&self.rows[row])
     }
 
     /// Why a row under a load has no rank; `None` if it has one.
     pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
-        if let Some(reason) = &self.rows[row].unavailable {
-            return Some(reason.clone());
-        }
-        if let Conformance::Failed(reason) = &self.conformance[row] {
-            return Some(format!("failed the check before timing: {reason}"));
-        }
         let cell = &self.cells[load][row];
-        if cell.samples.is_empty() {
-            return Some(cell.why_empty());
-        }
-        if let Some(invalid) = self.invalid(load, row) {
-            return Some(invalid);
+        let reason = cell.without_figures(&self.rows[row], &self.conformance[row]);
+        if let Some(reason) = reason.or_else(|| self.invalid(load, row)) {
+            return Some(reason);
         }
         if cell.of_another_machine {
-            return Some(
-                "the machine was another (core to core) in most of its runs than in those of the \
-                 other rows"
-                    .into(),
-            );
+            return Some(cell::OF_ANOTHER_MACHINE.into());
         }
         if !self.loads[load].is_paced() {
             return None;
@@ -340,20 +321,9 @@ fn unequal(cells: &[(&Row, &Cell)], names: &[&str]) -> Vec<String> {
 
 /// Warns if other programs had a good part of the cores while the runs were made.
 pub fn busy_machine(results: &Results) -> Vec<String> {
-    let samples = || results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let loads: Vec<f64> = samples().filter_map(|sample| sample.load_of_others).collect();
-    let busy = loads.iter().filter(|load| **load > MOST_LOAD_OF_OTHERS).count();
-    if busy * 10 < loads.len().max(1) {
-        return vec![];
-    }
-    let usual = median(&loads).unwrap_or(0.0);
-    vec![format!(
-        "in {busy} of {} runs other programs had more than {} of the cores ({} usually): the \
-         figures are too low, and rows are not compared fairly; end those programs",
-        loads.len(),
-        percent(MOST_LOAD_OF_OTHERS),
-        percent(usual)
-    )]
+    let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
+    let loads: Vec<f64> = samples.filter_map(|sample| sample.load_of_others).collect();
+    cell::busy_machine(&loads).into_iter().collect()
 }
 
 /// The server's setting that says which queues of devices were polled.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table};
 
-use crate::plan::{Load, Peer, Shown};
+use crate::plan::{Load, Peer, Schedule, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{self, At, Column, NAMES};
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
@@ -65,7 +65,7 @@ fn one_load(
         true => ", the rows with receive offload, in the same rounds",
         false => "",
     };
-    let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results, load));
+    let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results.schedules[load]));
     let mut order = order(results, load, offloaded, &ranking);
     if load > 0 || offloaded {
         // The first table has said already that they cannot run here.
@@ -185,8 +185,9 @@ fn checked(results: &Results) -> Option<String> {
     ))
 }
 
-fn rounds(results: &Results, load: usize) -> String {
-    match results.schedules[load] {
+/// How often and how long a load is run, behind its name.
+pub(crate) fn rounds(schedule: Option<Schedule>) -> String {
+    match schedule {
         Some(schedule) => format!(
             ": {} rounds of {} ms after {} ms of warm-up",
             schedule.rounds, schedule.run_ms, schedule.warmup_ms
@@ -198,21 +199,10 @@ fn rounds(results: &Results, load: usize) -> String {
 /// The rows of a group that take part: ranked ones first, best first, each followed by its second
 /// name; then the others.
 fn order(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> Vec<usize> {
-    let mut order: Vec<usize> = vec![];
-    let again = results.again(offloaded);
-    for place in &ranking.places {
-        order.push(place.row);
-        if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
-            order.push(second);
-        }
-    }
     let of_group = |row: &usize| results.rows[*row].receive_offload == offloaded;
-    let mut rest: Vec<usize> = (0..results.rows.len())
-        .filter(|row| of_group(row) && results.takes_part(load, *row) && !order.contains(row))
-        .collect();
-    rest.sort_by_key(|row| results.status(load, *row) != Status::Ok);
-    order.extend(rest);
-    order
+    let rows = (0..results.rows.len()).filter(of_group);
+    let rows = rows.filter(|row| results.takes_part(load, *row));
+    ranking.order(results.again(offloaded), rows, |row| results.status(load, row))
 }
 
 /// The table, in as many parts as the width asks for. Each part begins with the names.

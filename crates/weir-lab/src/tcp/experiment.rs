@@ -11,7 +11,7 @@ use super::results::Results;
 use super::sample::{Circumstances, Sample};
 use crate::bench::RunError;
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::cell::{Conformance, Measured, Status};
+use crate::cell::{Conformance, Measured};
 use crate::exit;
 use crate::plan::{Role, Row, Schedule};
 use crate::random::Random;
@@ -276,16 +276,8 @@ impl Blocks for Course<'_, '_> {
 
 /// The exit code that tells the truth about an experiment, as that of one of UDP.
 pub fn exit_code(results: &Results) -> u8 {
-    let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
-    if !results.rows.is_empty() && (0..results.rows.len()).all(unavailable) {
-        exit::UNAVAILABLE
-    } else if !results.has_figures() || results.interrupted {
-        exit::FAILED
-    } else if results.has_invalid_runs() {
-        exit::DATA_ERRORS
-    } else {
-        exit::OK
-    }
+    let complete = results.has_figures() && !results.interrupted;
+    exit::of_experiment(&results.rows, complete, !results.has_invalid_runs())
 }
 
 #[cfg(test)]
