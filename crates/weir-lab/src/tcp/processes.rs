@@ -346,7 +346,8 @@ mod tests {
         assert_eq!(
             processes().client_for(at, &load, (60, 300)).to_string(),
             "weir load tcp 127.0.0.1 -p 7 --cpu 1 --setup-time 30s --connect-timeout 10s \
-             --answer-timeout 10s -i 0 --json -c 64 -b 16384 -o 16 -t 360ms -O 60ms --tell-phases"
+             --answer-timeout 10s -i 0 --json -c 64 -b 16384 -o 16 --together -t 360ms -O 60ms \
+             --tell-phases"
         );
         let many = processes().server(&row, 100_000, 4096).to_string();
         assert!(many.contains("--connections-max 100064"), "{many}");
