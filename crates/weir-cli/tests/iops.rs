@@ -180,6 +180,7 @@ fn a_timer_takes_its_time_and_setting_it_is_counted() {
         effective.iter().any(|s| s["name"] == name && s["value"].as_str().unwrap().contains(value))
     };
     assert!(said("delay-ns", "200000") && said("setting-it", "each I/O"), "{found}");
+    assert!(said("on-a-ring", "tried") || said("on-a-ring", "worker threads"), "{found}");
 }
 
 #[test]

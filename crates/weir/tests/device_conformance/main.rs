@@ -4,7 +4,7 @@
 //! stand there a second time with other options. A row that cannot run on this machine is reported as
 //! ignored, with the reason. Set WEIR_REQUIRE to a list of names such as `device/ring`, separated by
 //! commas, or to `all`, to make that a failure; what needs weir's own nothing device (`drivers/nothing`) is
-//! required only by its name. Where that device is, every design is checked with it, too: checks that begin
+//! required only where that is. Where that device is, every design is checked with it, too: checks that begin
 //! with `nothing_`.
 //!
 //! A test's name is `check::design`; a part of it as an argument runs those that contain it:

@@ -154,7 +154,11 @@ impl Descriptor {
         }
         let Some(delay) = self.delay else { return Vec::new() };
         let setting = "timerfd_settime(2): a kernel entry for each I/O";
-        vec![("delay-ns", delay.as_nanos().to_string()), ("setting-it", setting.into())]
+        vec![
+            ("delay-ns", delay.as_nanos().to_string()),
+            ("setting-it", setting.into()),
+            ("on-a-ring", sources::on_a_ring(&self.fd).into()),
+        ]
     }
 
     /// Fails for a pipe that is empty and has no writer. On a ring the read of a named one would wait for
