@@ -65,7 +65,7 @@ fn a_short_comparison_is_one_valid_document() {
             assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
         }
         let calls = metric("kernel_entries_per_io").unwrap();
-        assert!((calls - 1.0).abs() < 0.02, "plain reads: {calls}");
+        assert!((calls - 1.0).abs() < 0.1, "plain reads: {calls}");
         assert_eq!((metric("bytes_per_s"), metric("hand_overs_per_io")), (Some(0.0), Some(0.0)));
         assert!(row["latency_of_all_runs_ns"]["p50"].as_u64() > Some(10), "{row:#}");
         assert!(row["command"].as_str().unwrap().contains("iops /dev/null"), "{row:#}");
@@ -237,7 +237,7 @@ fn delays_are_loads_and_many_outstanding_pay_where_an_io_takes_time() {
 fn long_runs_show_whether_the_rate_falls() {
     let _alone = common::alone();
     let run = output(&[
-        "compare", "iops", "--design", "sync", "--rounds", "1", "-t", "1", "--decay", "6s",
+        "compare", "iops", "--design", "sync", "--rounds", "1", "-t", "1", "--decay", "8s",
         "--json",
     ]);
     assert_eq!(run.status.code(), Some(0), "{}", errors(&run));

@@ -196,7 +196,13 @@ impl Experiment<'_> {
             Err(RunError::Interrupted) => return Err(Interrupted),
             Err(RunError::Unavailable(reason)) => {
                 (self.tell)(Progress::Skipped(run.row, reason.clone()));
-                results.cells[load][row].skipped = Some(reason);
+                let cell = &mut results.cells[load][row];
+                // What has been read before can be read.
+                if cell.samples.is_empty() {
+                    cell.skipped = Some(reason);
+                } else {
+                    cell.failed(reason);
+                }
             }
             Err(RunError::Failed(reason)) => {
                 (self.tell)(Progress::Failed(run.row, reason.clone()));
@@ -275,18 +281,15 @@ impl Blocks for Course<'_, '_> {
     }
 }
 
-/// The exit code that tells the truth about an experiment, as that of one of UDP.
+/// The exit code that tells the truth about an experiment, as that of one of UDP. What no row can read is as if
+/// none could run.
 pub fn exit_code(results: &Results) -> u8 {
     let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
-    if !results.rows.is_empty() && (0..results.rows.len()).all(unavailable) {
-        exit::UNAVAILABLE
-    } else if !results.has_figures() || results.interrupted {
-        exit::FAILED
-    } else if results.has_invalid_runs() {
-        exit::DATA_ERRORS
-    } else {
-        exit::OK
+    let complete = results.has_figures() && !results.interrupted;
+    if !results.has_figures() && (0..results.rows.len()).all(unavailable) {
+        return exit::UNAVAILABLE;
     }
+    exit::of_experiment(&results.rows, complete, !results.has_invalid_runs())
 }
 
 #[cfg(test)]

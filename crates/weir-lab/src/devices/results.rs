@@ -10,11 +10,9 @@ use crate::iops::Decay;
 use crate::machine::Machine;
 use crate::plan::{Role, Row, Schedule};
 use crate::ranking::{Better, Contest, Ranking};
-use crate::report::number::percent;
 use crate::results::CONFIDENCE;
+use crate::stats::Estimate;
 use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
-use crate::stats::{Estimate, median};
-use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// Rows that are ranked among each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,35 +162,15 @@ impl Results {
     /// How a row under a load ended.
     pub fn status(&self, load: usize, row: usize) -> Status {
         let cell = &self.cells[load][row];
-        if self.rows[row].unavailable.is_some() || cell.skipped.is_some() {
-            Status::Unavailable
-        } else if cell.samples.is_empty() {
-            Status::Failed
-        } else {
-            Status::Ok
-        }
+        if cell.skipped.is_some() { Status::Unavailable } else { cell.status(&self.rows[row]) }
     }
 
     /// Why a row under a load has no rank; `None` if it has one.
     pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
-        if let Some(reason) = &self.rows[row].unavailable {
-            return Some(reason.clone());
-        }
-        if let Conformance::Failed(reason) = &self.conformance[row] {
-            return Some(format!("failed the check before timing: {reason}"));
-        }
         let cell = &self.cells[load][row];
-        if cell.samples.is_empty() {
-            return Some(cell.why_empty());
-        }
-        if let Some(invalid) = self.invalid(load, row) {
-            return Some(invalid);
-        }
-        cell.of_another_machine.then(|| {
-            "the machine was another (core to core) in most of its runs than in those of the other \
-             rows"
-                .into()
-        })
+        let reason = cell.without_figures(&self.rows[row], &self.conformance[row]);
+        let reason = reason.or_else(|| self.invalid(load, row));
+        reason.or_else(|| cell.of_another_machine.then(|| cell::OF_ANOTHER_MACHINE.into()))
     }
 
     /// What makes a cell's figures wrong, if anything.
@@ -283,16 +261,7 @@ impl Results {
     pub fn busy_machine(&self) -> Option<String> {
         let samples = self.cells.iter().flatten().flat_map(|cell| &cell.samples);
         let loads: Vec<f64> = samples.filter_map(|sample| sample.load_of_others).collect();
-        let busy = loads.iter().filter(|load| **load > MOST_LOAD_OF_OTHERS).count();
-        (busy * 10 >= loads.len().max(1)).then(|| {
-            format!(
-                "in {busy} of {} runs other programs had more than {} of the cores ({} usually): \
-                 the figures are too low, and rows are not compared fairly; end those programs",
-                loads.len(),
-                percent(MOST_LOAD_OF_OTHERS),
-                percent(median(&loads).unwrap_or(0.0))
-            )
-        })
+        cell::busy_machine(&loads)
     }
 
     /// Runs of a load in which the machine changed.

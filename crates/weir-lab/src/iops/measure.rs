@@ -227,7 +227,12 @@ impl Course {
             let completed = counts.0 - self.second.counts.0;
             self.seconds.push(per_s(completed, elapsed.as_nanos() as u64));
         }
-        self.second = Mark { next: self.second.next + SECOND, at: now, counts };
+        // After a late look no second is made of what is left of one.
+        let mut next = self.second.next;
+        while next <= now {
+            next += SECOND;
+        }
+        self.second = Mark { next, at: now, counts };
     }
 
     /// What is left behind the last whole interval; the last part of a second only where there is no whole

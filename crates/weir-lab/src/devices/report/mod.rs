@@ -8,13 +8,13 @@ pub mod over_time;
 
 use std::fmt::Write as _;
 
-use crate::cell::Status;
 use crate::devices::plan::Load;
 use crate::devices::results::{Group, Results};
 use crate::devices::rows::title;
 use crate::ranking::Ranking;
 use crate::report::layout::{self, Filled, NARROWEST, paragraph};
 use crate::report::number::percent;
+use crate::report::table::rounds;
 use crate::stats::quantile;
 use columns::{At, Column, NAMES};
 
@@ -110,7 +110,7 @@ fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
             (Group::Nothing, _) => ", what reads nothing",
         };
         let of: &Load = &results.loads[load];
-        let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results, load));
+        let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results.schedules[load]));
         let ranking = results.ranking(load, *group);
         let order = order(results, load, *group, &ranking);
         let filled = |column: &Column| Filled {
@@ -134,34 +134,13 @@ fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
     }
 }
 
-fn rounds(results: &Results, load: usize) -> String {
-    match results.schedules[load] {
-        Some(schedule) => format!(
-            ": {} rounds of {} ms after {} ms of warm-up",
-            schedule.rounds, schedule.run_ms, schedule.warmup_ms
-        ),
-        None => String::new(),
-    }
-}
-
 /// The rows of a group: ranked ones first, best first, each followed by its second name; then the others.
 fn order(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<usize> {
-    let mut order: Vec<usize> = vec![];
-    let again = results.again(group);
-    for place in &ranking.places {
-        order.push(place.row);
-        if let Some((_, second)) = again.filter(|(of, _)| *of == place.row) {
-            order.push(second);
-        }
-    }
-    let mut rest: Vec<usize> = (0..results.rows.len())
-        .filter(|row| results.group_of(*row) == group && !order.contains(row))
+    let rows = (0..results.rows.len())
+        .filter(|row| results.group_of(*row) == group)
         // The first table says that they cannot run here.
-        .filter(|row| load == 0 || results.rows[*row].unavailable.is_none())
-        .collect();
-    rest.sort_by_key(|row| results.status(load, *row) != Status::Ok);
-    order.extend(rest);
-    order
+        .filter(|row| load == 0 || results.rows[*row].unavailable.is_none());
+    ranking.order(results.again(group), rows, |row| results.status(load, row))
 }
 
 fn noise(results: &Results, load: usize, group: Group, ranking: &Ranking) -> String {

@@ -238,6 +238,8 @@ impl DevicePort {
                     state.armed = armed.is_ok();
                 }
                 if state.ending {
+                    // A device cannot call back what it has not been told of.
+                    let _ = state.submissions.submit(calls);
                     self.descriptor.call_back();
                     state.call_back(calls);
                 }

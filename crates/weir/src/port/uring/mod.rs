@@ -13,7 +13,7 @@
 //! is not interrupted for that (which on TCP cost more than half of all: the interrupt, and then waiting
 //! for the very socket that the sender's core still held): it does so when it enters the kernel, or parks,
 //! or at the next tick of the clock. So what comes for a thread that computes for long reaches another
-//! one up to a tick (1 to 10 ms) later.
+//! one up to a tick (1 to 10 ms) later; on a core without ticks (`nohz_full`), when it has computed.
 //!
 //! How it fails: every receive that is armed on a socket is woken by every datagram, and all but
 //! one arm themselves again. So only a few are armed ([`Shape::armed`]) and the others wait in a
