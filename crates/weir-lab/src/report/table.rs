@@ -15,6 +15,7 @@ use crate::report::published::PUBLISHED;
 use crate::report::{answers, gains, peers, sentences, sweeps};
 use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
+use crate::stats::compare::Confidence;
 use crate::stats::quantile;
 
 /// The whole report, at most `width` characters wide where the figures allow it.
@@ -196,6 +197,54 @@ pub(crate) fn rounds(schedule: Option<Schedule>) -> String {
     }
 }
 
+/// The noise floor of a ranking, from the row that ran under two names, if one did.
+fn noise_floor(ranking: &Ranking, again: Option<String>) -> String {
+    match (ranking.noise_floor, again) {
+        (Some(_), Some(of)) if ranking.is_too_noisy() => {
+            format!("Noise floor above 100 % ({of} under two names).")
+        }
+        (Some(floor), Some(of)) => {
+            format!("Noise floor {} ({of} under two names).", percent(floor))
+        }
+        _ => "The noise floor is not known, so no difference is called real.".into(),
+    }
+}
+
+/// How sure a ranking of TCP or of devices is: its noise floor, its intervals, and the runs in which the
+/// machine changed.
+pub(crate) fn noise_and_confidence(
+    ranking: &Ranking,
+    again: Option<String>,
+    confidence: &Confidence,
+    changed_runs: usize,
+) -> String {
+    let mut text = noise_floor(ranking, again);
+    let _ = match confidence.widest {
+        Some(widest) if confidence.reached() => {
+            write!(text, " Every figure is known within ±{} (95 %).", percent(widest))
+        }
+        Some(widest) => write!(
+            text,
+            " The confidence asked for (±{}) was not reached: the widest is ±{}; more rounds or fewer \
+             designs make it narrower.",
+            percent(confidence.asked),
+            percent(widest)
+        ),
+        None => write!(text, " Too few rounds for intervals."),
+    };
+    if changed_runs > 0 {
+        let _ = write!(text, " In {changed_runs} runs the machine changed (core to core).");
+    }
+    if ranking.unlike_pairs > 0 {
+        let _ = write!(
+            text,
+            " In {} comparisons of two runs it changed between them; they are left out.",
+            ranking.unlike_pairs
+        );
+    }
+    text
+}
+
 /// The rows of a group that take part: ranked ones first, best first, each followed by its second
 /// name; then the others.
 fn order(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> Vec<usize> {
@@ -227,15 +276,8 @@ fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
     if !results.compares(load) {
         return String::new();
     }
-    let mut text = match (ranking.noise_floor, results.again(offloaded)) {
-        (Some(_), Some((of, _))) if ranking.is_too_noisy() => {
-            format!("Noise floor above 100 % ({} under two names).", results.rows[of])
-        }
-        (Some(floor), Some((of, _))) => {
-            format!("Noise floor {} ({} under two names).", percent(floor), results.rows[of])
-        }
-        _ => "The noise floor is not known, so no difference is called real.".into(),
-    };
+    let again = results.again(offloaded).map(|(of, _)| results.rows[of].to_string());
+    let mut text = noise_floor(ranking, again);
     let _ = match confidence.widest {
         Some(widest) if confidence.reached() => {
             write!(text, " Every figure is known within ±{} (95 %).", percent(widest))

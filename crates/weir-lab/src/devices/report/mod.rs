@@ -13,8 +13,7 @@ use crate::devices::results::{Group, Results};
 use crate::devices::rows::title;
 use crate::ranking::Ranking;
 use crate::report::layout::{self, Filled, NARROWEST, paragraph};
-use crate::report::number::percent;
-use crate::report::table::rounds;
+use crate::report::table::{self, rounds};
 use crate::stats::quantile;
 use columns::{At, Column, NAMES};
 
@@ -144,45 +143,13 @@ fn order(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec
 }
 
 fn noise(results: &Results, load: usize, group: Group, ranking: &Ranking) -> String {
-    let mut text = match (ranking.noise_floor, results.again(group)) {
-        (Some(floor), Some((of, _))) if !ranking.is_too_noisy() => {
-            format!(
-                "Noise floor {} ({} under two names).",
-                percent(floor),
-                title(&results.rows[of])
-            )
-        }
-        (Some(_), Some((of, _))) => {
-            format!("Noise floor above 100 % ({} under two names).", title(&results.rows[of]))
-        }
-        _ => "The noise floor is not known, so no difference is called real.".into(),
-    };
-    let confidence = results.confidence(load);
-    let _ = match confidence.widest {
-        Some(widest) if confidence.reached() => {
-            write!(text, " Every figure is known within ±{} (95 %).", percent(widest))
-        }
-        Some(widest) => write!(
-            text,
-            " The confidence asked for (±{}) was not reached: the widest is ±{}; more rounds or fewer \
-             designs make it narrower.",
-            percent(confidence.asked),
-            percent(widest)
-        ),
-        None => write!(text, " Too few rounds for intervals."),
-    };
-    let changed = results.changed_runs(load);
-    if changed > 0 {
-        let _ = write!(text, " In {changed} runs the machine changed (core to core).");
-    }
-    if ranking.unlike_pairs > 0 {
-        let _ = write!(
-            text,
-            " In {} comparisons of two runs it changed between them; they are left out.",
-            ranking.unlike_pairs
-        );
-    }
-    text
+    let again = results.again(group).map(|(of, _)| title(&results.rows[of]));
+    table::noise_and_confidence(
+        ranking,
+        again,
+        &results.confidence(load),
+        results.changed_runs(load),
+    )
 }
 
 fn left_out(results: &Results, load: usize) -> Vec<String> {
