@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use weir::device::AnyDesign;
+use weir::device::{AnyDesign, Direction};
 use weir_lab::devices::check;
 
 use crate::exit::{self, Failure};
@@ -14,11 +14,17 @@ pub struct CheckArgs {
     /// Design with its options.
     #[arg(long)]
     design: String,
+
+    /// Let it write to /dev/null, too.
+    #[arg(long)]
+    write: bool,
 }
 
 /// Lets it read a file of known content, and prints what was seen.
 pub fn run(args: &CheckArgs) -> ExitCode {
-    match AnyDesign::parse(&args.design).and_then(check::check) {
+    let direction = if args.write { Direction::Write } else { Direction::Read };
+    let checked = AnyDesign::parse(&args.design).and_then(|design| check::check(design, direction));
+    match checked {
         Ok(seen) => {
             crate::print(&format!("{}\n", serde_json::json!(seen)));
             ExitCode::from(exit::OK)

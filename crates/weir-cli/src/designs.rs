@@ -56,7 +56,10 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
         (false, Some(_)) => in_full(&listed),
         (false, None) => list(&listed),
     };
-    crate::print(&text);
+    if let Err(failure) = crate::print_results(&text) {
+        eprintln!("weir designs: {}", failure.message);
+        return ExitCode::from(failure.code);
+    }
     ExitCode::from(exit::OK)
 }
 
@@ -100,7 +103,7 @@ fn list(listed: &Listed) -> String {
     text.push_str("\nTCP designs\n");
     for design in &listed.tcp {
         design_entry(&mut text, design.about(), design.availability(), design.provider());
-        active_set(&mut text, design);
+        of_connections(&mut text, design);
     }
     text.push_str("\ndesigns for devices\n");
     for design in &listed.device {
@@ -126,9 +129,10 @@ fn design_entry(
     let _ = writeln!(text, "      provider: {provider}");
 }
 
-/// Whether `weir serve tcp --active` goes with it.
-fn active_set(text: &mut String, design: &tcp::AnyDesign) {
+/// Whether `weir serve tcp --active` goes with it, and what its idle connections cost.
+fn of_connections(text: &mut String, design: &tcp::AnyDesign) {
     let _ = writeln!(text, "      active set: {}", design.active_set());
+    let _ = writeln!(text, "      idle connection holds: {}", design.idle_holds());
 }
 
 fn entry(text: &mut String, name: &str, summary: &str, origin: &str, reason: Option<String>) {
@@ -148,7 +152,7 @@ fn in_full(listed: &Listed) -> String {
     for design in &listed.tcp {
         text.push_str("TCP\n");
         design_entry(&mut text, design.about(), design.availability(), design.provider());
-        active_set(&mut text, design);
+        of_connections(&mut text, design);
         options(&mut text, design.known_options());
     }
     for design in &listed.device {
@@ -198,6 +202,8 @@ fn document(listed: &Listed) -> Value {
         let mut value = design(of.about(), of.availability(), of.provider(), of.known_options());
         value["active_set"] = (!matches!(of.active_set(), tcp::ActiveSet::Absent(_))).into();
         value["active_set_how"] = of.active_set().to_string().into();
+        value["idle_holds_buffer"] = (of.idle_holds() != tcp::IdleHolds::NoBuffer).into();
+        value["idle_holds"] = of.idle_holds().to_string().into();
         value
     };
     let device_design = |of: &device::AnyDesign| {

@@ -1,6 +1,6 @@
 //! Exit codes that tell the truth, and the error that carries one.
 
-use std::fmt;
+use std::{error::Error, fmt};
 
 pub use weir_lab::exit::{DATA_ERRORS, FAILED, OK, UNAVAILABLE, USAGE};
 
@@ -22,6 +22,14 @@ impl Failure {
     /// A command that was used wrongly.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), code: USAGE }
+    }
+}
+
+/// An error in one line. A library's errors, which `E` are, say their causes themselves.
+pub fn text_of_error<E: Error + Send + Sync + 'static>(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<E>() {
+        Some(error) => error.to_string(),
+        None => format!("{error:#}"),
     }
 }
 

@@ -150,10 +150,7 @@ pub struct FloodArgs {
 
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
 /// data errors, 5 if nothing could run here.
-///
-/// # Errors
-/// If the result cannot be written.
-pub fn run(args: FloodArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: FloodArgs) -> ExitCode {
     shown::run(args.json, |shown| attempt(&args, shown))
 }
 
@@ -292,14 +289,6 @@ fn invalid(report: &FloodReport) -> Option<String> {
     let data_errors = has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true);
     let wrong = "the server received datagrams that were not sent like that; see its counts";
     report.unbalanced().or_else(|| data_errors.then(|| wrong.into()))
-}
-
-/// An error in one line. The library's errors say their causes themselves.
-fn text_of_error(error: &anyhow::Error) -> String {
-    match error.downcast_ref::<FloodError>() {
-        Some(error) => error.to_string(),
-        None => format!("{error:#}"),
-    }
 }
 
 /// What makes a report one of failure, if anything does.

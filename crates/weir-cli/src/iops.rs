@@ -5,7 +5,7 @@ mod show;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::anyhow;
-use weir::device::AnyDesign;
+use weir::device::{AnyDesign, Direction};
 use weir_lab::{
     iops::{self, Event, PAIRS, Report, SAMPLE_EVERY, Spec},
     stats::Estimate,
@@ -29,27 +29,42 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 
 /// What a device is, and what the letters mean to users of fio.
 const AFTER: &str = "\
-What may be read: /dev/null, /dev/zero, regular files, pipes with a writer, descriptors of this \
-process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; and timer:DELAY, as \
+What may be read: /dev/null, /dev/zero, weir's own /dev/nothing (which needs no --device), regular \
+files, pipes with a writer, descriptors of this process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; and timer:DELAY, as \
 timer:10us, 0 to 1s: a device of which every read takes so long, by a timer that is set for each I/O \
 (a system call, counted). Other character \
 devices only if they are named once more (--device), since opening some of them acts. Block devices \
 and other ways to storage never. Everything is opened for reading only.
 
+What may be written to (--write): /dev/null and /dev/zero, by their device numbers; it is opened for writing \
+only. All else is refused before it is opened for that, and no flag changes it. Designs that move no bytes \
+(sync-empty, no-op, control, uring-cmd) have no writes.
+
+What is for each I/O (system calls, CPU time) is told by counters of threads at work, which cannot be read all at \
+one moment: it may be off by what each thread has under way, an I/O or a batch, at either end of the time watched, \
+and says nothing of a few I/Os.
+
+The system calls that are counted are entries into the kernel for I/O: submitting, reading, waiting, setting a timer. \
+Those by which threads park and wake each other (futex) are not among them.
+
 fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is \
 --design.
 
-Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or what must not be read; 3 \
+Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or what must not be read or written to; 3 \
 some I/Os failed; 5 it cannot run here.";
 
-/// Read a device as fast as one design can, and report I/Os per second.
+/// Read a device as fast as one design can, or write to one, and report I/Os per second.
 ///
 /// Counts: k = 1000. Sizes: k = 1024. Times: us, ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = AFTER)]
 pub struct IopsArgs {
-    /// What is read.
+    /// What is read, or written to.
     path: PathBuf,
+
+    /// Write zeroes instead: only to /dev/null and /dev/zero, which throw them away.
+    #[arg(long)]
+    write: bool,
 
     /// The design with its options, as in "ring --depth 64"; `weir designs` lists them.
     #[arg(long, visible_alias = "ioengine", default_value = "sync")]
@@ -77,7 +92,7 @@ pub struct IopsArgs {
 
     /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
     /// intervals: of a longer run neighbours are joined.
-    #[arg(short, long, default_value = "5", value_parser = crate::interval::parse)]
+    #[arg(short, long, default_value = "5s", value_parser = crate::interval::parse)]
     interval: Duration,
 
     /// A character device that may be opened although opening some of them acts; the very path that
@@ -114,14 +129,14 @@ pub struct IopsArgs {
 struct Found {
     report: Report,
     sampling: Option<Estimate>,
+    /// How long it was to be watched, and to read before.
+    time: Duration,
+    warm_up: Duration,
 }
 
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
 /// I/Os that failed, 5 if it could not run here.
-///
-/// # Errors
-/// If the result cannot be written.
-pub fn run(args: &IopsArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &IopsArgs) -> ExitCode {
     shown::run(args.json, |shown| attempt(args, shown))
 }
 
@@ -134,13 +149,14 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
     }
     let spec = specify(args)?;
     if args.dry_run {
-        shown.settings(&settings(&spec));
+        shown.settings(&[settings(&spec), asked(args, &spec)].concat());
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
+    let asked = asked(args, &spec);
     let report = iops::measure(&spec, &stop, |event| match event {
-        Event::Ready(obtained) => shown.settings(obtained),
+        Event::Ready(obtained) => shown.settings(&[obtained, &asked[..]].concat()),
         Event::Interval(progress) => show::interval(shown, &progress, spec.length),
     })?;
     let sampling = match args.sampling_cost && report.failure.is_none() && !stop.is_requested() {
@@ -150,7 +166,7 @@ fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<F
         }
         false => None,
     };
-    Ok(Some(Found { report, sampling }))
+    Ok(Some(Found { report, sampling, time: spec.time, warm_up: spec.warm_up }))
 }
 
 fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
@@ -166,13 +182,17 @@ fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
             other => other.into(),
         })?;
     }
+    if args.time.is_some_and(|time| time.is_zero()) {
+        return Err(Usage("a --time of 0 measures nothing; allowed: more than 0".into()).into());
+    }
     if args.sampling_cost && args.sample_every == 0 {
         return Err(Usage("--sampling-cost needs latencies taken (--sample-every)".into()).into());
     }
     design.resolve();
+    let direction = if args.write { Direction::Write } else { Direction::Read };
     // What cannot run is not worth opening a device for.
-    design.availability().map_err(weir::Error::from)?;
-    let device = iops::open(&args.path, &args.device)?;
+    design.availability().and_then(|()| design.can(direction)).map_err(weir::Error::from)?;
+    let device = iops::open(&args.path, &args.device, direction)?;
     let unless_told = if args.blockcount.is_some() { DURATION_OF_A_NUMBER } else { DURATION };
     Ok(Spec {
         design,
@@ -192,11 +212,31 @@ fn settings(spec: &Spec) -> Vec<(String, String)> {
     let mut settings = vec![
         ("device".to_owned(), spec.device.path().display().to_string()),
         ("kind".to_owned(), spec.device.kind().to_string()),
+        ("direction".to_owned(), spec.device.direction().to_string()),
         ("length".to_owned(), spec.length.to_string()),
         ("design".to_owned(), spec.design.about().name.to_owned()),
     ];
     settings.extend(spec.design.values());
     settings
+}
+
+/// How it is measured.
+fn asked(args: &IopsArgs, spec: &Spec) -> Vec<(String, String)> {
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".into());
+    let cores =
+        args.cpu.as_ref().map_or_else(weir::affinity::allowed_cores, |Cores(cores)| cores.clone());
+    let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
+    [
+        ("time", format!("{:?}", spec.time)),
+        ("warm-up", format!("{:?}", spec.warm_up)),
+        ("interval", or_none(spec.interval.map(|every| format!("{every:?}")))),
+        ("ios-max", or_none(spec.ios.map(|ios| ios.to_string()))),
+        ("sample-every", spec.sample_every.to_string()),
+        ("errors-max", spec.errors_max.to_string()),
+        ("cpu", cores.join(",")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
 }
 
 fn code_of_error(error: &anyhow::Error) -> u8 {

@@ -16,11 +16,14 @@ use weir_load::{
 };
 
 use crate::{
-    exit::{FAILED, OK, UNAVAILABLE, USAGE},
+    cores::Cores,
+    exit::{FAILED, OK, UNAVAILABLE, USAGE, text_of_error},
     flood::{Usage, heed_interrupts, resolve},
     shown::{self, Shown},
 };
 
+/// The server's port if nothing is said.
+const PORT: u16 = 5150;
 /// How long a load lasts if nothing else is said.
 const DURATION: Duration = Duration::from_secs(10);
 /// The same if a number of messages is given: it ends then, but no later than this.
@@ -50,8 +53,9 @@ would spare no more, since on loopback the kernel copies such bytes all the same
 Held connections: -c 500k --every 60s sends one message a minute on each of half a million; processes \
 and addresses follow from the number.
 
-Exit codes: 0 success; 1 it failed, as where nobody listens or nothing came back; 2 wrong usage; 3 \
-bytes were wrong or lost; 5 it cannot run here.";
+Exit codes: 0 success; 1 it failed, as where nobody listens, or connections were not made, or were \
+refused, broken off, ended early or left without an answer; 2 wrong usage; 3 bytes were wrong or lost; 5 \
+it cannot run here.";
 
 /// Load a TCP server with connections, in blocks, and verify every byte that it sends back.
 ///
@@ -61,12 +65,12 @@ bytes were wrong or lost; 5 it cannot run here.";
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = LETTERS)]
 pub struct LoadTcp {
-    /// Address or name of the server.
+    /// Address or name of the server, alone or with its port: 127.0.0.1, [::1]:5150, localhost:5150.
     target: String,
 
-    /// Port of the server.
-    #[arg(short, long, default_value_t = 5150)]
-    port: u16,
+    /// Port of the server [default: that of the target, or 5150].
+    #[arg(short, long)]
+    port: Option<u16>,
 
     /// Connections of each block.
     #[arg(
@@ -121,7 +125,7 @@ pub struct LoadTcp {
     messages_per_s: Option<f64>,
 
     /// One message in so long on each connection: an open loop.
-    #[arg(long, value_parser = parse_time, group = "pace")]
+    #[arg(long, value_parser = parse_every, group = "pace")]
     every: Option<Duration>,
 
     /// End a connection's sending with its last message, while answers are still to come.
@@ -132,6 +136,10 @@ pub struct LoadTcp {
     /// accepted it, and none sends a second one before all are made.
     #[arg(long)]
     together: bool,
+
+    /// The server may refuse some connections, as at its limits: that is no failure, as long as it serves one.
+    #[arg(long)]
+    refusals_expected: bool,
 
     /// Nothing is to come back: the server is a sink. The same bytes are sent again and again, as by iperf3.
     #[arg(long)]
@@ -158,9 +166,9 @@ pub struct LoadTcp {
     #[arg(long, default_value_t = 1)]
     threads: usize,
 
-    /// Cores to run on, with commas; threads take them in turn.
-    #[arg(long, value_delimiter = ',')]
-    cpu: Vec<usize>,
+    /// Cores to run on: 0 or 2,3 or 4-7; threads take them in turn.
+    #[arg(long)]
+    cpu: Option<Cores>,
 
     /// Connections that are being made at a time, over all threads.
     #[arg(long, default_value = "256", value_parser = parse_whole)]
@@ -237,7 +245,9 @@ impl FromStr for Range {
         let (least, most) = text.split_once('-').unwrap_or((text, text));
         let bytes = |text: &str| {
             let bytes = parse_size(text)?;
-            u32::try_from(bytes).map_err(|_| format!("{text:?} is too long for a message"))
+            u32::try_from(bytes).map_err(|_| {
+                format!("{text:?} is too long for a message: these are its bytes, and no bit rate")
+            })
         };
         Ok(Self(Sizes { least: bytes(least)?, most: bytes(most)? }))
     }
@@ -247,15 +257,47 @@ fn parse_whole(text: &str) -> Result<u32, String> {
     u32::try_from(parse_count(text)?).map_err(|_| format!("{text:?} is too many"))
 }
 
+fn parse_every(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        every if every.is_zero() => {
+            Err("a message every 0 s is no rate; give a time, such as 60s or 1ms, or leave this out for the \
+                 next message after each answer"
+                .into())
+        }
+        every => Ok(every),
+    }
+}
+
+/// Where the server is: the target may name its port, as `weir serve tcp` prints it.
+fn server(target: &str, port: Option<u16>) -> anyhow::Result<SocketAddr> {
+    let bare = target.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(target);
+    // More than one colon, and no brackets: an address of IPv6, which ends with no port.
+    let named = match target.rsplit_once(':') {
+        Some((name, port)) if !name.contains(':') || name.ends_with(']') => Some((name, port)),
+        _ => None,
+    };
+    let Some((name, named)) = named else {
+        return Ok(SocketAddr::new(resolve(bare)?, port.unwrap_or(PORT)));
+    };
+    let named: u16 = named
+        .parse()
+        .map_err(|_| Usage(format!("{named:?} in {target:?} is no port; right is 0 to 65535")))?;
+    if let Some(port) = port.filter(|port| *port != named) {
+        return Err(Usage(format!(
+            "the target {target} has port {named}, and --port says {port}; give one of them"
+        ))
+        .into());
+    }
+    let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    Ok(SocketAddr::new(resolve(name)?, named))
+}
+
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
 /// data errors, 5 if nothing could run here.
-///
-/// # Errors
-/// If the result cannot be written.
-pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
+pub fn run(load: &Load) -> ExitCode {
     let Load::Tcp(args) = load;
     if let Some(parts::Which(share)) = args.part {
-        return Ok(ExitCode::from(run_part(args, share)));
+        return ExitCode::from(run_part(args, share));
     }
     shown::run(args.json, |shown| attempt(args, shown))
 }
@@ -263,8 +305,10 @@ pub fn run(load: &Load) -> anyhow::Result<ExitCode> {
 fn attempt(args: &LoadTcp, shown: &mut Shown<LoadReport>) -> anyhow::Result<Option<LoadReport>> {
     let mut spec = specify(args)?;
     let descriptors = tcp::descriptors();
-    let processes =
-        args.processes.unwrap_or_else(|| parts::needed(spec.connections_in_all(), descriptors));
+    let processes = match args.processes {
+        Some(processes) => processes,
+        None => parts::needed(spec.connections_in_all(), spec.threads, descriptors)?,
+    };
     if processes != 1 {
         take_share(&mut spec, Share { index: 0, of: processes }, args.threads)?;
     }
@@ -298,7 +342,7 @@ fn run_part(args: &LoadTcp, share: Share) -> u8 {
         Ok(()) => OK,
         Err(error) => {
             let code = code_of_error(&error);
-            parts::fail(format!("{error:#}"), code);
+            parts::fail(text_of_error::<LoadError>(&error), code);
             code
         }
     }
@@ -335,7 +379,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         once.saturating_add(each.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)))
     };
     let spec = LoadSpec {
-        target: SocketAddr::new(resolve(&args.target)?, args.port),
+        target: server(&args.target, args.port)?,
         connections: args.connections,
         blocks: args.blocks,
         block_interval: args.block_interval,
@@ -346,11 +390,12 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         outstanding: args.outstanding,
         pace,
         one_way: args.one_way,
+        refusals_expected: args.refusals_expected,
         half_close: args.half_close,
         together: args.together,
         share: Share::ALL,
         threads: args.threads,
-        cores: args.cpu.clone(),
+        cores: args.cpu.clone().map(|Cores(cores)| cores).unwrap_or_default(),
         duration: args.time.unwrap_or(unless_told),
         warm_up: args.omit,
         setup_max: args.setup_time.unwrap_or_else(|| of_all(SETUP)),

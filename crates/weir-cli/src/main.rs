@@ -48,20 +48,20 @@ enum Command {
     CheckDevice(check_device::CheckArgs),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return Ok(refuse(&error)),
+        Err(error) => return refuse(&error),
     };
     match cli.command {
-        Command::Compare(args) => Ok(compare::run(&args)),
-        Command::Serve(serve) => Ok(serve::run(&serve)),
+        Command::Compare(args) => compare::run(&args),
+        Command::Serve(serve) => serve::run(&serve),
         Command::Flood(args) => flood::run(args),
         Command::Load(load) => load::run(&load),
         Command::Iops(args) => iops::run(&args),
-        Command::Designs(args) => Ok(designs::run(&args)),
-        Command::ProbeMemory(args) => Ok(memory::probe(&args)),
-        Command::CheckDevice(args) => Ok(check_device::run(&args)),
+        Command::Designs(args) => designs::run(&args),
+        Command::ProbeMemory(args) => memory::probe(&args),
+        Command::CheckDevice(args) => check_device::run(&args),
     }
 }
 
@@ -81,11 +81,20 @@ fn print(text: &str) {
 fn print_results(text: &str) -> Result<(), exit::Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(exit::Failure::failed(
-            format!("cannot write the results to standard output: {error}; send it elsewhere"),
-        )),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(lost_results(&error)),
         _ => Ok(()),
     }
+}
+
+/// Prints a report, whose loss must be told; what could not be printed goes to standard error.
+fn print_report(text: &str) -> Result<(), exit::Failure> {
+    print_results(text).inspect_err(|_| eprint!("{text}"))
+}
+
+fn lost_results(error: &std::io::Error) -> exit::Failure {
+    exit::Failure::failed(format!(
+        "cannot write the results to standard output: {error}; send it elsewhere"
+    ))
 }
 
 /// Prints help, version or what is wrong. Whoever asked for JSON gets a document even then: that

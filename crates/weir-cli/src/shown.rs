@@ -1,12 +1,16 @@
 //! What commands that do one thing and tell of it print: text, or one JSON document.
 
-use std::{io::Write as _, process::ExitCode};
+use std::{
+    cell::{Cell, OnceCell},
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use serde_json::{Map, Value, json};
 use weir_load::latency::Summary;
 
 use crate::{
-    exit::{DATA_ERRORS, FAILED, OK},
+    exit::{DATA_ERRORS, FAILED, Failure, OK},
     intervals::{Interval, Intervals},
 };
 
@@ -79,21 +83,37 @@ pub struct Shown<F: Finding> {
     json: bool,
     settings: Vec<(String, String)>,
     intervals: Intervals<F::Interval>,
+    /// Whether lines for people go to stderr: stdout is for the document, or takes nothing.
+    aside: Cell<bool>,
+    /// Why the first line was lost of those that were.
+    lost: OnceCell<io::Error>,
 }
 
 impl<F: Finding> Shown<F> {
     fn new(json: bool) -> Self {
-        Self { json, settings: Vec::new(), intervals: Intervals::default() }
+        Self {
+            json,
+            settings: Vec::new(),
+            intervals: Intervals::default(),
+            aside: Cell::new(json),
+            lost: OnceCell::new(),
+        }
     }
 
     /// A line for people: on stdout, unless that is for the document. A reader that has
-    /// gone is no reason to end a run.
+    /// gone is no reason to end a run; that others lose something is told at the end.
     pub fn say(&self, line: &str) {
-        let _ = if self.json {
-            writeln!(std::io::stderr(), "{line}")
-        } else {
-            writeln!(std::io::stdout(), "{line}")
-        };
+        if self.aside.get() {
+            let _ = writeln!(io::stderr(), "{line}");
+            return;
+        }
+        match writeln!(io::stdout(), "{line}") {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                // The first one tells the cause.
+                let _ = self.lost.set(error);
+            }
+            _ => {}
+        }
     }
 
     /// A figure with its name.
@@ -126,7 +146,7 @@ impl<F: Finding> Shown<F> {
     }
 
     /// Prints the result, whatever it is.
-    fn end(&self, found: Option<&F>, ending: &Ending) -> anyhow::Result<()> {
+    fn end(&self, found: Option<&F>, ending: &Ending) -> Result<(), Failure> {
         if let Some(found) = found {
             found.print(self);
         }
@@ -134,9 +154,16 @@ impl<F: Finding> Shown<F> {
             self.note(reason);
         }
         if self.json {
-            writeln!(std::io::stdout(), "{}", self.document(found, ending)?)?;
+            let document = self.document(found, ending).map_err(Failure::failed)?;
+            return crate::print_results(&format!("{document}\n"));
         }
-        Ok(())
+        let Some(error) = self.lost.get() else { return Ok(()) };
+        // What took time to find is not lost with it.
+        self.aside.set(true);
+        if let Some(found) = found {
+            found.print(self);
+        }
+        Err(crate::lost_results(error))
     }
 
     fn document(&self, found: Option<&F>, ending: &Ending) -> anyhow::Result<Value> {
@@ -158,13 +185,10 @@ impl<F: Finding> Shown<F> {
 
 /// Runs a command, which finds nothing where it only shows its settings, and shows what came of it;
 /// gives the exit code.
-///
-/// # Errors
-/// If the result cannot be written.
 pub fn run<F: Finding>(
     json: bool,
     attempt: impl FnOnce(&mut Shown<F>) -> anyhow::Result<Option<F>>,
-) -> anyhow::Result<ExitCode> {
+) -> ExitCode {
     let mut shown = Shown::new(json);
     let (found, ending, code) = match attempt(&mut shown) {
         Ok(found) => {
@@ -177,8 +201,14 @@ pub fn run<F: Finding>(
             (None, Ending::Failed(text), code)
         }
     };
-    shown.end(found.as_ref(), &ending)?;
-    Ok(ExitCode::from(code))
+    let code = match shown.end(found.as_ref(), &ending) {
+        Ok(()) => code,
+        Err(failure) => {
+            shown.note(&failure.message);
+            failure.code
+        }
+    };
+    ExitCode::from(code)
 }
 
 /// The document of a command that was not even tried.

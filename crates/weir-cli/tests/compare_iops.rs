@@ -68,12 +68,34 @@ fn a_short_comparison_is_one_valid_document() {
         assert!((calls - 1.0).abs() < 0.1, "plain reads: {calls}");
         assert_eq!((metric("bytes_per_s"), metric("hand_overs_per_io")), (Some(0.0), Some(0.0)));
         assert!(row["latency_of_all_runs_ns"]["p50"].as_u64() > Some(10), "{row:#}");
-        assert!(row["command"].as_str().unwrap().contains("iops /dev/null"), "{row:#}");
+        assert!(row["command"].as_str().unwrap().ends_with(" --json /dev/null"), "{row:#}");
         // Three were asked for; a run is made again if the machine changed.
         assert!(row["runs"].as_array().unwrap().len() >= 3, "{row:#}");
     }
     assert_eq!((&rows[1]["group"], &rows[2]["group"]), (&"reads_nothing".into(), &"waits".into()));
     assert!(rows[2]["ratio_to_sync"]["median"].as_f64() > Some(0.0), "{:#}", rows[2]);
+}
+
+#[test]
+fn writes_are_compared_and_what_has_none_says_so() {
+    let _alone = common::alone();
+    let designs = ["--design", "sync", "--design", "no-op", "--design", "threads"];
+    let rest = ["compare", "iops", "--write", "--rounds", "3", "-t", "3", "--json"];
+    let run = output(&[&rest[..], &designs].concat());
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let document = document(&run);
+    assert_eq!(document["loads"][0]["load"]["direction"], "writes");
+    for spec in ["sync", "threads"] {
+        let row = row(&document, spec, "/dev/null");
+        assert_eq!((&row["status"], &row["conformance"]), (&"ok".into(), &"passed".into()));
+        let median = |name: &str| row["metrics"][name]["median"].as_f64().unwrap();
+        let bytes_per_io = median("bytes_per_s") / median("ios_per_s");
+        assert!((bytes_per_io - 4096.0).abs() < 100.0, "{spec}: {bytes_per_io}");
+        assert!(row["command"].as_str().unwrap().ends_with("--write /dev/null"), "{row:#}");
+    }
+    let none = row(&document, "no-op", "/dev/null");
+    assert_eq!(none["status"], "unavailable");
+    assert!(none["reason"].as_str().unwrap().contains("it has no writes"), "{none:#}");
 }
 
 #[test]
@@ -281,8 +303,22 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["/dev/urandom"][..], 2, "--device"),
         (&["/dev/weir-has-no-such"][..], 1, "os error 2"),
         (&["-l", "1g"][..], 2, "allowed: 0 to"),
-        (&["--delay", "2s"][..], 2, "allowed: 0 to 1s"),
+        (&["--delay", "2s"][..], 2, "allowed: 0 to 200ms"),
+        (&["timer:2s"][..], 2, "allowed: 0 to 200ms"),
+        (&["timer:soon"][..], 2, "as in timer:10us"),
+        (&["timer:"][..], 2, "as in timer:10us"),
+        (&["timer:10us", "-l", "512,4"][..], 2, "8 or more"),
+        (&["--delay", "10us", "-l", "7"][..], 2, "8 or more"),
+        (&["eventfd:", "-l", "0"][..], 2, "8 or more"),
+        (&["/dev/stdin"][..], 2, "process of its own"),
+        (&["/dev/fd/0"][..], 2, "process of its own"),
+        (&["/proc/self/fd/0"][..], 2, "process of its own"),
+        (&["/proc/thread-self/fd/0"][..], 2, "process of its own"),
         (&["/dev/null", "--delay", "1us"][..], 2, "--delay"),
+        (&["/dev/full", "--write"][..], 2, "weir writes only to"),
+        (&["timer:10us", "--write"][..], 2, "weir writes only to"),
+        (&["--write", "--delay", "1us"][..], 2, "--delay"),
+        (&["--write", "--fio"][..], 2, "--fio"),
         (&["--decay", "2s"][..], 2, "6 s or more"),
         (&["--cpu", "8000"][..], 2, "core 8000"),
         (&["--rounds", "0"][..], 2, "1..=50"),
@@ -293,6 +329,31 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         assert_eq!(document["results"], serde_json::json!([]));
         assert!(document["error"].as_str().is_some_and(|error| error.contains(said)), "{document}");
     }
+}
+
+#[test]
+fn a_pipe_and_a_link_to_what_this_process_has_open_are_refused() {
+    let _alone = common::alone();
+    let directory = std::env::temp_dir().join(format!("weir-iops-pipe-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (pipe, link, file) =
+        (directory.join("pipe"), directory.join("link"), directory.join("file"));
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success(), "{made}");
+    std::os::unix::fs::symlink("/dev/stdin", &link).unwrap();
+    std::fs::write(&file, [7; 4096]).unwrap();
+    for (path, said) in [(&pipe, "is a pipe"), (&link, "process of its own")] {
+        let refused = output(&["compare", "iops", path.to_str().unwrap(), "--dry-run", "--json"]);
+        assert_eq!(refused.status.code(), Some(2), "{path:?}: {}", errors(&refused));
+        let error = &document(&refused)["error"];
+        assert!(error.as_str().is_some_and(|error| error.contains(said)), "{path:?}: {error}");
+    }
+    // Any other link is followed.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    let taken = output(&["compare", "iops", link.to_str().unwrap(), "--dry-run", "--json"]);
+    assert_eq!(taken.status.code(), Some(0), "{}", errors(&taken));
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--peer", "go"][..], "write it as"),
         (&["--peer", "go=program"][..], "{port}"),
         (&["--peer", "epoll=program {port}"][..], "name of a design"),
+        (&["--peers=/nowhere/peers"][..], "build them with peers/build"),
         (&["--server-cpu", "8000"][..], "core 8000"),
         (&["--classic", "--sweep"][..], "--sweep"),
         (&["--classic", "-c", "5"][..], "--connections"),
@@ -207,6 +208,31 @@ fn a_peer_is_a_row_like_any_other() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// `--peers` takes what `peers/build` left in a folder: programs, the list of their rows, and why one is not there.
+#[test]
+fn the_peers_of_a_folder_are_rows_and_those_not_built_say_why() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _alone = common::alone();
+    let Some((directory, _)) = python("peers", "pass") else { return };
+    let program = directory.join("peer-here");
+    let text = "#!/bin/sh\n[ \"$3\" = plain ] && [ \"$4\" -ge 4096 ] && exec python3 \"${0%/*}/echo.py\" \"$1\" \"$2\"\n";
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(directory.join("tcp-rows"), "here peer-here plain\ngone peer-gone plain\n")
+        .unwrap();
+    std::fs::write(directory.join("peer-gone.why-not"), "there is no go here\n").unwrap();
+    let peers = format!("--peers={}", directory.display());
+    let words = ["compare", "tcp", "--design", "epoll", &peers, "-c", "8", "-t", "8", "--json"];
+    let run = output(&[&words[..], &["--rounds", "3"]].concat());
+    let document = document(&run);
+    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    let (here, gone) = (row(&document, "here"), row(&document, "gone"));
+    assert_eq!((&here["kind"], &here["status"]), (&"peer".into(), &"ok".into()), "{here:#}");
+    assert_eq!(gone["status"], "unavailable", "{gone:#}");
+    assert_eq!(gone["reason"], "not built: there is no go here");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 #[test]
 fn a_peer_that_does_not_echo_rightly_gets_no_rank() {
     let _alone = common::alone();
@@ -272,4 +298,45 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
     let rows = document["results"].as_array().unwrap();
     let runs: usize = rows.iter().map(|row| row["runs"].as_array().unwrap().len()).sum();
     assert!(runs >= 1, "the figures so far: {document:#}");
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_runs() {
+    for (words, said) in [
+        (&["-o", "8", "-c", "4"][..], "add --pattern streaming"),
+        (&["-t", "0"], "nothing is measured"),
+        (&["--peer", "foo"], "{ip} {port}"),
+    ] {
+        let words = [&["compare", "tcp", "--json"], words].concat();
+        let run = output(&words);
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {}", errors(&run));
+        let reason = document(&run)["reason"].to_string();
+        assert!(reason.contains(said), "{words:?}: {reason}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_found_before_the_experiment() {
+    let since = std::time::Instant::now();
+    // Else it takes as long as that.
+    let run = output(&["compare", "tcp", "--json=/nonexistent/x", "-t", "60"]);
+    assert_eq!(run.status.code(), Some(1), "{}", errors(&run));
+    assert!(
+        errors(&run).contains("cannot write the document to /nonexistent/x"),
+        "{}",
+        errors(&run)
+    );
+    assert!(since.elapsed() < std::time::Duration::from_secs(30), "{:?}", since.elapsed());
+}
+
+#[test]
+fn the_file_has_the_document_of_a_failure_too() {
+    let directory = directory("failure");
+    let path = directory.join("out.json");
+    let json = format!("--json={}", path.display());
+    let run = output(&["compare", "tcp", "--design", "no-such-design", &json]);
+    assert_eq!(run.status.code(), Some(2), "{}", errors(&run));
+    let document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert!(document["reason"].as_str().unwrap().contains("no-such-design"), "{document:#}");
+    std::fs::remove_dir_all(directory).unwrap();
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::Stdio,
+    process::{Child, Stdio},
 };
 
 use common::{document, ends, errors, interrupt, output, weir};
@@ -55,6 +55,10 @@ fn a_time_ends_it_and_intervals_add_up() {
     let found = document(&output);
     let (report, window) = (&found["report"], &found["report"]["window"]);
     assert_eq!(report["ended_by"], "time");
+    let sampling = report["sampling_percent"].as_f64();
+    assert!(sampling.is_some_and(|percent| percent > 0.0 && percent < 50.0), "{report}");
+    let machine = &report["machine"];
+    assert!(machine["kernel"].is_string() && machine["mitigations"].is_object(), "{machine}");
     let elapsed_ns = window["elapsed_ns"].as_u64().expect("a time");
     assert!(elapsed_ns >= 300_000_000, "{elapsed_ns}");
     let intervals = found["intervals"].as_array().expect("a list");
@@ -82,7 +86,9 @@ fn people_get_fios_line() {
     let (_, calls) = line.split_once(", BW=0 B/s, IOS/call=").expect("what fio's line has");
     let near_one = |ios: &str| (ios.parse::<f64>().expect("a number") - 1.0).abs() < 0.1;
     assert!(calls.split('/').count() == 2 && calls.split('/').all(near_one), "{line}");
-    for word in ["issued", "completed", "latency", "system calls", "CPU", "over time"] {
+    for word in
+        ["issued", "completed", "latency", "system calls", "CPU", "over time", "taking it costs"]
+    {
         assert!(text.contains(word), "{word} in {text}");
     }
 }
@@ -94,6 +100,51 @@ fn the_cost_of_latencies_is_measured_on_demand() {
     let cost = &document(&output)["sampling_cost"];
     assert_eq!(cost["pairs"], 9, "{cost}");
     assert!(cost["low"].as_f64() <= cost["ratio"].as_f64(), "{cost}");
+}
+
+#[test]
+fn every_design_that_moves_bytes_writes_as_often_as_it_is_told() {
+    for design in what_runs_here() {
+        let output = iops(&["/dev/null", "--write", "--design", &design, "-k", "20k", "-l", "512"]);
+        let found = document(&output);
+        if ["sync-empty", "no-op", "control", "uring-cmd"].contains(&design.as_str()) {
+            assert_eq!(output.status.code(), Some(5), "{design}: {found}");
+            assert!(errors_of(&found).contains("it has no writes"), "{found}");
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(0), "{design}: {}", errors(&output));
+        let (report, counts) = (&found["report"], &found["report"]["counts"]);
+        assert_eq!((&counts["issued"], &counts["completed"]), (&20_000.into(), &20_000.into()));
+        assert_eq!(counts["bytes"], 20_000 * 512, "{design}: {counts}");
+        assert_eq!((&counts["short"], &counts["empty"]), (&0.into(), &0.into()));
+        assert_eq!(report["direction"], "writes");
+        let effective = found["settings"].as_array().expect("a list");
+        assert!(effective.iter().any(|s| s["name"] == "direction" && s["value"] == "writes"));
+    }
+}
+
+#[test]
+fn nothing_is_written_to_but_what_throws_it_away() {
+    let file = std::env::temp_dir().join(format!("weir-not-written-{}", std::process::id()));
+    std::fs::write(&file, "something").expect("a file");
+    let path = file.to_str().expect("text");
+    for words in [
+        &[path][..],
+        &[path, "--device", path],
+        &["/dev/full"],
+        &["/dev/full", "--device", "/dev/full"],
+        &["/dev/ptmx"],
+        &["eventfd:"],
+        &["timer:10us"],
+    ] {
+        let output = iops(&[words, &["--write", "-k", "1"]].concat());
+        let found = document(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {found}");
+        assert!(errors_of(&found).contains("weir writes only to"), "{words:?}: {found}");
+    }
+    let left = std::fs::read(&file).expect("it is there");
+    std::fs::remove_file(&file).expect("it is there");
+    assert_eq!(left, b"something");
 }
 
 #[test]
@@ -116,9 +167,16 @@ fn what_must_not_be_read_is_wrong_usage_and_what_cannot_is_failure() {
         (&["timer:10us", "--design", "libaio"], 5, "libaio would wait"),
         (&["timer:10us", "--design", "sync-empty"], 5, "asks for none"),
         (&["/dev/null", "-t", "never"], 2, "number"),
+        (&["/dev/null", "-t", "0"], 2, "more than 0"),
         (&["/dev/null", "--design", "control"], 5, "nothing device"),
-        (&["/proc/self/mem", "-k", "5"], 1, "/proc/self/mem"),
-        (&["/proc/self/mem", "-k", "5", "--errors-max", "5"], 3, "5 I/Os failed"),
+        (&["/proc/kmsg"], 2, "--device"),
+        (&["/proc/self/mem", "-k", "5"], 2, "--device"),
+        (&["/proc/self/mem", "--device", "/proc/self/mem", "-k", "5"], 1, "/proc/self/mem"),
+        (
+            &["/proc/self/mem", "--device", "/proc/self/mem", "-k", "5", "--errors-max", "5"],
+            3,
+            "5 I/Os failed",
+        ),
     ] {
         let output = iops(words);
         let said_all = errors(&output);
@@ -127,13 +185,16 @@ fn what_must_not_be_read_is_wrong_usage_and_what_cannot_is_failure() {
         let found = document(&output);
         let status = if code == 3 { "invalid" } else { "failed" };
         assert_eq!(found["status"], status, "{found}");
-        assert!(found["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{found}");
+        let reason = errors_of(&found);
+        assert!(!reason.is_empty(), "{found}");
+        assert!(reason.matches("os error").count() <= 1, "a cause is told once: {reason}");
     }
 }
 
 #[test]
 fn the_figures_so_far_come_with_a_failure() {
-    let found = document(&iops(&["/proc/self/mem", "-k", "50", "--errors-max", "10"]));
+    let named = ["/proc/self/mem", "--device", "/proc/self/mem"];
+    let found = document(&iops(&[&named[..], &["-k", "50", "--errors-max", "10"]].concat()));
     assert_eq!(
         (&found["status"], &found["report"]["ended_by"]),
         (&"failed".into(), &"failure".into())
@@ -183,23 +244,33 @@ fn a_timer_takes_its_time_and_setting_it_is_counted() {
     assert!(said("on-a-ring", "tried") || said("on-a-ring", "worker threads"), "{found}");
 }
 
+/// One that reads for a minute, unless it is interrupted.
+fn started(more: &[&str]) -> Child {
+    let child = weir(&["iops", "/dev/null", "--json", "-t", "60"])
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    child.expect("weir can be started")
+}
+
 #[test]
 fn ctrl_c_ends_it_with_the_figures_so_far() {
     for design in what_runs_here() {
-        let child = weir(&["iops", "/dev/null", "--json", "-t", "60", "-O", "0", "-i", "20ms"])
-            .args(["--design", &design])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        let mut child = child.expect("weir can be started");
+        let mut child = started(&["-O", "0", "-i", "20ms", "--design", &design]);
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         // The heading comes with the first interval.
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("in period"))), "{design}");
-        std::thread::spawn(move || lines.for_each(drop));
+        let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
         interrupt(child.id());
         let ended = ends(child);
-        assert_eq!(ended.status.code(), Some(0), "{design}: {}", errors(&ended));
+        let rest = rest.join().expect("it reads to the end").join("\n");
+        assert_eq!(ended.status.code(), Some(0), "{design}: {rest}");
+        assert!(
+            rest.contains("ended by Ctrl-C after") && rest.contains(" of 60 s"),
+            "{design}: {rest}"
+        );
         let found = document(&ended);
         assert_eq!(found["report"]["ended_by"], "asked", "{design}: {found}");
         let count = |name: &str| found["report"]["counts"][name].as_u64().expect("a count");
@@ -216,4 +287,75 @@ fn a_dry_run_reads_nothing() {
     assert_eq!(found["report"], Value::Null);
     let settings = found["settings"].as_array().expect("a list");
     assert!(settings.iter().any(|s| s["name"] == "depth" && s["value"] == "7"), "{found}");
+    for (name, value) in [
+        ("time", "10s"),
+        ("warm-up", "0ns"),
+        ("interval", "none"),
+        ("ios-max", "none"),
+        ("sample-every", "128"),
+        ("errors-max", "0"),
+    ] {
+        assert!(
+            settings.iter().any(|s| s["name"] == name && s["value"] == value),
+            "{name}: {found}"
+        );
+    }
+    assert!(settings.iter().any(|s| s["name"] == "cpu" && s["value"] != ""), "{found}");
+}
+
+/// What a design's check says where this process may have so many descriptors.
+fn checked_with(descriptors: u32, design: &str) -> std::process::Output {
+    let script = format!("ulimit -n {descriptors}; exec \"$@\"");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_weir"), "check-device"]);
+    shell.args(["--design", design]).stdin(Stdio::null());
+    shell.output().expect("there is a shell")
+}
+
+#[test]
+fn what_is_short_at_the_start_makes_a_design_unavailable_and_not_one_that_reads_nothing() {
+    if !what_runs_here().contains(&"ring".to_owned()) {
+        return;
+    }
+    let mut short = 0;
+    for descriptors in 4..16 {
+        let output = checked_with(descriptors, "ring --depth 4");
+        let said = document(&output);
+        match output.status.code() {
+            Some(0) => {
+                assert_eq!(said["reads_nothing"], false, "{descriptors}: {said}");
+                assert_eq!(said["wrong"], Value::Null, "{descriptors}: {said}");
+            }
+            // The file of the check itself is no affair of the design.
+            Some(1) => assert!(errors_of(&said).contains("weir-check"), "{descriptors}: {said}"),
+            Some(5) => {
+                assert_eq!(said["status"], "unavailable", "{descriptors}: {said}");
+                assert!(errors_of(&said).contains("design ring"), "{descriptors}: {said}");
+                short += 1;
+            }
+            other => panic!("{descriptors}: {other:?}: {said}"),
+        }
+    }
+    assert!(short > 0, "a ring takes a descriptor");
+}
+
+fn errors_of(said: &Value) -> String {
+    said["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn what_ends_in_the_warm_up_says_so() {
+    let over = output(&["iops", "/dev/null", "--json", "-k", "1k", "-O", "60", "-i", "0"]);
+    assert_eq!(over.status.code(), Some(0), "{}", errors(&over));
+    assert!(errors(&over).contains("over before the warm-up was"), "{}", errors(&over));
+    assert_eq!(document(&over)["report"]["window"], Value::Null);
+    let mut child = started(&["-O", "60", "-i", "0"]);
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    // The last of the settings that are told once it reads.
+    assert!(lines.any(|line| line.is_ok_and(|line| line.trim_start().starts_with("cpu "))));
+    std::thread::spawn(move || lines.for_each(drop));
+    interrupt(child.id());
+    let ended = ends(child);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(errors_of(&document(&ended)).contains("Ctrl-C in the warm-up"));
 }

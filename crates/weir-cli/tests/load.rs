@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Output, Stdio};
 use std::thread;
 
-use common::{document, ends, errors, interrupt, output, weir};
+use common::{document, ends, errors, interrupt, kill, output, weir};
 use serde_json::Value;
 use weir_confine::{Confinement, Resource};
 
@@ -123,6 +123,9 @@ fn a_server_that_is_full_says_so() {
     let server =
         Served::start(&["--echo", "--connections-max", "3", "--design", "epoll --threads 1"]);
     let load = server.load(&["-c", "10", "-t", "300ms"]);
+    assert_eq!(load.status.code(), Some(1), "{}", errors(&load));
+    assert!(errors(&load).contains("7 refused by the server in words"), "{}", errors(&load));
+    let load = server.load(&["-c", "10", "-t", "300ms", "--refusals-expected"]);
     assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
     let report = &document(&load)["report"];
     let (open, refused) = (report["finished"].as_u64(), report["refused_by_server"].as_u64());
@@ -130,7 +133,7 @@ fn a_server_that_is_full_says_so() {
     let said = report["refusals"].as_object().expect("what it said").keys().next().expect("one");
     assert!(said.contains("3 connections"), "{said}");
     let (code, served) = server.end();
-    assert_eq!((code, &served["counters"]["refused"]), (Some(0), &7.into()), "{served}");
+    assert_eq!((code, &served["counters"]["refused"]), (Some(0), &14.into()), "{served}");
 }
 
 #[test]
@@ -164,6 +167,7 @@ fn what_cannot_be_loaded_has_a_document_too() {
         (&["192.0.2.1"], 2, "loopback"),
         (&["127.0.0.1", "-c", "0"], 2, "--connections"),
         (&["127.0.0.1", "--no-such-flag"], 2, "--no-such-flag"),
+        (&["127.0.0.1:7012", "-p", "7013"], 2, "give one of them"),
     ] {
         let load = output(&[&["load", "tcp", "--json"], words].concat());
         assert_eq!(load.status.code(), Some(code), "{words:?}: {}", errors(&load));
@@ -178,17 +182,26 @@ fn what_cannot_be_loaded_has_a_document_too() {
 #[test]
 fn several_processes_are_one_load() {
     let server = Served::start(&["--echo", "--design", "epoll --threads 1"]);
-    let few = Confinement::new().limit(Resource::Descriptors, 94);
+    let few = || Confinement::new().limit(Resource::Descriptors, 46);
     let mut command = weir(&["load", "tcp", "127.0.0.1", "--json", "-i", "0", "-p", &server.port]);
-    // 30 connections find room beside the 64 that a process may need.
+    // 30 connections find room beside the 16 that a process may need.
     command.args(["-c", "50", "--blocks", "2", "--block-interval", "10ms", "-x", "20", "-o", "2"]);
-    let counted = few.confine(command.stdin(Stdio::null())).output().expect("weir can be started");
+    let counted =
+        few().confine(command.stdin(Stdio::null())).output().expect("weir can be started");
     assert_eq!(counted.status.code(), Some(0), "{}", errors(&counted));
     let report = &document(&counted)["report"];
     assert_eq!((&report["processes"], &report["finished"]), (&4.into(), &100.into()), "{report}");
     assert_eq!(report["messages_over"], 2000);
     assert_eq!(report["latency_ns"]["n"], 2000);
     assert_eq!(report["source_addresses"], 4, "each has addresses of its own");
+
+    // The one that leads them has no room for more.
+    let mut command = weir(&["load", "tcp", "127.0.0.1", "--json", "-i", "0", "-p", &server.port]);
+    command.args(["-c", "481"]);
+    let many = few().confine(command.stdin(Stdio::null())).output().expect("weir can be started");
+    assert_eq!(many.status.code(), Some(5), "{}", errors(&many));
+    let reason = document(&many)["reason"].as_str().expect("a reason").to_owned();
+    assert!(reason.contains("480 connections at most") && reason.contains("ulimit -n"), "{reason}");
 
     let timed = server.load(&["--processes", "2", "-c", "5", "-t", "300ms", "-O", "100ms"]);
     assert_eq!(timed.status.code(), Some(0), "{}", errors(&timed));
@@ -239,12 +252,14 @@ fn what_fails_in_a_process_of_several_fails_the_load() {
     assert_eq!(document_of_it["report"]["refused"], 6, "{document_of_it}");
     for (words, code, said) in [
         (&["--processes", "0"][..], 2, "--processes"),
-        (&["--processes", "2", "--cpu", "9999"], 2, "core 9999"),
+        (&["--processes", "2", "--cpu", "4000"], 2, "core 4000"),
+        (&["--cpu", "4000"], 2, "core 4000"),
     ] {
         let load = load(&port, words);
         assert_eq!(load.status.code(), Some(code), "{words:?}: {}", errors(&load));
         let reason = document(&load)["reason"].as_str().expect("a reason").to_owned();
         assert!(reason.contains(said), "{words:?}: {reason}");
+        assert!(reason.matches("os error").count() <= 1, "the cause once: {reason}");
     }
 }
 
@@ -259,6 +274,11 @@ fn a_dry_run_connects_to_nothing() {
 
 /// A load of ten connections that is interrupted once it sends, and what it left.
 fn interrupted(options: &[&str]) -> Output {
+    once_it_sends(options, |load| interrupt(load.id()))
+}
+
+/// What a load of ten connections left to which something happens once it sends.
+fn once_it_sends(options: &[&str], happens: impl FnOnce(&Child)) -> Output {
     let mut load = weir(&["load", "tcp", "127.0.0.1", "-c", "10", "-t", "60", "--json"])
         .args(["-i", "20ms"])
         .args(options)
@@ -270,10 +290,33 @@ fn interrupted(options: &[&str]) -> Output {
     let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
     assert!(lines.any(|line| line.is_ok_and(|line| line.contains("messages/s"))), "it begins");
     let rest = thread::spawn(move || lines.for_each(drop));
-    interrupt(load.id());
+    happens(&load);
     let load = ends(load);
     rest.join().expect("it does not panic");
     load
+}
+
+/// Whether it is killed or ends in order while messages are on their way.
+#[test]
+fn a_load_whose_server_goes_has_failed() {
+    for (sink, options) in [
+        (false, &[][..]),
+        (false, &["-o", "8"]),
+        (false, &["-x", "100M"]),
+        (false, &["--processes", "2"]),
+        (true, &["--one-way"]),
+    ] {
+        for signal in [kill, interrupt] {
+            let server = Served::start(if sink { &[] } else { &["--echo"] });
+            let options = [&["-p", &server.port][..], options].concat();
+            let load = once_it_sends(&options, |_| signal(server.child.id()));
+            assert_eq!(load.status.code(), Some(1), "{options:?}");
+            let document = document(&load);
+            assert_eq!(document["status"], "failed", "{options:?}: {}", document["report"]);
+            let reason = document["reason"].as_str().expect("a reason");
+            assert!(reason.contains("10 of 10 connections failed"), "{options:?}: {reason}");
+        }
+    }
 }
 
 /// Ctrl-C ends both in order: nothing is lost, and both report.

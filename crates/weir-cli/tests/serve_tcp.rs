@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{document, output, weir};
 use serde_json::Value;
+use weir_confine::{Confinement, Resource};
 
 /// An echo server with these flags; it is ended when dropped.
 struct Echo {
@@ -20,13 +21,21 @@ struct Echo {
 
 impl Echo {
     fn start(flags: &[&str]) -> Self {
-        let mut child = weir(&["serve", "tcp", "--bind", "127.0.0.1:0", "--json", "--echo"])
-            .args(["--interval", "0", "--end-with-input", "--design", "epoll --threads 1"])
+        Self::with("epoll --threads 1", flags)
+    }
+
+    fn with(design: &str, flags: &[&str]) -> Self {
+        let mut command = weir(&["serve", "tcp", "--bind", "127.0.0.1:0", "--json", "--echo"]);
+        command
+            .args(["--interval", "0", "--end-with-input", "--design", design])
             .args(flags)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("weir can be started");
+            .stdout(Stdio::piped());
+        Self::of(&mut command)
+    }
+
+    fn of(command: &mut std::process::Command) -> Self {
+        let mut child = command.spawn().expect("weir can be started");
         let mut lines = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         lines.read_line(&mut line).expect("a ready line");
@@ -101,6 +110,25 @@ fn an_address_has_so_many_connections_and_no_more() {
 }
 
 #[test]
+fn a_connection_without_threads_is_refused() {
+    let server = Echo::with("blocking", &["--threads-max", "4"]);
+    assert_eq!(server.setting("threads-max"), "4");
+    let within = [server.connect(), server.connect()];
+    within.iter().for_each(ping);
+    let mut said = String::new();
+    server.connect().read_to_string(&mut said).expect("a line and the end");
+    let why = "there are 2 connections, as many as there are threads for (threads-max = 4)";
+    assert_eq!(said, format!("weir: refused: {why}\n"));
+    drop(within);
+    assert_eq!(server.end()["counters"]["refused"], 1);
+    // Without the flag it is the system's own limit.
+    let server = Echo::with("blocking", &[]);
+    assert!(server.setting("threads-limit").contains(" = "));
+    assert!(server.setting("threads-max").parse::<u32>().is_ok_and(|most| most > 4));
+    server.end();
+}
+
+#[test]
 fn a_rate_is_kept_by_pauses() {
     let server = Echo::start(&["--max-rate", "100k", "--max-receives", "1M"]);
     assert_eq!((server.setting("max-rate"), server.setting("max-receives")), ("102400", "1000000"));
@@ -154,4 +182,134 @@ fn a_design_without_an_active_set_says_why() {
         let how = design["active_set_how"].as_str().expect("in words");
         assert_eq!(design["active_set"].as_bool(), Some(how.starts_with("yes")), "{design}");
     }
+}
+
+#[test]
+fn a_server_states_what_is_in_effect() {
+    let server = Echo::start(&[
+        "--rcvbuf",
+        "64k",
+        "--work",
+        "shared:5",
+        "--cpu",
+        "0",
+        "--silent",
+        "7",
+        "--idle",
+        "0",
+        "--stalled",
+        "3s",
+        "--stop-time",
+        "2",
+        "--keepalive",
+        "90",
+        "--close-when-full",
+    ]);
+    for (name, value) in [
+        ("receive-buffer-asked", "65536"),
+        ("send-buffer-asked", "the system's, which grows"),
+        ("work", "shared:5"),
+        ("cpu", "0"),
+        ("silent-ms", "7000"),
+        ("idle-ms", "never"),
+        ("stalled-ms", "3000"),
+        ("linger-ms", "5000"),
+        ("stop-time-ms", "2000"),
+        ("when-full", "close"),
+        ("keepalive", "after 90s, every 10s, 6 times"),
+    ] {
+        assert_eq!(server.setting(name), value, "{name}");
+    }
+    // The system takes twice as much as it is asked for (socket(7)), within its limits.
+    for obtained in ["receive-buffer-bytes", "send-buffer-bytes", "backlog-obtained"] {
+        assert!(server.setting(obtained).parse::<u64>().unwrap() > 0, "{obtained}");
+    }
+    server.end();
+}
+
+#[test]
+fn connections_that_came_and_went_between_two_looks_are_counted() {
+    let server = Echo::start(&["--keepalive", "0"]);
+    assert_eq!(server.setting("keepalive"), "never");
+    let two = [server.connect(), server.connect()];
+    two.iter().for_each(ping);
+    drop(two);
+    let report = server.end();
+    assert_eq!(report["most_open"], 2, "{report}");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_as_they_were_given() {
+    for (words, said) in [
+        (["--max-rate", "0"], "0 is not allowed: nothing would be received"),
+        (["--max-receives", "0"], "0 is not allowed: nothing would be received"),
+        (["--per-address", "0"], "0 is not allowed; allowed: 1 to"),
+        (["--connections-max", "5G"], "5G is not allowed; allowed: 1 to 16000000"),
+        (["--active", "0"], "0 is not allowed; allowed: 1 to"),
+        (["--keepalive", "10h"], "keepalive: 36000s is not allowed; allowed: 1s to 32767s"),
+    ] {
+        let serve = ["serve", "tcp", "--json", "--bind", "127.0.0.1:0", "--end-with-input"];
+        let words = [&serve[..], &words[..]].concat();
+        let server = output(&words);
+        assert_eq!(server.status.code(), Some(2), "{words:?}: {}", common::errors(&server));
+        let reason = document(&server)["reason"].to_string();
+        assert!(reason.contains(said), "{words:?}: {reason}");
+    }
+}
+
+#[test]
+fn all_addresses_of_both_kinds_can_be_listened_on_at_one_port() {
+    let Ok(free) = std::net::TcpListener::bind("[::]:0") else {
+        return eprintln!("skipped: there is no IPv6 here");
+    };
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    let (v4, v6) = (format!("127.0.0.1:{port}"), format!("[::]:{port}"));
+    let mut server = weir(&["serve", "tcp", "--bind", &v4, "--bind", &v6, "--end-with-input"]);
+    let server = server.stdin(Stdio::null()).output().expect("weir can be started");
+    assert_eq!(server.status.code(), Some(0), "{}", common::errors(&server));
+}
+
+/// What finds no descriptor for a group of its own is told so, and counted.
+#[test]
+fn who_finds_no_room_in_a_group_counts_as_refused() {
+    let mut refused = 0;
+    // A connection takes one, and two more for its group: of three numbers in a row two leave one over, with
+    // which it is accepted.
+    for descriptors in [40, 41] {
+        let mut command = weir(&["serve", "tcp", "--bind", "127.0.0.1:0", "--json", "--echo"]);
+        command.args(["--interval", "0", "--end-with-input", "--design", "event-select --group 2"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let few = Confinement::new().limit(Resource::Descriptors, descriptors);
+        let server = Echo::of(few.confine(&mut command));
+        let mut clients: Vec<_> = (0..30).map(|_| server.connect()).collect();
+        let mut told = 0;
+        for client in &mut clients {
+            let mut said = [0; 5];
+            client.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
+            match client.write_all(b"hello").and_then(|()| client.read_exact(&mut said)) {
+                Ok(()) => told += u64::from(&said == b"weir:"),
+                Err(_) => break, // there was none left to accept it with
+            }
+        }
+        drop(clients);
+        let report = server.end();
+        assert!(report["counters"]["refused"].as_u64() >= Some(told), "{told} of {report}");
+        refused += told;
+    }
+    assert!(refused > 0, "all found room");
+}
+
+#[test]
+fn designs_say_what_an_idle_connection_holds() {
+    let listed = document(&output(&["designs", "--json"]));
+    let mut holds = vec![];
+    for design in listed["tcp_designs"].as_array().expect("a list") {
+        let how = design["idle_holds"].as_str().expect("in words");
+        assert_eq!(design["idle_holds_buffer"].as_bool(), Some(how != "no buffer"), "{design}");
+        if how != "no buffer" {
+            holds.push(design["name"].as_str().expect("a name"));
+        }
+    }
+    assert_eq!(holds, ["blocking", "overlapped-events", "port", "port-ordered", "rio-tcp"]);
 }

@@ -22,6 +22,10 @@ pub trait Measured {
     fn core_to_core_ns(&self) -> [Option<f64>; 2];
     /// What limited the run.
     fn verdict(&self) -> &Verdict;
+    /// Why nothing may be concluded from it, if so.
+    fn invalid(&self) -> Option<String>;
+    /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
+    fn load_of_others(&self) -> Option<f64>;
     /// Its latencies, and the histogram that they are of; that is empty if there was none.
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]);
 

@@ -4,6 +4,8 @@ pub mod bench;
 pub mod blocks;
 pub mod cell;
 pub mod child;
+pub mod compared;
+pub mod course;
 pub mod crossing;
 pub mod curve;
 pub mod devices;

@@ -44,7 +44,8 @@ impl Machine {
     }
 }
 
-fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
+/// Its properties by name, with units in the names; unknown ones are null.
+pub(crate) fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
     let limit = |limit: Option<Limit>| match limit {
         Some(Limit::AtMost(most)) => json!(most),
         Some(Limit::Unlimited) => json!("unlimited"),

@@ -256,6 +256,14 @@ impl Measured for Sample {
         &self.verdict
     }
 
+    fn invalid(&self) -> Option<String> {
+        Self::invalid(self)
+    }
+
+    fn load_of_others(&self) -> Option<f64> {
+        self.load_of_others
+    }
+
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
         (self.latency_ns, &self.latency_histogram)
     }

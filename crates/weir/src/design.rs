@@ -35,7 +35,7 @@ pub enum Contract {
     Port,
     /// Registered I/O ([`crate::rio`]), on any of its providers.
     Rio,
-    /// Reads of a device that return when they are over ([`crate::device`]).
+    /// Reads of a device, or writes, that return when they are over ([`crate::device`]).
     Read,
     /// A queue of I/Os, of one thread ([`crate::device`]).
     Queue,

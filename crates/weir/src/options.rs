@@ -81,6 +81,9 @@ pub(crate) fn set_all<'a>(
 
 /// The limits of an option's values.
 pub trait Limit<T> {
+    /// What k, M and G stand for behind a whole number: 1000 and its powers, or 1024 for a size; `None` where
+    /// the values are words.
+    const K: Option<u64> = None;
     /// Whether a value lies within.
     fn allows(&self, value: &T) -> bool;
     /// The values allowed, in words.
@@ -88,12 +91,29 @@ pub trait Limit<T> {
 }
 
 impl<T: PartialOrd + Display> Limit<T> for RangeInclusive<T> {
+    const K: Option<u64> = Some(1000);
+
     fn allows(&self, value: &T) -> bool {
         self.contains(value)
     }
 
     fn text(&self) -> String {
         format!("{} to {}", self.start(), self.end())
+    }
+}
+
+/// A limit for an option that is a number of bytes.
+pub struct Bytes<T>(pub RangeInclusive<T>);
+
+impl<T: PartialOrd + Display> Limit<T> for Bytes<T> {
+    const K: Option<u64> = Some(1024);
+
+    fn allows(&self, value: &T) -> bool {
+        self.0.contains(value)
+    }
+
+    fn text(&self) -> String {
+        format!("{} to {} bytes (k = 1024)", self.0.start(), self.0.end())
     }
 }
 
@@ -148,13 +168,27 @@ impl<T> Limit<T> for Named {
 }
 
 #[doc(hidden)]
-pub fn parse<T: FromStr>(name: &str, value: &str, limit: &impl Limit<T>) -> Result<T, Error> {
+pub fn parse<T: FromStr, L: Limit<T>>(name: &str, value: &str, limit: &L) -> Result<T, Error> {
     let wrong = || Error::Option {
         name: name.into(),
         problem: format!("{value:?} is not allowed; allowed: {}", limit.text()),
     };
-    let value = value.parse().map_err(|_| wrong())?;
+    let in_full = L::K.and_then(|k| written_in_full(value, k));
+    let value = in_full.as_deref().unwrap_or(value).parse().map_err(|_| wrong())?;
     if limit.allows(&value) { Ok(value) } else { Err(wrong()) }
+}
+
+/// `4k` as 4000 or 4096; `None` for what is no whole number with a unit behind it.
+fn written_in_full(value: &str, k: u64) -> Option<String> {
+    let unit = value.chars().last()?;
+    let power = match unit.to_ascii_lowercase() {
+        'k' => 1,
+        'm' => 2,
+        'g' => 3,
+        _ => return None,
+    };
+    let number: u64 = value.strip_suffix(unit)?.parse().ok()?;
+    Some(number.checked_mul(k.pow(power))?.to_string())
 }
 
 #[doc(hidden)]
@@ -201,7 +235,7 @@ macro_rules! options {
                 let field = name.replace('-', "_");
                 let _ = (&field, value); // a design may have no options
                 $(if field == stringify!($field) {
-                    self.$field = $crate::options::parse::<$Type>(name, value, &$limit)?;
+                    self.$field = $crate::options::parse::<$Type, _>(name, value, &$limit)?;
                     return Ok(());
                 })*
                 Err($crate::Error::UnknownName {
@@ -226,3 +260,26 @@ macro_rules! options {
     };
 }
 pub(crate) use options;
+
+#[cfg(test)]
+mod tests {
+    use crate::tcp;
+
+    #[test]
+    fn numbers_may_have_a_unit_and_sizes_have_powers_of_1024() {
+        let valued = |text: &str| tcp::AnyDesign::parse(text).map(|design| design.values());
+        let of = |text: &str, name: &str| {
+            let values = valued(text).unwrap();
+            values.into_iter().find(|(known, _)| known == name).unwrap().1
+        };
+        assert_eq!(of("ring --zero-copy 1k", "zero-copy"), "1024");
+        assert_eq!(of("ring --zero-copy=16M", "zero-copy"), "16777216");
+        assert_eq!(of("ring-hybrid --zero-copy 4K", "zero-copy"), "4096");
+        assert_eq!(of("ring --slices 2k", "slices"), "2000");
+        assert_eq!(of("ring --slices 512", "slices"), "512");
+        for wrong in ["17M", "1x", "k", "1.5k", "-1k", "99999999999999999999G"] {
+            let error = valued(&format!("ring --zero-copy {wrong}")).unwrap_err().to_string();
+            assert!(error.contains("0 to 16777216 bytes"), "{error}");
+        }
+    }
+}

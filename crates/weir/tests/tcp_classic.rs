@@ -12,10 +12,15 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
     os::fd::AsRawFd,
-    thread,
+    process::Command,
+    ptr, thread,
+    time::{Duration, Instant},
 };
 use tcp::{connect, echo, exchange, exchange_at_once, stop};
-use weir::tcp::{AnyDesign, Running, Server};
+use weir::{
+    Error,
+    tcp::{AnyDesign, Limits, Output, REFUSAL, Running, Server},
+};
 
 fn start(design: &str) -> Running {
     let server = Server::bind("127.0.0.1:0".parse().unwrap());
@@ -202,4 +207,160 @@ fn port_ordered_restores_the_order() {
     let bytes = (0..1_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     exchange_much(connect(running.local_addresses()[0]), bytes);
     assert_eq!(stop(running).total().closed_finished, 1);
+}
+
+/// A server with at most so many threads for connections.
+fn with_threads(design: &str, threads: u32) -> Result<Running, Error> {
+    let limits = Limits { threads: Some(threads), ..Limits::default() };
+    let server = Server::bind("127.0.0.1:0".parse().unwrap()).limits(limits);
+    server.start(AnyDesign::parse(design).unwrap(), |_| echo)
+}
+
+/// What a connection is told that is refused.
+fn refusal(mut client: TcpStream) -> String {
+    let mut said = String::new();
+    client.read_to_string(&mut said).unwrap();
+    said.strip_prefix(REFUSAL).expect("it is told that it is refused").trim_end().to_owned()
+}
+
+#[test]
+fn no_more_are_let_in_than_there_can_be_threads_for() {
+    for (design, threads, most) in [
+        ("blocking", 7, 3),
+        ("event-select --group 4", 2, 6),
+        ("overlapped-events --group 5 --sends 1", 2, 6),
+    ] {
+        if !completes(design) {
+            continue;
+        }
+        let running = with_threads(design, threads).unwrap();
+        let address = running.local_addresses()[0];
+        let mut within: Vec<_> = (0..most).map(|_| connect(address)).collect();
+        for round in 0..5 {
+            within.iter_mut().for_each(|client| exchange(client, b"within"));
+            let why = format!(
+                "there are {most} connections, as many as there are threads for (threads-max = {threads})"
+            );
+            assert_eq!(refusal(connect(address)), why, "{design}");
+            // The place of one that leaves is given again.
+            end(within.remove(0));
+            let by = Instant::now() + Duration::from_secs(30);
+            while running.open() == most {
+                assert!(Instant::now() < by, "{design}: it is never over, in round {round}");
+                thread::yield_now();
+            }
+            within.push(connect(address));
+        }
+        within.iter_mut().for_each(|client| exchange(client, b"at last"));
+        within.into_iter().for_each(end);
+        let total = stop(running).total();
+        assert_eq!((total.refused, total.closed_finished), (5, u64::from(most) + 5), "{design}");
+    }
+    match with_threads("blocking", 1) {
+        Err(Error::Option { name, problem }) => {
+            assert_eq!(name, "threads-max");
+            assert!(problem.contains("not enough for one connection"), "{problem}");
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it started"),
+    }
+}
+
+/// Set where [`blocking_refuses_where_the_process_has_no_more_mappings`] runs in a process of its own.
+const ALONE: &str = "WEIR_TEST_ALONE";
+
+/// Beyond them the runtime would end the process.
+#[test]
+fn blocking_refuses_where_the_process_has_no_more_mappings() {
+    const LEFT: usize = 400;
+    const PAGE: usize = 4096;
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let most: usize = most.trim().parse().unwrap();
+    if most > 1 << 18 {
+        return eprintln!("skipped: it takes long to use up {most} mappings");
+    }
+    if std::env::var_os(ALONE).is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = "blocking_refuses_where_the_process_has_no_more_mappings";
+        let output =
+            command.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        return assert!(output.status.success(), "{output:?}");
+    }
+    // Pages in turn of two kinds, each a mapping; a sixteenth of all is kept by the library.
+    let mapped = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    let pages = most - most / 16 - mapped - LEFT;
+    // SAFETY: new memory, which nobody touches.
+    let first = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::mmap(ptr::null_mut(), pages * PAGE, libc::PROT_NONE, flags, -1, 0)
+    };
+    assert_ne!(first, libc::MAP_FAILED);
+    for page in (0..pages).step_by(2) {
+        // SAFETY: a page of the memory above.
+        let answer = unsafe { libc::mprotect(first.byte_add(page * PAGE), PAGE, libc::PROT_READ) };
+        assert_eq!(answer, 0);
+    }
+    let running = start("blocking");
+    let effective = running.effective();
+    let stated = |name: &str| &effective.iter().find(|(known, _)| known == name).unwrap().1;
+    let limit = format!("vm.max_map_count = {most}");
+    assert_eq!(*stated("threads-limit"), limit);
+    let within = stated("threads-max").parse::<usize>().unwrap() / 2;
+    assert!((30..=LEFT / 8).contains(&within), "{effective:?}");
+    // Without a limit these would take what is kept, too.
+    let crowd = within + most / 16 / 8 + 50;
+    let mut clients = Vec::new();
+    for number in 0..crowd {
+        let mut client = connect(running.local_addresses()[0]);
+        if number < within {
+            exchange(&mut client, b"within");
+            clients.push(client);
+        } else {
+            let why = refusal(client);
+            assert!(why.ends_with(&format!("as many as there are threads for ({limit})")), "{why}");
+        }
+    }
+    clients.iter_mut().for_each(|client| exchange(client, b"at last"));
+    clients.into_iter().for_each(end);
+    let total = stop(running).total();
+    assert_eq!((total.accepted, total.refused), (within as u64, (crowd - within) as u64));
+}
+
+/// What a peer takes at first is no reason to wait for twice the time.
+#[test]
+fn blocking_closes_a_peer_that_stalls_in_the_middle_of_a_send() {
+    const STALLED: Duration = Duration::from_secs(4);
+    const MUCH: usize = 16 << 20;
+    let limits = Limits { stalled: Some(STALLED), output_bytes: 2 * MUCH, ..Limits::default() };
+    let running = Server::bind("127.0.0.1:0".parse().unwrap())
+        .limits(limits)
+        .start(AnyDesign::parse("blocking").unwrap(), |_| {
+            |_: &mut [u8], output: &mut Output<'_>| output.send(&vec![7; MUCH]).unwrap()
+        })
+        .unwrap();
+    let mut client = connect(running.local_addresses()[0]);
+    let since = Instant::now();
+    client.write_all(b"much").unwrap();
+    while running.open() > 0 || running.counters().accepted == 0 {
+        thread::sleep(Duration::from_millis(20));
+        assert!(since.elapsed() < STALLED * 3, "it is still open");
+    }
+    let took = since.elapsed();
+    assert!(took >= STALLED && took < STALLED * 3 / 2, "{took:?}");
+    let total = stop(running).total();
+    assert_eq!(total.closed_stalled, 1);
+    assert!(total.bytes_sent > 0, "nothing was taken at first");
+}
+
+#[test]
+fn the_most_connections_that_were_open_are_counted_where_they_come_in() {
+    for design in ["epoll --threads 1", "blocking"] {
+        let running = start(design);
+        let address = running.local_addresses()[0];
+        let mut clients: Vec<_> = (0..7).map(|_| connect(address)).collect();
+        clients.iter_mut().for_each(|client| exchange(client, b"hello"));
+        clients.into_iter().for_each(end);
+        let report = stop(running);
+        assert_eq!(report.most_open, 7, "{design}");
+    }
 }

@@ -11,7 +11,8 @@ use weir_lab::report::json::{SCHEMA_VERSION, failure};
 use super::iops::IopsArgs;
 use super::part::{Document, OfAll, Part, refuse};
 use super::tcp::TcpArgs;
-use super::{UdpArgs, heed_interrupts, iops, tcp, udp_of_all};
+use super::udp::UdpArgs;
+use super::{heed_interrupts, iops, tcp, udp};
 use crate::exit::{self, Failure};
 
 /// What the document is about.
@@ -34,7 +35,7 @@ const KINDS: [Kind; 3] = [
         name: "udp",
         heading: "UDP (more of it: weir compare udp)",
         weight: 46.0,
-        compare: |of, command, interrupt| super::compare(&udp_of_all(of), command, interrupt),
+        compare: |of, command, interrupt| udp::compare(&UdpArgs::of_all(of), command, interrupt),
     },
     Kind {
         name: "tcp",

@@ -1,6 +1,10 @@
 //! How a comparison shows what it does, and how wide its report is.
 
+use std::fmt::Display as Shown;
 use std::io::{IsTerminal, Write};
+
+use weir_lab::course::Progress;
+use weir_lab::plan::Row;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
 const WIDTH_WITHOUT_TERMINAL: usize = 205;
@@ -42,6 +46,45 @@ impl Display {
             self.width = 0;
         }
     }
+}
+
+/// Shows how a comparison of TCP or of devices goes; `title` is how a row is called.
+pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&Row) -> String) {
+    match progress {
+        Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
+        Progress::Dropped(row, reason) => {
+            display.keep(&format!("{} is left out: {reason}", title(row)));
+        }
+        Progress::Load(load, schedule) => {
+            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
+            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
+        }
+        Progress::Run { number, of, row } => {
+            display.change(&format!("[{number}/{of}] {}", title(row)));
+        }
+        Progress::Failed(row, reason) => {
+            display.keep(&format!("{} failed: {reason}", title(row)));
+        }
+        Progress::Skipped(row, reason) => {
+            display.keep(&format!("{} is left out of this load: {reason}", title(row)));
+        }
+        Progress::Besides(row, what) => display.change(&format!("{}: {what}", title(row))),
+        Progress::Found(row, said) => display.keep(&format!("{} {said}", title(row))),
+    }
+}
+
+/// A time that something takes, as a plan says it.
+pub fn about(seconds: f64) -> String {
+    if seconds < 300.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+/// A line of a plan for each row, with the reason where it cannot run.
+pub fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
+    let line = |row: &Row| {
+        let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
+        format!("  row: {}{}\n", title(row), reason.unwrap_or_default())
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Characters that a line of the report may have.

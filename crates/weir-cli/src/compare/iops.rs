@@ -1,20 +1,20 @@
-//! `weir compare iops`: every design for devices that can run here, reading the same, side by side.
+//! `weir compare iops`: every design for devices that can run here, reading the same, or writing, side by side.
 
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use weir::device::{Device, MOST_LENGTH};
+use weir::device::{Direction, Kind, MOST_LENGTH, Reads};
 use weir_lab::child::Interrupt;
-use weir_lab::devices::experiment::{self, Progress};
+use weir_lab::devices::experiment;
 use weir_lab::devices::fio::{self, Fio};
-use weir_lab::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth, Load, Settings};
+use weir_lab::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth, Load, MOST_DELAY, Settings};
 use weir_lab::devices::processes::Processes;
 use weir_lab::devices::report::{json, report};
 use weir_lab::devices::results::Results;
 use weir_lab::devices::rows::{self, title};
-use weir_lab::iops::FEWEST_SECONDS;
+use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
 use weir_lab::plan::Row;
 use weir_lab::random::fresh_seed;
@@ -22,13 +22,10 @@ use weir_lab::report::number::percent;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, width};
+use super::display::{Display, about, planned_rows, show};
 use super::part::{Document, OfAll, Part};
 use crate::cores::Cores;
-use crate::exit::{self, Failure};
-
-/// Longest that a read of a device with a delay may take.
-const MOST_DELAY: Duration = Duration::from_secs(1);
+use crate::exit::Failure;
 
 /// Options of `weir compare iops`.
 #[derive(Debug, Clone, Args)]
@@ -38,20 +35,24 @@ pub struct IopsArgs {
     /// also /dev/zero].
     path: Vec<PathBuf>,
 
+    /// Write zeroes instead of reading: only to /dev/null and /dev/zero, which throw them away.
+    #[arg(long, conflicts_with_all = ["delay", "fio"])]
+    write: bool,
+
     /// Design with its options, such as "ring --depth 64"; may be given several times [default: every
     /// design once, rings also with other depths and batches].
     #[arg(long)]
     design: Vec<String>,
 
-    /// Bytes asked for by each I/O (k = 1024) [default: 4096].
+    /// Bytes asked for by each I/O (k = 1024).
     #[arg(
         short, long, visible_alias = "bs", value_parser = parse_size, value_delimiter = ',',
         default_value = "4096"
     )]
     length: Vec<usize>,
 
-    /// Times that every read takes, as in 0,1us,10us,100us: a load for each, on a device that is made of
-    /// timers. The report says where designs overtake plain reads.
+    /// Times that every read takes, up to 200ms, as in 0,1us,10us,100us: a load for each, on a device that is
+    /// made of timers. The report says where designs overtake plain reads, for each length by itself.
     #[arg(long, value_parser = parse_time, value_delimiter = ',', conflicts_with = "path")]
     delay: Vec<Duration>,
 
@@ -121,6 +122,7 @@ impl IopsArgs {
     pub fn of_all(of: &OfAll) -> Self {
         Self {
             path: vec![],
+            write: false,
             design: vec![],
             length: vec![4096],
             delay: vec![],
@@ -140,6 +142,10 @@ impl IopsArgs {
         }
     }
 
+    fn direction(&self) -> Direction {
+        if self.write { Direction::Write } else { Direction::Read }
+    }
+
     /// Where its document goes.
     pub fn document(&self) -> Document<'_> {
         Document::of(&self.json)
@@ -151,7 +157,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     let loads = loads(args)?;
     let settings = settings(args)?;
     for load in &loads {
-        can_be_read(load, &args.device)?;
+        can_be_opened(load, &args.device)?;
     }
     let fio = args.fio.then(Fio::find);
     let rows = rows(args, fio.as_ref())?;
@@ -159,42 +165,33 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
-    results.fio = fio.and_then(Result::ok);
-    results.cores = cores(args)?;
+    results.own.fio = fio.and_then(Result::ok);
+    results.own.cores = cores(args)?;
     let instruments = weir::machine::Instruments::find().warnings();
-    results.warnings.extend(instruments.iter().map(ToString::to_string));
+    let mitigations = weir::machine::mitigations(&weir::machine::Machine::describe());
+    results.warnings.extend(mitigations.iter().chain(&instruments).map(ToString::to_string));
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
-        let (text, document) = (Box::new(String::new), Box::new(move || plan.clone()));
-        return Ok(Part { code: exit::OK, text, document });
+        return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
     let named = args.device.iter().map(|path| path.display().to_string()).collect();
-    let mut bench = Processes::new(program, results.cores.clone(), named, interrupt, tell);
+    let cores = results.own.cores.clone();
+    let mut bench = Processes::new(program, cores, named, args.direction(), interrupt, tell);
     let mut display = Display::new();
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        show(&mut display, &progress);
+        show(&mut display, &progress, title);
     });
     display.clear();
-    let of_text = Rc::new(results);
-    let of_document = Rc::clone(&of_text);
-    Ok(Part {
-        code: experiment::exit_code(&of_text),
-        text: Box::new(move || report(&of_text, width())),
-        document: Box::new(move || json::document(&of_document)),
-    })
+    let code = experiment::exit_code(&results);
+    Ok(Part::made(results, code, report, json::document))
 }
 
 fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
     if let Some(length) = args.length.iter().find(|length| **length > MOST_LENGTH) {
         return Err(Failure::usage(format!(
             "I/Os (--length) of {length} bytes; allowed: 0 to {MOST_LENGTH}"
-        )));
-    }
-    if let Some(delay) = args.delay.iter().find(|delay| **delay > MOST_DELAY) {
-        return Err(Failure::usage(format!(
-            "a --delay of {delay:?}; allowed: 0 to {MOST_DELAY:?}"
         )));
     }
     let mut devices: Vec<String> = vec![];
@@ -205,7 +202,7 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
                 path.display()
             ))
         })?;
-        if text == "-" || text.starts_with("/dev/fd/") {
+        if is_of_this_process(path) {
             return Err(Failure::usage(format!(
                 "{text:?} cannot be compared: each run is a process of its own, which does not have \
                  what this one has open"
@@ -220,8 +217,9 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
     let mut loads: Vec<Load> = vec![];
     for length in &args.length {
         let delayed = args.delay.iter().map(|delay| Load::delayed(*delay, *length));
-        let of_paths = devices.iter().map(|device| Load::new(device.clone(), *length));
+        let of_paths = devices.iter().map(|device| Load::of_text(device, *length));
         for load in delayed.chain(of_paths) {
+            let load = load.of(args.direction());
             if !loads.contains(&load) {
                 loads.push(load);
             }
@@ -230,17 +228,63 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
     Ok(loads)
 }
 
-/// What must not be read, or cannot be, is told before anything runs.
-fn can_be_read(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
-    let of_weirs_own = load.device == "eventfd:" || load.delay().is_some();
-    if weir::device::availability().is_err() || of_weirs_own {
+/// Most links that are followed, as by Linux.
+const MOST_LINKS: usize = 40;
+
+/// Whether a path leads to what this process has open, which is something else for each other process: `-`,
+/// /dev/stdin, /dev/fd/3, /proc/self/fd/3, or a link to one of those.
+fn is_of_this_process(path: &Path) -> bool {
+    if path.as_os_str() == "-" {
+        return true;
+    }
+    let own = PathBuf::from(format!("/proc/{}", std::process::id()));
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Some(folder) = path.parent().and_then(|folder| {
+            fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+                .ok()
+        }) else {
+            return false;
+        };
+        if folder == Path::new("/dev/fd") || (folder.starts_with(&own) && folder.ends_with("fd")) {
+            return true;
+        }
+        let Ok(target) = fs::read_link(&path) else { return false };
+        path = folder.join(target);
+    }
+    false
+}
+
+/// What must not be read or written to, or cannot be, is told before anything runs.
+fn can_be_opened(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
+    if let Some(delay) = load.delay().filter(|delay| *delay > MOST_DELAY) {
+        return Err(Failure::usage(format!(
+            "reads that take {delay:?}; allowed: 0 to {MOST_DELAY:?}, so that the longest run lasts for \
+             several of them"
+        )));
+    }
+    if weir::device::availability().is_err() {
         return Ok(());
     }
-    match Device::open(&load.device, named) {
-        Ok(_) => Ok(()),
-        Err(error @ weir::Error::Refused { .. }) => Err(Failure::usage(error)),
-        Err(error) => Err(error.into()),
+    let device = match iops::open(load.device.as_ref(), named, load.direction) {
+        Err(error @ weir::Error::Refused { .. }) => return Err(Failure::usage(error)),
+        other => other?,
+    };
+    if device.kind() == Kind::Pipe {
+        return Err(Failure::usage(format!(
+            "{} is a pipe, and cannot be compared: what one run takes out of it the next one lacks",
+            load.device
+        )));
     }
+    // One that the kernel makes up, which was named, tells no size.
+    let made_up = named.iter().any(|name| name == device.path());
+    if device.kind() == Kind::File && device.bytes() == 0 && !made_up {
+        return Err(Failure::usage(format!(
+            "{} is empty: every read would bring nothing; name a file that holds something",
+            load.device
+        )));
+    }
+    Ok(Reads::of(&device).length(load.length).check()?)
 }
 
 fn settings(args: &IopsArgs) -> Result<Settings, Failure> {
@@ -273,7 +317,11 @@ fn rows(args: &IopsArgs, fio: Option<&Result<Fio, String>>) -> Result<Vec<Row>, 
         true => rows::all(depth(args)),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
-    rows.extend(fio.map(fio::rows).unwrap_or_default());
+    if let Some(found) = fio {
+        rows::add_as_fio(&mut rows);
+        rows.extend(fio::rows(found));
+    }
+    rows::heed(&mut rows, args.direction());
     rows::add_again(&mut rows);
     Ok(rows)
 }
@@ -293,8 +341,7 @@ fn cores(args: &IopsArgs) -> Result<Vec<usize>, Failure> {
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
     let budget = settings.budget_s(&results.loads, &results.rows);
-    let all = budget + settings.long_runs_s(&results.rows);
-    let time = if all < 300.0 { format!("{all:.0} s") } else { format!("{:.0} min", all / 60.0) };
+    let time = about(budget + settings.long_runs_s(&results.rows));
     let mut text = format!(
         "compares {} rows under {} loads in about {time}: intervals of ±{} asked for, seed {}\n",
         results.rows.len(),
@@ -306,35 +353,8 @@ fn effective(results: &Results, settings: &Settings) -> String {
         let (rounds, share_s) = (settings.rounds(), budget / results.loads.len() as f64);
         text.push_str(&format!("  load: {load} (about {rounds} rounds, {share_s:.0} s)\n"));
     }
-    for row in &results.rows {
-        let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
-        text.push_str(&format!("  row: {}{}\n", title(row), reason.unwrap_or_default()));
-    }
+    text.push_str(&planned_rows(&results.rows, title));
     text
-}
-
-/// Shows how an experiment goes.
-fn show(display: &mut Display, progress: &Progress) {
-    match progress {
-        Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
-        Progress::Dropped(row, reason) => {
-            display.keep(&format!("{} is left out: {reason}", title(row)));
-        }
-        Progress::Load(load, schedule) => {
-            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
-            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
-        }
-        Progress::Run { number, of, row } => {
-            display.change(&format!("[{number}/{of}] {}", title(row)));
-        }
-        Progress::Failed(row, reason) => {
-            display.keep(&format!("{} failed: {reason}", title(row)));
-        }
-        Progress::Skipped(row, reason) => {
-            display.keep(&format!("{} is left out of this load: {reason}", title(row)));
-        }
-        Progress::LongRun(row) => display.change(&format!("{}, for long", title(row))),
-    }
 }
 
 #[cfg(test)]
@@ -342,14 +362,7 @@ mod tests {
     use super::*;
 
     fn args(words: &[&str]) -> IopsArgs {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: IopsArgs,
-        }
-        let all = std::iter::once("iops").chain(words.iter().copied());
-        Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args
+        crate::compare::parsed(words)
     }
 
     fn devices(words: &[&str]) -> Vec<String> {
@@ -365,6 +378,9 @@ mod tests {
             devices(&["--delay", "0,10us", "-l", "8"]),
             ["a device that takes 0ns, 8 B", "a device that takes 10µs, 8 B"]
         );
+        assert_eq!(devices(&["--write"]), ["/dev/null, 4096 B, writes"]);
+        let written_otherwise = ["timer:10us", "timer:0.01ms", "timer:soon"];
+        assert_eq!(devices(&written_otherwise).len(), 2, "what is no delay is refused later");
     }
 
     #[test]
@@ -384,13 +400,40 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_a_byte_is_refused() {
+        if weir::device::availability().is_err() {
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("weir-empty-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap();
+        let refused = can_be_opened(&Load::new(path.display().to_string(), 512), &[]);
+        std::fs::write(&path, "something").unwrap();
+        let read = can_be_opened(&Load::new(path.display().to_string(), 512), &[]);
+        std::fs::remove_file(&path).unwrap();
+        let failure = refused.unwrap_err();
+        assert_eq!(failure.code, crate::exit::USAGE);
+        assert!(failure.message.contains("is empty"), "{}", failure.message);
+        assert!(read.is_ok());
+    }
+
+    #[test]
+    fn nothing_is_written_to_but_what_throws_it_away() {
+        if weir::device::availability().is_err() {
+            return;
+        }
+        let of = |path: &str| Load::new(path, 512).of(Direction::Write);
+        assert!(can_be_opened(&of("/dev/null"), &[]).is_ok());
+        for path in ["/dev/full", "/dev/urandom", "/proc/self/comm"] {
+            let failure = can_be_opened(&of(path), &[path.into()]).unwrap_err();
+            assert_eq!(failure.code, crate::exit::USAGE);
+            assert!(failure.message.contains("weir writes only to"), "{}", failure.message);
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_said() {
-        for (words, said) in [
-            (&["-"][..], "process of its own"),
-            (&["/dev/fd/3"], "process of its own"),
-            (&["-l", "1g"], "allowed: 0 to"),
-            (&["--delay", "2s"], "allowed: 0 to 1s"),
-        ] {
+        for (words, said) in [(&["-"][..], "process of its own"), (&["-l", "1g"], "allowed: 0 to")]
+        {
             let failure = super::loads(&args(words)).unwrap_err();
             assert!(failure.message.contains(said), "{words:?}: {}", failure.message);
         }

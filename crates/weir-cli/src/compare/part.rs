@@ -1,15 +1,19 @@
 //! What a comparison of one kind gives, and how it is given to whoever asked.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::Value;
 use weir_lab::child::Interrupt;
 use weir_lab::report::json::failure;
 
+use super::display::width;
 use crate::cores::Cores;
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 
 /// A comparison that was made, or planned.
 pub struct Part {
@@ -19,6 +23,30 @@ pub struct Part {
     pub text: Box<dyn Fn() -> String>,
     /// What a program reads.
     pub document: Box<dyn Fn() -> Value>,
+}
+
+impl Part {
+    /// One that was only planned: there is its document, and nothing to print.
+    pub fn planned(plan: Value) -> Self {
+        let (text, document) = (Box::new(String::new), Box::new(move || plan.clone()));
+        Self { code: exit::OK, text, document }
+    }
+
+    /// One that was made, with what its text and its document are made by.
+    pub fn made<R: 'static>(
+        results: R,
+        code: u8,
+        text: fn(&R, usize) -> String,
+        document: fn(&R) -> Value,
+    ) -> Self {
+        let of_text = Rc::new(results);
+        let of_document = Rc::clone(&of_text);
+        Self {
+            code,
+            text: Box::new(move || text(&of_text, width())),
+            document: Box::new(move || document(&of_document)),
+        }
+    }
 }
 
 /// Where the document goes.
@@ -40,6 +68,13 @@ impl<'a> Document<'a> {
             Some(path) if path.as_os_str() == "-" => Document::StandardOutput,
             Some(path) => Document::File(path),
         }
+    }
+
+    /// Makes its file, if it has one. What it held stays until there is something to be written.
+    fn begin(&self) -> Result<(), Failure> {
+        let Document::File(path) = self else { return Ok(()) };
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        opened.map(drop).map_err(|error| not_written(path, &error))
     }
 }
 
@@ -63,6 +98,10 @@ pub fn run(
     compare: impl FnOnce(&[String], Interrupt) -> Result<Part, Failure>,
 ) -> ExitCode {
     let command = crate::arguments();
+    // A file that cannot be written is found before minutes are spent on what belongs into it.
+    if let Err(failed) = document.begin() {
+        return refuse(name, &command, Document::Nowhere, &failed);
+    }
     let given = super::heed_interrupts()
         .and_then(|interrupt| compare(&command, interrupt))
         .and_then(|part| give(&part, document).map(|()| part.code));
@@ -71,12 +110,27 @@ pub fn run(
 
 /// Says why there is nothing.
 pub fn refuse(name: &str, command: &[String], document: Document, failed: &Failure) -> ExitCode {
-    if document == Document::StandardOutput {
-        let document = failure(command, &failed.message, failed.code);
-        crate::print(&format!("{document:#}\n"));
+    let of_failure = || format!("{:#}\n", failure(command, &failed.message, failed.code));
+    match document {
+        Document::Nowhere => {}
+        Document::StandardOutput => crate::print(&of_failure()),
+        Document::File(path) => {
+            if let Err(more) = write(path, &of_failure()) {
+                eprintln!("{name}: {}", more.message);
+            }
+        }
     }
     eprintln!("{name}: {}", failed.message);
     ExitCode::from(failed.code)
+}
+
+/// Writes the document into its file, in the place of what is there.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| not_written(path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
 }
 
 /// Gives the document where it was asked for, and else, or besides, the text.
@@ -85,10 +139,8 @@ fn give(part: &Part, document: Document) -> Result<(), Failure> {
         Document::Nowhere => crate::print_results(&(part.text)()),
         Document::StandardOutput => crate::print_results(&format!("{:#}\n", (part.document)())),
         Document::File(path) => {
-            let written = std::fs::write(path, format!("{:#}\n", (part.document)()));
-            crate::print_results(&(part.text)()).and(written.map_err(|error| {
-                Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
-            }))
+            let written = write(path, &format!("{:#}\n", (part.document)()));
+            crate::print_results(&(part.text)()).and(written)
         }
     };
     if printed.is_err() {

@@ -1,7 +1,6 @@
 //! `weir compare tcp`: every design of TCP that can run here, under the same load, side by side.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -11,8 +10,9 @@ use weir_lab::plan::Row;
 use weir_lab::random::fresh_seed;
 use weir_lab::report::number::percent;
 use weir_lab::tcp::classic::{self, Classic};
-use weir_lab::tcp::experiment::{self, Progress};
-use weir_lab::tcp::plan::{self, Asked, Depth, Pattern, Settings};
+use weir_lab::tcp::experiment;
+use weir_lab::tcp::peers;
+use weir_lab::tcp::plan::{self, Asked, Depth, Load, Pattern, Settings};
 use weir_lab::tcp::processes::Processes;
 use weir_lab::tcp::report::{json, report};
 use weir_lab::tcp::results::Results;
@@ -21,10 +21,10 @@ use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, width};
+use super::display::{Display, about, planned_rows, show};
 use super::part::{Document, OfAll, Part};
 use crate::cores::{self, Cores};
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 
 /// What the experiment of the original study fixes by itself.
 const FIXED_BY_CLASSIC: [&str; 6] =
@@ -51,6 +51,14 @@ pub struct TcpArgs {
     /// connection. May be given several times.
     #[arg(long, value_name = "NAME=COMMAND")]
     peer: Vec<String>,
+
+    /// The echo servers on other libraries that peers/build has built, each as with --peer: those in
+    /// peers/bin below the current folder, or in the folder that is named.
+    #[arg(
+        long, value_name = "FOLDER", num_args = 0..=1, require_equals = true,
+        default_missing_value = peers::FOLDER
+    )]
+    peers: Option<PathBuf>,
 
     /// Bytes of a message (k = 1024). Each length is measured with each number of connections in each
     /// pattern [default: 64; with --sweep 64,1k,16k,64k].
@@ -97,7 +105,7 @@ pub struct TcpArgs {
 
     /// Time that it may take in all [default: 110s, with --quick 30s; with more loads than usual what
     /// their rounds take, see --dry-run]. The search of --classic comes on top.
-    #[arg(short = 't', long, value_parser = parse_time)]
+    #[arg(short = 't', long, value_parser = parse_time_given)]
     time: Option<Duration>,
 
     /// A load may end early once every verdict is given and half of every 95 % interval is at most this
@@ -149,6 +157,7 @@ impl TcpArgs {
         Self {
             design: vec![],
             peer: vec![],
+            peers: None,
             length: vec![],
             connections: vec![CONNECTIONS_OF_ALL],
             pattern: vec![],
@@ -188,8 +197,8 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
-    results.server_cores = server_cores.clone();
-    results.client_cores = client_cores.clone();
+    results.own.server_cores = server_cores.clone();
+    results.own.client_cores = client_cores.clone();
     if let Some(core) = client_cores.iter().find(|core| server_cores.contains(core)) {
         results
             .warnings
@@ -197,28 +206,22 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     }
     let settings = settings(args);
     if args.classic {
-        results.classic = Some(Classic::up_to(connections(args.most)?));
+        results.own.classic = Some(Classic::up_to(connections(args.most)?));
     }
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
-        let (text, document) = (Box::new(String::new), Box::new(move || plan.clone()));
-        return Ok(Part { code: exit::OK, text, document });
+        return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
     let mut display = Display::new();
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        show(&mut display, &progress);
+        show(&mut display, &progress, title);
     });
     display.clear();
-    let of_text = Rc::new(results);
-    let of_document = Rc::clone(&of_text);
-    Ok(Part {
-        code: experiment::exit_code(&of_text),
-        text: Box::new(move || report(&of_text, width())),
-        document: Box::new(move || json::document(&of_document)),
-    })
+    let code = experiment::exit_code(&results);
+    Ok(Part::made(results, code, report, json::document))
 }
 
 fn settings(args: &TcpArgs) -> Settings {
@@ -256,14 +259,30 @@ fn asked(args: &TcpArgs) -> Result<Asked, Failure> {
             weir::tcp::MOST_BUFFER_BYTES
         ))),
     };
-    Ok(Asked {
+    let asked = Asked {
         message_bytes: args.length.iter().map(length).collect::<Result<_, _>>()?,
         connections: args.connections.iter().map(|n| connections(*n)).collect::<Result<_, _>>()?,
         patterns: args.pattern.iter().map(does).collect(),
         outstanding: args.outstanding,
         buffer_bytes: args.buffer.map(buffer).transpose()?,
         ..Asked::new(depth(args))
-    })
+    };
+    let streams = |load: &Load| load.pattern == Pattern::Streaming;
+    if asked.outstanding.is_some() && !asked.loads().iter().any(streams) {
+        return Err(Failure::usage(
+            "messages under way (--outstanding) are those of streaming connections, and of ping-pong one is; \
+             add --pattern streaming",
+        ));
+    }
+    Ok(asked)
+}
+
+/// Time for an experiment, of which there must be some.
+fn parse_time_given(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        Duration::ZERO => Err("in no time at all nothing is measured; right is 30s or 5m".into()),
+        time => Ok(time),
+    }
 }
 
 fn connections(number: u64) -> Result<u32, Failure> {
@@ -281,8 +300,10 @@ fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
         true => rows::all(cores),
         false => rows::of_texts(&args.design).map_err(Failure::usage)?,
     };
-    let peers = rows::of_peers(&args.peer, &rows).map_err(Failure::usage)?;
-    rows.extend(peers);
+    if let Some(folder) = &args.peers {
+        rows.extend(peers::of_folder(folder, &rows).map_err(Failure::usage)?);
+    }
+    rows.extend(rows::of_peers(&args.peer, &rows).map_err(Failure::usage)?);
     rows::add_again(&mut rows);
     Ok(rows)
 }
@@ -290,9 +311,8 @@ fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
     let budget = settings.budget_s(&results.loads, &results.rows);
-    let time =
-        if budget < 300.0 { format!("{budget:.0} s") } else { format!("{:.0} min", budget / 60.0) };
-    let search = match &results.classic {
+    let time = about(budget);
+    let search = match &results.own.classic {
         Some(classic) => format!(", and the search for the most, up to {}", classic.most),
         None => String::new(),
     };
@@ -301,8 +321,8 @@ fn effective(results: &Results, settings: &Settings) -> String {
          {:?}, intervals of ±{} asked for, seed {}\n",
         results.rows.len(),
         results.loads.len(),
-        results.server_cores,
-        results.client_cores,
+        results.own.server_cores,
+        results.own.client_cores,
         percent(results.asked_half_width),
         results.seed
     );
@@ -310,35 +330,8 @@ fn effective(results: &Results, settings: &Settings) -> String {
         let rounds = settings.rounds();
         text.push_str(&format!("  load: {load} (about {rounds} rounds, {share_s:.0} s)\n"));
     }
-    for row in &results.rows {
-        let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
-        text.push_str(&format!("  row: {}{}\n", title(row), reason.unwrap_or_default()));
-    }
+    text.push_str(&planned_rows(&results.rows, title));
     text
-}
-
-/// Shows how an experiment goes.
-fn show(display: &mut Display, progress: &Progress) {
-    match progress {
-        Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
-        Progress::Dropped(row, reason) => {
-            display.keep(&format!("{} is left out: {reason}", title(row)));
-        }
-        Progress::Load(load, schedule) => {
-            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
-            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
-        }
-        Progress::Run { number, of, row } => {
-            display.change(&format!("[{number}/{of}] {}", title(row)));
-        }
-        Progress::Failed(row, reason) => {
-            display.keep(&format!("{} failed: {reason}", title(row)));
-        }
-        Progress::Trying(row, connections) => {
-            display.change(&format!("{}: {connections} connections", title(row)));
-        }
-        Progress::Held(row, said) => display.keep(&format!("{} {said}", title(row))),
-    }
 }
 
 #[cfg(test)]
@@ -346,14 +339,7 @@ mod tests {
     use super::*;
 
     fn args(words: &[&str]) -> TcpArgs {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: TcpArgs,
-        }
-        let all = std::iter::once("tcp").chain(words.iter().copied());
-        Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args
+        crate::compare::parsed(words)
     }
 
     fn loads(words: &[&str]) -> Vec<String> {

@@ -1,10 +1,13 @@
 //! What `weir flood` prints: text, or one JSON document.
 
 use serde_json::{Map, Value, json};
-use weir_load::{FloodReport, flood::Progress};
+use weir_load::{FloodError, FloodReport, flood::Progress};
 
-use super::{code_of_error, failure_of, invalid, text_of_error};
-use crate::shown::{self, Ending, Finding};
+use super::{code_of_error, failure_of, invalid};
+use crate::{
+    exit::text_of_error,
+    shown::{self, Ending, Finding},
+};
 
 type Shown = shown::Shown<FloodReport>;
 
@@ -35,7 +38,7 @@ impl Finding for FloodReport {
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
-        (text_of_error(error), code_of_error(error))
+        (text_of_error::<FloodError>(error), code_of_error(error))
     }
 
     fn print(&self, shown: &Shown) {
@@ -44,10 +47,7 @@ impl Finding for FloodReport {
         shown.tell("sent", self.sent);
         shown.tell("refused", self.refused);
         shown.tell("skipped as late", self.late_skipped);
-        shown.tell(
-            "elapsed",
-            format!("{:.3} s, ended by {:?}", self.elapsed_ns as f64 / 1e9, self.ended_by),
-        );
+        shown.tell("elapsed", format!("{:.3} s: {}", self.elapsed_ns as f64 / 1e9, self.ended_by));
         shown.tell(
             "sent",
             format!(

@@ -2,16 +2,21 @@
 
 use serde_json::{Map, Value, json};
 use weir_lab::{
-    iops::{Decay, PAIRS, Progress, Report, Window},
+    iops::{Decay, EndedBy, PAIRS, Progress, Report, Window},
     report::number::{bytes, microseconds, per_1000, si, three_figures},
     stats::Estimate,
 };
 use weir_load::latency::Summary;
 
 use super::{Found, code_of_error};
-use crate::shown::{self, Ending, Finding};
+use crate::{
+    exit::text_of_error,
+    shown::{self, Ending, Finding},
+};
 
 type Shown = shown::Shown<Found>;
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 pub(super) fn interval(shown: &mut Shown, progress: &Progress, length: usize) {
     let (from_s, to_s) = (progress.from_ns as f64 / 1e9, progress.to_ns as f64 / 1e9);
@@ -38,12 +43,17 @@ impl Finding for Found {
         match (&self.report.failure, self.report.invalid()) {
             (Some(reason), _) => Ending::Failed(reason.clone()),
             (None, Some(reason)) => Ending::Invalid(reason),
-            (None, None) => Ending::Ok,
+            (None, None) => match (self.report.ended_by, &self.report.window) {
+                (EndedBy::Asked, None) => Ending::Failed(
+                    "ended by Ctrl-C in the warm-up, before anything was measured".into(),
+                ),
+                _ => Ending::Ok,
+            },
         }
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
-        (format!("{error:#}"), code_of_error(error))
+        (text_of_error::<weir::Error>(error), code_of_error(error))
     }
 
     fn print(&self, shown: &Shown) {
@@ -57,11 +67,19 @@ impl Finding for Found {
             let of = format!("one in {}, {} in all", report.sample_every, summary.n);
             shown.tell("latency", format!("{} ({of})", latency(summary)));
         }
-        if let Some(ratio) = &self.sampling {
-            shown.tell("taking it costs", sampling(ratio));
+        match (&self.sampling, report.sampling_percent) {
+            (Some(ratio), _) => shown.tell("taking it costs", sampling(ratio)),
+            (None, Some(percent)) => shown.tell(
+                "taking it costs",
+                format!("about {percent:.2} %, by what reading the clock takes"),
+            ),
+            (None, None) => {}
         }
         if let Some(window) = &report.window {
             shown.say(&fio_line(window));
+        }
+        if let Some(why) = self.ended_early() {
+            shown.note(&why);
         }
         for warning in &report.warnings {
             shown.note(&format!("note: {warning}"));
@@ -85,6 +103,27 @@ impl Finding for Found {
         });
         fields.insert("sampling_cost".into(), sampling.into());
         Ok(fields)
+    }
+}
+
+impl Found {
+    /// Why there is less than was asked for, where nothing went wrong.
+    fn ended_early(&self) -> Option<String> {
+        let asked_s = self.time.as_secs_f64();
+        match (self.report.ended_by, &self.report.window) {
+            (EndedBy::Asked, Some(window)) => Some(format!(
+                "ended by Ctrl-C after {:.1} of {asked_s} s",
+                window.elapsed_ns as f64 / 1e9
+            )),
+            (EndedBy::Ios, None) if self.warm_up.is_zero() => {
+                Some("over before anything could be measured: ask for more I/Os (-k)".into())
+            }
+            (EndedBy::Ios, None) => Some(
+                "over before the warm-up was, so there is no rate: use -O 0, or ask for more I/Os (-k)"
+                    .into(),
+            ),
+            _ => None,
+        }
     }
 }
 
@@ -113,7 +152,10 @@ fn window(shown: &Shown, window: &Window) {
         format!("{:.3} s, {} I/Os", window.elapsed_ns as f64 / 1e9, window.completed),
     );
     shown.tell("rate", format!("{:.0} I/Os per s", window.ios_per_s));
-    if let Some(second) = &window.second {
+    // What is left of a second is none.
+    if let Some(second) = &window.second
+        && window.elapsed_ns >= SECOND_NS
+    {
         shown.tell("median second", seconds(second, &window.seconds));
     }
     shown.tell("over time", window.decay.as_ref().map_or_else(too_short, course));

@@ -20,14 +20,21 @@ use std::{
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use weir::Unavailable;
 use weir_load::{
     Stop, StopReason,
     clock::now_ns,
-    tcp::{self, Event, LoadReport, LoadSpec, PROCESSES_MAX, Part, Progress, Share, Times},
+    tcp::{
+        self, Event, LoadError, LoadReport, LoadSpec, PROCESSES_MAX, Part, Progress, Share, Times,
+    },
 };
 
-/// Descriptors that a process needs besides those of its connections.
-const OTHER_DESCRIPTORS: u64 = 64;
+/// Descriptors that a process needs besides those of its connections and threads.
+const OTHER_DESCRIPTORS: u64 = 14;
+/// Those that a thread needs: to wait, and to be woken.
+const DESCRIPTORS_OF_THREAD: u64 = 2;
+/// Those with which a process is led: its input and its output.
+const DESCRIPTORS_OF_PART: u64 = 2;
 /// How long before its start the measurement is told, so that all have heard of it.
 const LEAD_NS: u64 = 50_000_000;
 /// How often a stop, which has no waker, is looked for.
@@ -77,11 +84,35 @@ pub(super) struct PartFailed {
     pub(super) code: u8,
 }
 
-/// How many processes it takes to have the descriptors for so many connections.
-pub(super) fn needed(connections: u64, descriptors: Option<u64>) -> u32 {
-    let Some(descriptors) = descriptors else { return 1 };
-    let room = descriptors.saturating_sub(OTHER_DESCRIPTORS).max(1);
-    u32::try_from(connections.div_ceil(room)).unwrap_or(u32::MAX).clamp(1, PROCESSES_MAX)
+/// How many processes it takes to have the descriptors for so many connections, each with so many threads.
+///
+/// # Errors
+/// If there can be no such number, since the one that leads them needs descriptors, too.
+pub(super) fn needed(
+    connections: u64,
+    threads: usize,
+    descriptors: Option<u64>,
+) -> Result<u32, LoadError> {
+    let Some(descriptors) = descriptors else { return Ok(1) };
+    let others = OTHER_DESCRIPTORS + DESCRIPTORS_OF_THREAD * threads as u64;
+    let room = descriptors.saturating_sub(others);
+    let led = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS_OF_PART;
+    let most = led.clamp(1, PROCESSES_MAX.into());
+    match connections.checked_div(room) {
+        Some(_) if connections <= room.saturating_mul(most) => {
+            Ok(connections.div_ceil(room).max(1) as u32)
+        }
+        _ => Err(Unavailable::new(
+            format!("a load of {connections} connections"),
+            format!(
+                "a process may have {descriptors} descriptors, of which {room} are left for \
+                 connections, and can lead {most} such processes: {} connections at most; raise the limit on open \
+                 files (ulimit -n)",
+                room.saturating_mul(most)
+            ),
+        )
+        .into()),
+    }
 }
 
 // ---- a part ------------------------------------------------------------------------------
@@ -144,7 +175,13 @@ impl Crew {
             }
             weir::process::end_with_this_thread(&mut command);
             let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-            let mut child = child.context("cannot start a process of the load")?;
+            let mut child = child.with_context(|| {
+                format!(
+                    "cannot start process {} of {count} of the load; look at the limits on open files and \
+                     processes (ulimit -n, ulimit -u)",
+                    index + 1
+                )
+            })?;
             let output = child.stdout.take().expect("it is piped");
             let input = child.stdin.take();
             crew.children.push((child, input));
@@ -313,11 +350,17 @@ mod tests {
 
     #[test]
     fn as_many_processes_as_the_descriptors_ask_for() {
-        assert_eq!(needed(1_000_000, None), 1);
-        assert_eq!(needed(19_936, Some(20_000)), 1);
-        assert_eq!(needed(19_937, Some(20_000)), 2);
-        assert_eq!(needed(500_000, Some(20_000)), 26);
-        assert_eq!(needed(4_000_000, Some(0)), PROCESSES_MAX);
+        let needed = |connections, descriptors| needed(connections, 1, descriptors);
+        assert_eq!(needed(1_000_000, None).unwrap(), 1);
+        assert_eq!(needed(19_984, Some(20_000)).unwrap(), 1);
+        assert_eq!(needed(19_985, Some(20_000)).unwrap(), 2);
+        assert_eq!(needed(500_000, Some(20_000)).unwrap(), 26);
+        assert_eq!(needed(48, Some(64)).unwrap(), 1);
+        assert_eq!(needed(48 * 25, Some(64)).unwrap(), 25);
+        for (connections, descriptors) in [(48 * 25 + 1, 64), (4_000_000, 1024), (1, 16), (1, 0)] {
+            let error = needed(connections, Some(descriptors)).unwrap_err().to_string();
+            assert!(error.contains("ulimit -n"), "{connections} of {descriptors}: {error}");
+        }
     }
 
     fn progress(second: u64, open: u64, messages: u64) -> Progress {

@@ -4,11 +4,14 @@ use serde_json::{Map, Value, json};
 use weir_lab::report::number::{microseconds, si};
 use weir_load::{
     latency::Summary,
-    tcp::{Causes, Event, LoadReport, Progress},
+    tcp::{Causes, Event, LoadError, LoadReport, Progress},
 };
 
 use super::code_of_error;
-use crate::shown::{self, Ending, Finding};
+use crate::{
+    exit::text_of_error,
+    shown::{self, Ending, Finding},
+};
 
 type Shown = shown::Shown<LoadReport>;
 
@@ -63,7 +66,7 @@ impl Finding for LoadReport {
     }
 
     fn error(error: &anyhow::Error) -> (String, u8) {
-        (format!("{error:#}"), code_of_error(error))
+        (text_of_error::<LoadError>(error), code_of_error(error))
     }
 
     fn print(&self, shown: &Shown) {
@@ -113,10 +116,7 @@ impl Finding for LoadReport {
         if self.messages_due_unsent > 0 {
             shown.tell("due and not sent", self.messages_due_unsent);
         }
-        shown.tell(
-            "elapsed",
-            format!("{:.3} s, ended by {:?}", self.elapsed_ns as f64 / 1e9, self.ended_by),
-        );
+        shown.tell("elapsed", format!("{:.3} s: {}", self.elapsed_ns as f64 / 1e9, self.ended_by));
         if let Some(window) = &self.window {
             let seconds = window.elapsed_ns as f64 / 1e9;
             shown.tell("measured", format!("{seconds:.3} s, {} messages", window.messages));

@@ -41,7 +41,7 @@ fn iperf3s_spelling() {
 #[test]
 fn long_names() {
     let line =
-        "::1 --parallel 2 --length 1-64k --messages-per-s 5k --one-way --threads 2 --cpu 0,1";
+        "::1 --parallel 2 --length 1-64k --messages-per-s 5k --one-way --threads 2 --cpu 0-1";
     let spec = spec(line);
     assert_eq!((spec.connections, spec.threads, &spec.cores[..]), (2, 2, &[0, 1][..]));
     assert_eq!(spec.sizes, Sizes { least: 1, most: 65_536 });
@@ -81,19 +81,46 @@ fn what_many_connections_take_grows_with_them() {
 }
 
 #[test]
+fn a_server_is_named_as_it_names_itself() {
+    for (line, target) in [
+        ("127.0.0.1", "127.0.0.1:5150"),
+        ("127.0.0.1 -p 7", "127.0.0.1:7"),
+        ("127.0.0.1:7012", "127.0.0.1:7012"),
+        ("127.0.0.1:7012 -p 7012", "127.0.0.1:7012"),
+        ("localhost:7012", "127.0.0.1:7012"),
+        ("::1", "[::1]:5150"),
+        ("::1 -p 7", "[::1]:7"),
+        ("[::1]", "[::1]:5150"),
+        ("[::1]:7012", "[::1]:7012"),
+    ] {
+        // A name may have an address of either kind.
+        let found = spec(line).target;
+        assert!(
+            found.to_string() == target || line.starts_with("localhost") && found.port() == 7012,
+            "{line}: {found}"
+        );
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     for (wrong, said) in [
         ("192.0.2.1", "loopback"),
         ("127.0.0.1 -b 0", "--buffer"),
         ("127.0.0.1 -b 0 -r 5", "have no rate"),
         ("127.0.0.1 -b 9-8", "shortest"),
-        ("127.0.0.1 -b 5G", "too long"),
+        ("127.0.0.1 -b 5G", "no bit rate"),
         ("127.0.0.1 -b -5", "-5"),
         ("127.0.0.1 -c 5G", "too many"),
         ("127.0.0.1 -c 0", "--connections"),
         ("127.0.0.1 -r 5 --messages-per-s 5", "cannot be used with"),
         ("127.0.0.1 -r 5 --every 5", "cannot be used with"),
-        ("127.0.0.1 --every 0", "rate"),
+        ("127.0.0.1 --every 0", "a message every 0 s is no rate"),
+        ("127.0.0.1 -b 100M", "no bit rate"),
+        ("127.0.0.1:7012 -p 7013", "--port says 7013"),
+        ("127.0.0.1:99999", "is no port"),
+        ("127.0.0.1:", "is no port"),
+        ("127.0.0.1 --cpu 1-", "list of cores"),
         ("127.0.0.1 -t 0", "--time"),
         ("127.0.0.1 -x 5 -O 1", "--omit"),
         ("127.0.0.1 -i 1ms", "10ms"),

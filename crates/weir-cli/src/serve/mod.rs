@@ -14,6 +14,7 @@ mod text;
 mod watch;
 mod window;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, Read as _};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -246,7 +247,7 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
         None => None,
     };
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &watch, control.as_ref());
+    announce(args, &watch, control.as_ref())?;
     watch_until_end(args, &watch, &events);
     if let Some(control) = &control {
         let deadline = Instant::now() + REPORT_FETCHED_WITHIN;
@@ -361,16 +362,33 @@ fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), F
     Ok(())
 }
 
-fn announce(args: &ServeUdp, watch: &Watch, control: Option<&ControlServer>) {
+fn announce(
+    args: &ServeUdp,
+    watch: &Watch,
+    control: Option<&ControlServer>,
+) -> Result<(), Failure> {
     let control = control.map(ControlServer::local_address);
     let settings = watch.settings();
     if args.json {
         print_document(&wire::ReadyLine {
             ready: wire::Ready { addresses: watch.addresses().to_vec(), control, settings },
-        });
-        return;
+        })?;
+    } else {
+        announce_in_words(args, watch, &settings, control);
     }
-    crate::print(&text::settings(&settings));
+    if !args.interval.is_zero() {
+        line(args, text::INTERVAL_HEADING);
+    }
+    Ok(())
+}
+
+fn announce_in_words(
+    args: &ServeUdp,
+    watch: &Watch,
+    settings: &BTreeMap<String, String>,
+    control: Option<SocketAddr>,
+) {
+    crate::print(&text::settings(settings));
     for address in watch.addresses() {
         crate::print(&format!("receives on: {address}\n"));
     }
@@ -380,9 +398,6 @@ fn announce(args: &ServeUdp, watch: &Watch, control: Option<&ControlServer>) {
         let longest = args.max_time.map(|time| format!(", at most {time:?}"));
         let (most, longest) = (most.unwrap_or_default(), longest.unwrap_or_default());
         crate::print(&format!("control channel: {control}{most}{longest}\n"));
-    }
-    if !args.interval.is_zero() {
-        crate::print(&format!("{}\n", text::INTERVAL_HEADING));
     }
 }
 
@@ -450,9 +465,9 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
         }
     }
     if args.json {
-        print_document(&report);
+        print_document(&report)?;
     } else {
-        crate::print(&text::report(&report, args.work));
+        crate::print_report(&text::report(&report, args.work))?;
     }
     let wrong = watch.has_wrong_runs() || report.slices_missing > 0;
     Ok(if wrong { exit::DATA_ERRORS } else { exit::OK })
@@ -467,9 +482,8 @@ fn line(args: &ServeUdp, text: &str) {
     }
 }
 
-fn print_document(document: &impl serde::Serialize) {
-    match serde_json::to_string(document) {
-        Ok(text) => crate::print(&format!("{text}\n")),
-        Err(error) => eprintln!("weir serve: the report cannot be written: {error}"),
-    }
+/// Prints a document for whoever reads line by line.
+fn print_document(document: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(document).map_err(Failure::failed)?;
+    crate::print_report(&format!("{text}\n"))
 }

@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use weir::counters::os::Sampler;
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
-use weir::stream::StreamOptions;
-use weir::tcp::{AnyDesign, DEFAULT_BUFFER_BYTES, Limits, Running, Server, WhenFull};
+use weir::stream::{Keepalive, StreamOptions};
+use weir::tcp::{
+    AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, WhenFull,
+};
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{plan::Work, wire};
-use weir_load::quantity::{parse_count, parse_size, parse_time};
+use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
 use super::watch::Event;
 use super::{LOOK_EVERY, pin, stop_on_request, text};
@@ -70,24 +72,30 @@ pub struct ServeTcp {
     echo: bool,
 
     /// Most connections at a time (k = 1000); one more is refused, and told why.
-    #[arg(long, default_value_t = Limits::default().connections.into(), value_parser = parse_count)]
-    connections_max: u64,
+    #[arg(long, default_value_t = Limits::default().connections, value_parser = parse_connections)]
+    connections_max: u32,
 
-    /// Most connections served at a time, in the order in which they came (k = 1000); the others wait.
-    #[arg(long, value_parser = parse_count, num_args = 0..=1, default_missing_value = ACTIVE_TEXT)]
-    active: Option<u64>,
+    /// Most connections served at a time, in the order in which they came (k = 1000); the others wait. 100
+    /// where no number is given.
+    #[arg(long, value_parser = parse_connections, num_args = 0..=1, default_missing_value = ACTIVE_TEXT)]
+    active: Option<u32>,
+
+    /// Most threads for connections (k = 1000), where a design starts them as connections come [default: as many as
+    /// the system lets the process have].
+    #[arg(long, value_parser = parse_connections)]
+    threads_max: Option<u32>,
 
     /// Most connections from one address at a time (k = 1000; of IPv6 from one /64); one more is told why
     /// and ended.
-    #[arg(long, value_parser = parse_count)]
-    per_address: Option<u64>,
+    #[arg(long, value_parser = parse_connections)]
+    per_address: Option<u32>,
 
     /// Most bytes a second from each connection (k = 1024): receiving pauses beyond.
-    #[arg(long, value_parser = parse_size)]
-    max_rate: Option<usize>,
+    #[arg(long, value_parser = parse_max_rate)]
+    max_rate: Option<u64>,
 
     /// Most receives a second from each connection (k = 1000): receiving pauses beyond.
-    #[arg(long, value_parser = parse_count)]
+    #[arg(long, value_parser = parse_max_receives)]
     max_receives: Option<u64>,
 
     /// Close a connection from which nothing was read for so long, whether it ever sent something or not: the
@@ -115,6 +123,11 @@ pub struct ServeTcp {
     /// Close what takes none of its output for so long; 0 for never.
     #[arg(long, default_value = "60", value_parser = parse_time)]
     stalled: Duration,
+
+    /// Ask a peer of which nothing was heard for so long whether it is still there (SO_KEEPALIVE), and then
+    /// every 10 s: after six questions without an answer the connection is broken. Whole seconds; 0 for never.
+    #[arg(long, default_value = "60", value_parser = parse_time)]
+    keepalive: Duration,
 
     /// At the end wait so long for output that is under way, and for peers to close.
     #[arg(long, default_value = "5", value_parser = parse_time)]
@@ -149,22 +162,21 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let before = Totals::read(&running, &mut sampler);
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &running, descriptors);
+    announce(args, &running, descriptors)?;
     let mut watched = Watched {
         args,
         running: &running,
         sampler,
         began: Instant::now(),
-        most_open: 0,
         held_before,
         standing: None,
         marks: vec![],
     };
     watched.until_end(&before, &events);
-    let Watched { mut sampler, most_open, standing, marks, .. } = watched;
+    let Watched { mut sampler, standing, marks, .. } = watched;
     let settings = settings(args, &running, descriptors);
     let fin = running.stop();
-    let mut report = Report::of(design, settings, &fin, most_open, &before, &mut sampler);
+    let mut report = Report::of(design, settings, &fin, &before, &mut sampler);
     report.standing = standing;
     report.window = report::window(&marks);
     let failure = fin.failure.map(Failure::from);
@@ -172,11 +184,11 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         report.failure = Some(failure.message.clone());
     }
     // A server that failed is told of by whoever called this, in a document, too.
-    if failure.is_none() && args.json {
-        super::print_document(&report);
-    } else if !args.json {
-        crate::print(&report.text());
-    }
+    let printed = match (args.json, &failure) {
+        (true, Some(_)) => Ok(()),
+        (true, None) => super::print_document(&report),
+        (false, _) => crate::print_report(&report.text()),
+    };
     match failure {
         Some(mut failure) => {
             failure.message = format!("{} stopped by itself: {}", report.design, failure.message);
@@ -185,7 +197,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         None if report.open > 0 => {
             Err(Failure::failed(format!("{} connections were not closed", report.open)))
         }
-        None => Ok(exit::OK),
+        None => printed.map(|()| exit::OK),
     }
 }
 
@@ -196,7 +208,7 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
     design.availability().map_err(weir::Error::from)?;
     let (first, others) =
         args.bind.split_first().ok_or_else(|| Failure::usage("no address to listen on"))?;
-    let connections = count(args.connections_max);
+    let connections = args.connections_max;
     let some = |time: Duration| Some(time).filter(|time| !time.is_zero());
     let mut server = Server::bind(*first)
         .buffer_bytes(args.buffer)
@@ -205,11 +217,13 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
             receive_buffer_bytes: args.rcvbuf,
             send_buffer_bytes: args.sndbuf,
             backlog: args.backlog,
+            keepalive: some(args.keepalive).map(keepalive),
             ..StreamOptions::default()
         })
         .limits(Limits {
             connections,
-            active: args.active.map(count),
+            active: args.active,
+            threads: args.threads_max,
             output_bytes: args.output_bytes,
             when_full: if args.close_when_full { WhenFull::Close } else { WhenFull::Wait },
             silent: some(args.silent),
@@ -229,16 +243,42 @@ fn start(args: &ServeTcp) -> Result<(Running, String), Failure> {
 /// The default of an active set, as text.
 const ACTIVE_TEXT: &str = "100";
 
-fn count(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+/// Connections, of which there must be some (k = 1000).
+fn parse_connections(text: &str) -> Result<u32, String> {
+    match parse_count(text)? {
+        number if (1..=u64::from(MOST_CONNECTIONS)).contains(&number) => Ok(number as u32),
+        _ => Err(format!("{text} is not allowed; allowed: 1 to {MOST_CONNECTIONS}")),
+    }
+}
+
+/// Bytes a second (k = 1024).
+fn parse_max_rate(text: &str) -> Result<u64, String> {
+    some_a_second(parse_bytes(text)?)
+}
+
+/// Receives a second (k = 1000).
+fn parse_max_receives(text: &str) -> Result<u64, String> {
+    some_a_second(parse_count(text)?)
+}
+
+fn some_a_second(rate: u64) -> Result<u64, String> {
+    match rate {
+        0 => Err("0 is not allowed: nothing would be received; leave it out for any".into()),
+        rate => Ok(rate),
+    }
+}
+
+/// Asked first after this time, and then as often as usual, or as often as that.
+fn keepalive(idle: Duration) -> Keepalive {
+    let usual = Keepalive::default();
+    Keepalive { idle, interval: usual.interval.min(idle), ..usual }
 }
 
 /// The filters that were asked for. Where there are none, a connection asks once a call whether there are.
 fn filters(args: &ServeTcp) -> impl Filter {
-    let per_address = args.per_address.map(|most| ConnectionLimit::new(u32::MAX, count(most)));
-    let rate = args.max_rate.map(|bytes| bytes as u64);
-    let rate = (rate.is_some() || args.max_receives.is_some())
-        .then(|| RateLimit::new(rate, args.max_receives));
+    let per_address = args.per_address.map(|most| ConnectionLimit::new(u32::MAX, most));
+    let rate = (args.max_rate.is_some() || args.max_receives.is_some())
+        .then(|| RateLimit::new(args.max_rate, args.max_receives));
     let timeout = Some(args.read_timeout).filter(|time| !time.is_zero()).map(ReadTimeout::new);
     let any = per_address.is_some() || rate.is_some() || timeout.is_some();
     any.then(|| per_address.then(rate).then(timeout))
@@ -251,9 +291,15 @@ fn settings(
 ) -> BTreeMap<String, String> {
     let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
     settings.insert("echo".into(), args.echo.to_string());
+    settings.insert("work".into(), args.work.to_string());
+    // What was asked for is what was obtained, or nothing runs.
+    let cores =
+        args.cpu.as_ref().map_or(weir::affinity::allowed_cores(), |Cores(cores)| cores.clone());
+    let cores: Vec<_> = cores.iter().map(usize::to_string).collect();
+    settings.insert("cpu".into(), cores.join(","));
     let filters = [
-        ("per-address", args.per_address),
-        ("max-rate", args.max_rate.map(|rate| rate as u64)),
+        ("per-address", args.per_address.map(u64::from)),
+        ("max-rate", args.max_rate),
         ("max-receives", args.max_receives),
         ("read-timeout-ms", Some(args.read_timeout.as_millis() as u64).filter(|ms| *ms > 0)),
     ];
@@ -268,19 +314,30 @@ fn settings(
     settings
 }
 
-fn announce(args: &ServeTcp, running: &Running, descriptors: Option<u64>) {
+fn announce(args: &ServeTcp, running: &Running, descriptors: Option<u64>) -> Result<(), Failure> {
     let settings = settings(args, running, descriptors);
     let addresses = running.local_addresses().to_vec();
     if args.json {
         let ready = wire::Ready { addresses, control: None, settings };
-        return super::print_document(&wire::ReadyLine { ready });
-    }
-    crate::print(&text::settings(&settings));
-    for address in addresses {
-        crate::print(&format!("listens on: {address}\n"));
+        super::print_document(&wire::ReadyLine { ready })?;
+    } else {
+        crate::print(&text::settings(&settings));
+        for address in addresses {
+            crate::print(&format!("listens on: {address}\n"));
+        }
     }
     if !args.interval.is_zero() {
-        crate::print(&format!("{}\n", report::INTERVAL_HEADING));
+        line(args, report::INTERVAL_HEADING);
+    }
+    Ok(())
+}
+
+/// A line for people: on standard output unless documents go there.
+fn line(args: &ServeTcp, text: &str) {
+    if args.json {
+        eprintln!("{text}");
+    } else {
+        crate::print(&format!("{text}\n"));
     }
 }
 
@@ -290,8 +347,6 @@ struct Watched<'a> {
     running: &'a Running,
     sampler: Sampler,
     began: Instant,
-    /// The most connections that were seen open.
-    most_open: u32,
     /// What the kernel held before the server was started.
     held_before: KernelHeld,
     standing: Option<Standing>,
@@ -336,7 +391,6 @@ impl Watched<'_> {
                 Ok(Event::Asked(word)) => self.asked(&word),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             }
-            self.most_open = self.most_open.max(self.running.open());
             if !self.running.is_running() {
                 return;
             }
@@ -345,11 +399,7 @@ impl Watched<'_> {
             {
                 let now = Totals::read(self.running, &mut self.sampler);
                 let line = report::interval(self.began.elapsed(), &then, &now);
-                if self.args.json {
-                    eprintln!("{line}");
-                } else {
-                    crate::print(&format!("{line}\n"));
-                }
+                self::line(self.args, &line);
                 then = now;
                 next_line = Some(at + every);
             }

@@ -81,7 +81,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     stop_on_request(args.end_with_input, &sender)?;
     let ready = wire::Ready { addresses: vec![address], control: None, settings: BTreeMap::new() };
     match args.json {
-        true => super::print_document(&wire::ReadyLine { ready }),
+        true => super::print_document(&wire::ReadyLine { ready })?,
         false => {
             crate::print(&format!("{}listens on: {address}\n", text::settings(&ready.settings)))
         }
@@ -98,8 +98,8 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     watched.until_end(&events)?;
     let report = watched.report(command.to_string());
     match args.json {
-        true => super::print_document(&report),
-        false => crate::print(&said(&report)),
+        true => super::print_document(&report)?,
+        false => crate::print_report(&said(&report))?,
     }
     Ok(exit::OK)
 }

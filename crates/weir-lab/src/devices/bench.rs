@@ -9,22 +9,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::plan::Load;
+use super::results::Devices;
 use crate::bench::RunError;
+use crate::course;
 use crate::iops::Decay;
 use crate::plan::Row;
 
 /// One run to be made.
-#[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
-    /// The row.
-    pub row: &'a Row,
-    /// What it reads.
-    pub load: &'a Load,
-    /// Milliseconds that nothing counts.
-    pub warmup_ms: u64,
-    /// Milliseconds that are measured.
-    pub run_ms: u64,
-}
+pub type Run<'a> = course::Run<'a, Load>;
 
 /// What a run delivered. Unknown figures are `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,6 +45,8 @@ pub struct Made {
     pub cores_busy: Option<f64>,
     /// Context switches for each I/O.
     pub context_switches_per_io: Option<f64>,
+    /// Of those, the ones by which it gave its core up, since it had to wait.
+    pub waits_per_io: Option<f64>,
     /// The rate of each part of the run, all equally long, and how long one is in seconds.
     pub parts: (Vec<f64>, f64),
     /// Why nothing may be concluded from it, if so.
@@ -73,14 +67,14 @@ pub struct Checked {
     /// Whether it reads nothing, whatever there is to be read: it shows what an I/O costs without one.
     #[serde(skip)]
     pub reads_nothing: bool,
-    /// Cores' worth of time that it took with little to do, if known.
+    /// Cores' worth of time that it took with little to do, with 128 I/Os outstanding at most, if known.
     #[serde(skip)]
     pub idle_cores: Option<f64>,
 }
 
 /// Cores' worth of time from which a design with little to do counts as polling: one that waits takes a few
-/// hundredths for a few hundred I/Os a second, with a thousand outstanding a seventh; one that polls all of
-/// one, or its share of one that is busy with other things.
+/// hundredths for a few hundred I/Os a second; one that polls all of one, or its share of one that is busy with
+/// other things.
 const POLLS: f64 = 0.4;
 
 impl Checked {
@@ -90,26 +84,8 @@ impl Checked {
     }
 }
 
-/// Where runs are made.
-pub trait Bench {
-    /// Seconds since the experiment began.
-    fn elapsed_s(&self) -> f64;
-
-    /// Nanoseconds of a cache line's way between the first core and the last one, now.
-    fn core_to_core_ns(&mut self) -> Option<f64>;
-
-    /// Looks whether a row reads a file of known content rightly, and how busy it is with little to do.
-    ///
-    /// # Errors
-    /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
-    fn check(&mut self, row: &Row) -> Result<Checked, RunError>;
-
-    /// Makes one run.
-    ///
-    /// # Errors
-    /// Any [`RunError`]; [`RunError::Unavailable`] where this row cannot read this device.
-    fn run(&mut self, run: &Run) -> Result<Made, RunError>;
-
+/// Where runs are made. [`RunError::Unavailable`] of a run says that the row cannot read this device.
+pub trait Bench: course::Bench<Devices> {
     /// Makes one long run: how its rate changes with time. `None` where that is not known.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! What a design must do before it is timed: read a file of known content, every byte of it rightly, and
-//! account for each I/O.
+//! account for each I/O; and, where it is to write, have each write taken as a whole by a device that throws it
+//! away.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::plan::DEVICE;
 use serde::{Deserialize, Serialize};
 use weir::Error;
-use weir::device::{AnyDesign, Device, Handler, Reads};
+use weir::device::{AnyDesign, Device, Direction, Handler, Reads, Wants};
 
 /// Bytes of each I/O.
 pub const LENGTH: usize = 4096;
@@ -93,22 +95,52 @@ impl Handler for Compares {
     }
 }
 
-/// Lets a design read such a file.
+/// Lets a design read such a file, and, in that direction, write.
 ///
 /// # Errors
-/// Whatever fails before the first I/O.
-pub fn check(design: AnyDesign) -> Result<Seen, Error> {
+/// Whatever fails before the first I/O; [`Error::Unavailable`] where this machine has not what it takes.
+pub fn check(design: AnyDesign, direction: Direction) -> Result<Seen, Error> {
+    let written = match direction {
+        Direction::Read => None,
+        Direction::Write => check_writes(design.clone())?,
+    };
+    let seen = check_reads(design)?;
+    Ok(Seen { wrong: seen.wrong.or(written), ..seen })
+}
+
+/// What is wrong with its writes, by what the device answers: nobody sees what it throws away.
+fn check_writes(design: AnyDesign) -> Result<Option<String>, Error> {
+    let device = Device::open_for_writing(DEVICE)?;
+    let running = Reads::of(&device).length(LENGTH).ios(IOS).start(design, |_| ())?;
+    let over = running.wait(WITHIN);
+    let report = running.stop();
+    let of = report.total();
+    let bytes = IOS * LENGTH as u64;
+    let right = (of.issued, of.completed, of.failed, of.bytes) == (IOS, IOS, 0, bytes);
+    Ok(match report.failure {
+        Some(failure) => Some(failure.to_string()),
+        None if !over => Some(format!("{IOS} writes took more than {WITHIN:?}")),
+        None => (!right).then(|| {
+            format!(
+                "of {IOS} writes of {LENGTH} bytes {} were issued, {} completed and {} failed, and {} bytes \
+                 were taken",
+                of.issued, of.completed, of.failed, of.bytes
+            )
+        }),
+    })
+}
+
+fn check_reads(design: AnyDesign) -> Result<Seen, Error> {
+    let wants = design.wants();
+    if wants == Wants::Calls {
+        // A file knows no such call.
+        return Ok(Seen { ios: 0, length_bytes: LENGTH, reads_nothing: true, wrong: None });
+    }
     let content = Content::make()?;
     let device = Device::open(&content.0, &[])?;
     let reads = Reads::of(&device).length(LENGTH).ios(IOS);
     let handler = |_| Compares { blocks: [false; BLOCKS], wrong: None };
-    let running = match reads.start(design, handler) {
-        // What it is for, and whether that is there, shows when it is to read it.
-        Err(Error::Option { .. } | Error::Unavailable(_)) => {
-            return Ok(Seen { ios: 0, length_bytes: LENGTH, reads_nothing: true, wrong: None });
-        }
-        other => other?,
-    };
+    let running = reads.start(design, handler)?;
     let over = running.wait(WITHIN);
     let report = running.stop();
     let of = report.total();
@@ -127,8 +159,12 @@ pub fn check(design: AnyDesign) -> Result<Seen, Error> {
             of.issued, of.completed, of.failed
         ));
     }
-    let reads_nothing = of.bytes == 0;
-    if !reads_nothing {
+    let reads_nothing = wants == Wants::Nothing;
+    if reads_nothing {
+        if of.bytes != 0 {
+            say(format!("it asks for nothing, and got {} bytes", of.bytes));
+        }
+    } else {
         if of.bytes != IOS * LENGTH as u64 {
             say(format!("{IOS} I/Os of {LENGTH} bytes brought {} bytes", of.bytes));
         }
@@ -152,7 +188,11 @@ mod tests {
                 continue;
             }
             let name = design.about().name;
-            let seen = check(design).expect(name);
+            if design.can(Direction::Write).is_ok() {
+                let seen = check(design.clone(), Direction::Write).expect(name);
+                assert_eq!(seen.wrong, None, "{name}");
+            }
+            let seen = check(design, Direction::Read).expect(name);
             assert_eq!(seen.wrong, None, "{name}");
             if seen.reads_nothing {
                 nothing.push(name);
@@ -160,8 +200,8 @@ mod tests {
                 assert_eq!(seen.ios, IOS, "{name}");
             }
         }
-        let not_for_files = ["sync-empty", "no-op", "control", "uring-cmd"];
-        assert!(nothing.iter().all(|name| not_for_files.contains(name)), "{nothing:?}");
+        let ask_for_nothing = ["sync-empty", "no-op", "control", "uring-cmd"];
+        assert!(nothing.iter().all(|name| ask_for_nothing.contains(name)), "{nothing:?}");
         let here = weir::device::availability().is_ok();
         assert_eq!(nothing.contains(&"sync-empty"), here, "{nothing:?}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::blocks::GIVEN_UP_AFTER;
-use crate::devices::bench::{Checked, Made};
+use crate::devices::bench::Run;
 use crate::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth};
 use crate::devices::rows;
 use crate::devices::sample::tests::made;
@@ -29,7 +29,7 @@ struct Simulated {
     long_runs: Vec<String>,
 }
 
-impl Bench for Simulated {
+impl course::Bench<Devices> for Simulated {
     fn elapsed_s(&self) -> f64 {
         self.now_s
     }
@@ -68,7 +68,9 @@ impl Bench for Simulated {
         }
         Ok(made(self.speeds.iter().find(|(of, _)| *of == name).unwrap().1))
     }
+}
 
+impl Bench for Simulated {
     fn long_run(&mut self, row: &Row, _: &Load, time: Duration) -> Result<Option<Decay>, RunError> {
         self.long_runs.push(row.spec());
         self.now_s += time.as_secs_f64();
@@ -163,8 +165,8 @@ fn long_runs_come_at_the_end_and_once() {
         ["no-op", "ring-polled", "sync"],
         "what has no figure has none there"
     );
-    assert!(matches!(results.long_runs[0], Some(LongRun::Made(Some(decay))) if decay.falls()));
-    assert_eq!((results.long_runs[1].clone(), results.long_runs[4].clone()), (None, None));
+    assert!(matches!(results.own.long_runs[0], Some(LongRun::Made(Some(decay))) if decay.falls()));
+    assert_eq!((results.own.long_runs[1].clone(), results.own.long_runs[4].clone()), (None, None));
     assert!(results.warnings.is_empty(), "their time comes on top: {:?}", results.warnings);
 }
 
@@ -175,6 +177,38 @@ fn an_interrupt_leaves_what_there_is() {
     assert!(results.interrupted && results.has_figures());
     assert_eq!(results.cells.iter().flatten().map(|cell| cell.samples.len()).sum::<usize>(), 9);
     assert_eq!(exit_code(&results), exit::FAILED);
+}
+
+#[test]
+fn a_second_name_is_of_a_row_that_reads_if_one_does() {
+    let names =
+        |results: &Results| -> Vec<String> { results.rows.iter().map(rows::title).collect() };
+    let of = |speeds: &[(&'static str, f64)], wrong| {
+        let nothing = vec!["no-op", "sync-empty"];
+        let mut bench =
+            Simulated { speeds: speeds.to_vec(), nothing, wrong, ..Simulated::default() };
+        experiment(&mut bench, standard())
+    };
+    let one_reads = of(&[("no-op", 8e6), ("ring", 1e6)], None);
+    assert_eq!(names(&one_reads), ["no-op", "ring", "ring (again)"]);
+    assert_eq!(one_reads.again(Group::Waits), Some((1, 2)));
+    let none_reads = of(&[("no-op", 8e6), ("sync-empty", 2e6)], None);
+    assert_eq!(names(&none_reads), ["no-op", "sync-empty", "no-op (again)"]);
+    assert_eq!(none_reads.groups(), [Group::Nothing]);
+    let ranking = none_reads.ranking(0, Group::Nothing);
+    assert_eq!((ranking.places.len(), ranking.noise_floor.is_some()), (2, true));
+    let measure_fails = of(&[("sync", 2e6), ("ring", 1e6)], Some("sync"));
+    assert_eq!(names(&measure_fails), ["sync", "ring", "ring (again)"]);
+}
+
+#[test]
+fn a_run_lasts_for_several_ios() {
+    let mut bench = bench();
+    let load = Load::delayed(Duration::from_millis(200), 8);
+    let settings = Settings { budget_s: Some(5.0), ..standard().1 };
+    let results = experiment(&mut bench, (vec![load], settings));
+    let schedule = results.schedules[0].unwrap();
+    assert_eq!((schedule.run_ms, schedule.rounds), (2000, 3));
 }
 
 #[test]

@@ -8,16 +8,21 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use weir::device::{AnyDesign, Direction};
+
 use super::bench::{Bench, Checked, Made, Run};
 use super::check::Seen;
 use super::fio;
 use super::plan::Load;
+use super::results::Devices;
 use super::wire::{Document, FioDocument, Report, Window};
 use crate::bench::RunError;
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::course;
 use crate::exit;
 use crate::iops::Decay;
 use crate::plan::{Peer, Row};
+use weir::device::Kind;
 
 const DESIGN: &str = "the design";
 const FIO: &str = "fio";
@@ -37,6 +42,8 @@ const SHORTEST_PART_MS: u64 = 10;
 const IDLE_WARMUP_MS: u64 = 40;
 const IDLE_RUN_MS: u64 = 120;
 const IDLE_EVERY: Duration = Duration::from_millis(5);
+/// Options that are no larger then: a design's own depth, and a few threads.
+const IDLE_MOST: [(&str, u32); 2] = [("depth", 128), ("threads", 8)];
 /// One that completes more than so many I/Os per second of what comes two hundred times does not wait for it.
 const IDLE_MOST_PER_S: f64 = 1000.0;
 
@@ -45,6 +52,7 @@ pub struct Processes {
     program: PathBuf,
     cores: Vec<usize>,
     named: Vec<String>,
+    direction: Direction,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
     began: Instant,
@@ -52,19 +60,20 @@ pub struct Processes {
 
 impl Processes {
     /// With the executable at `program`, which is `weir` itself, bound to these cores if there are any.
-    /// `named` are character devices that may be opened. `tell` is given every command before it is
+    /// `named` are character devices that may be opened; `direction` is what designs are checked in. `tell` is given every command before it is
     /// started.
     pub fn new(
         program: PathBuf,
         cores: Vec<usize>,
         named: Vec<String>,
+        direction: Direction,
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self { program, cores, named, interrupt, tell, began: Instant::now() }
+        Self { program, cores, named, direction, interrupt, tell, began: Instant::now() }
     }
 
-    /// The command of a design that reads for a time, told in parts of `part_ms`.
+    /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`.
     fn design(
         &self,
         row: &Row,
@@ -74,7 +83,7 @@ impl Processes {
     ) -> CommandLine {
         let cores: Vec<String> = self.cores.iter().map(usize::to_string).collect();
         let command = CommandLine::new(&self.program)
-            .arguments(["iops", &load.device, "--design", &row.spec()])
+            .arguments(["iops", "--design", &row.spec()])
             .arguments(["-l".to_owned(), load.length.to_string()])
             .arguments(["-t".to_owned(), format!("{run_ms}ms")])
             .arguments(["-O".to_owned(), format!("{warmup_ms}ms")])
@@ -82,7 +91,13 @@ impl Processes {
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
             .arguments(["--json"]);
         let named = self.named.iter().filter(|device| **device == load.device);
-        named.fold(command, |command, device| command.option("--device", Some(device)))
+        // A path may look like a flag.
+        let like_a_flag = load.device.starts_with('-') && load.device != "-";
+        command
+            .arguments(writes(load.direction))
+            .arguments(named.map(|device| format!("--device={device}")))
+            .arguments(like_a_flag.then_some("--"))
+            .arguments([&load.device])
     }
 
     fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
@@ -108,6 +123,12 @@ impl Processes {
         let command = self.design(run.row, run.load, (run.warmup_ms, run.run_ms), part_ms);
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
         let (document, report, window) = self.read(&command, lasts)?;
+        if window.ios_per_s == 0.0 {
+            let run_ms = run.run_ms;
+            return Err(RunError::Failed(format!(
+                "not one I/O was over within the {run_ms} ms that were watched, so there is no rate"
+            )));
+        }
         Ok(made(&command, part_ms, document, report, window))
     }
 
@@ -126,7 +147,8 @@ impl Processes {
     /// that it takes, if it waits for it at all.
     fn idle_cores(&self, row: &Row) -> Result<Option<f64>, RunError> {
         let load = Load::new("-", 1);
-        let command = self.design(row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
+        let row = waiting_little(row)?;
+        let command = self.design(&row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
         let mut child = self.spawn(DESIGN, &command)?;
         let deadline =
             Instant::now() + Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS) + REPORT_WITHIN;
@@ -146,6 +168,7 @@ impl Processes {
     fn check_design(&self, row: &Row) -> Result<Checked, RunError> {
         let command =
             CommandLine::new(&self.program).arguments(["check-device", "--design", &row.spec()]);
+        let command = command.arguments(writes(self.direction));
         let mut child = self.spawn(DESIGN, &command)?;
         let seen: Seen = child.document("account of its check", Instant::now() + REPORT_WITHIN)?;
         child.finish(Instant::now() + END_WITHIN)?;
@@ -163,6 +186,27 @@ impl Processes {
         let Seen { ios, length_bytes, reads_nothing, .. } = seen;
         Ok(Checked { ios, length_bytes, reads_nothing, idle_cores })
     }
+}
+
+/// The flag of a direction.
+fn writes(direction: Direction) -> Option<&'static str> {
+    (direction == Direction::Write).then_some("--write")
+}
+
+/// A row with few I/Os and threads waiting. Whether a design polls does not depend on their number, but what it
+/// costs to wake them all for one byte does, and that would look like polling where there are thousands.
+fn waiting_little(row: &Row) -> Result<Row, RunError> {
+    let design = AnyDesign::parse(&row.spec());
+    let values = design.map_err(|error| RunError::Failed(error.to_string()))?.values();
+    let little = values.into_iter().map(|(name, value)| {
+        let most = IDLE_MOST.iter().find(|(of, _)| *of == name);
+        let value = match (most, value.parse::<u32>()) {
+            (Some((_, most)), Ok(number)) => number.min(*most).to_string(),
+            _ => value,
+        };
+        (name, Some(value))
+    });
+    Ok(Row { options: little.collect(), ..row.clone() })
 }
 
 /// What a design said, once its process has ended: nothing, or why it is worth nothing, or its figures.
@@ -194,11 +238,9 @@ fn made(
     let whole = |from: u64, to: u64| (to - from) >= part_ms * 500_000;
     let parts = document.intervals.iter().filter(|part| whole(part.from_ns, part.to_ns));
     let parts = parts.map(|part| part.completed as f64 * 1e9 / (part.to_ns - part.from_ns) as f64);
-    let switches = window
-        .voluntary_switches_per_s
-        .zip(window.involuntary_switches_per_s)
-        .map(|(gave, lost)| (gave + lost) / window.ios_per_s)
-        .filter(|switches| switches.is_finite());
+    let per_io = |per_s: f64| Some(per_s / window.ios_per_s).filter(|each| each.is_finite());
+    let (gave, empty) = (window.voluntary_switches_per_s, came_empty(&report));
+    let all = gave.zip(window.involuntary_switches_per_s).map(|(gave, lost)| gave + lost);
     Made {
         command: command.to_string(),
         ios_per_s: window.ios_per_s,
@@ -211,9 +253,13 @@ fn made(
         cpu_ns_per_io: window.cpu_ns_per_io,
         cpu_system_ns_per_io: window.cpu_system_ns_per_io,
         cores_busy: window.cpu_utilization_percent.map(|share| share / 100.0),
-        context_switches_per_io: switches,
+        context_switches_per_io: all.and_then(per_io),
+        waits_per_io: gave.and_then(per_io),
         parts: (parts.collect(), part_ms as f64 / 1e3),
-        invalid: (document.status != "ok").then(|| document.reason.unwrap_or_default()),
+        invalid: match document.status.as_str() {
+            "ok" => empty,
+            _ => Some(document.reason.unwrap_or_default()),
+        },
         load_of_others: window.load_of_others_percent.map(|share| share / 100.0),
         settings: document
             .settings
@@ -223,7 +269,16 @@ fn made(
     }
 }
 
-impl Bench for Processes {
+/// What is wrong where reads of a regular file brought nothing: each names a place within the file as it was
+/// opened.
+fn came_empty(report: &Report) -> Option<String> {
+    let empty = report.counts.empty;
+    (empty > 0 && report.kind == Kind::File.to_string()).then(|| {
+        format!("{empty} reads of the file came empty: it has become shorter meanwhile, or holds nothing")
+    })
+}
+
+impl course::Bench<Devices> for Processes {
     fn elapsed_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
@@ -251,7 +306,9 @@ impl Bench for Processes {
             None => self.run_design(run),
         }
     }
+}
 
+impl Bench for Processes {
     fn long_run(
         &mut self,
         row: &Row,
@@ -275,16 +332,44 @@ mod tests {
     #[test]
     fn the_commands_are_such_as_a_person_would_write() {
         let named = vec!["/dev/urandom".to_owned()];
-        let processes = Processes::new("weir".into(), vec![0, 1], named, Interrupt::new(), None);
+        let (reads, interrupt) = (Direction::Read, Interrupt::new());
+        let processes = Processes::new("weir".into(), vec![0, 1], named, reads, interrupt, None);
         let row = Row::parse("ring --depth 7").unwrap();
         let of = |device: &str| {
             processes.design(&row, &Load::new(device, 512), (60, 300), 30).to_string()
         };
         assert_eq!(
             of("/dev/null"),
-            "weir iops /dev/null --design 'ring --depth 7' -l 512 -t 300ms -O 60ms -i 30ms --cpu 0,1 --json"
+            "weir iops --design 'ring --depth 7' -l 512 -t 300ms -O 60ms -i 30ms --cpu 0,1 --json /dev/null"
         );
-        assert!(of("/dev/urandom").ends_with("--json --device /dev/urandom"));
+        assert!(of("/dev/urandom").ends_with("--json --device=/dev/urandom /dev/urandom"));
+        let writes = Load::new("/dev/null", 512).of(Direction::Write);
+        let command = processes.design(&row, &writes, (60, 300), 30).to_string();
+        assert!(command.ends_with("--json --write /dev/null"), "{command}");
+        assert!(of("-odd").ends_with("--json -- -odd") && of("-").ends_with("--json -"));
+    }
+
+    #[test]
+    fn a_file_that_gave_nothing_in_the_middle_makes_a_run_invalid() {
+        let why = |kind: &str, empty: u64| {
+            let report = serde_json::json!({
+                "kind": kind, "counts": {"completed": 100, "failed": 0, "empty": empty}});
+            came_empty(&serde_json::from_value(report).unwrap())
+        };
+        assert!(why("regular file", 3).is_some_and(|why| why.starts_with("3 reads of the file")));
+        assert_eq!((why("regular file", 0), why("null device", 100)), (None, None));
+    }
+
+    #[test]
+    fn few_ios_and_threads_wait_where_it_is_found_out_who_polls() {
+        let of = |text: &str| waiting_little(&Row::parse(text).unwrap()).unwrap().spec();
+        assert_eq!(of("sync"), "sync");
+        assert_eq!(of("threads --threads 1024"), "threads --threads 8");
+        assert_eq!(of("threads"), "threads --threads 0", "as many as there are cores");
+        let ring = of("ring --depth 4096 --batch 64");
+        assert_eq!(ring, "ring --depth 128 --batch 64 --complete-min 1");
+        assert!(of("ring --depth 7").contains("--depth 7 "));
+        assert!(of("ring-polled --depth 4096").contains("--polls 10000 --registered true"));
     }
 
     #[test]
@@ -302,6 +387,7 @@ mod tests {
         let run = made(&CommandLine::new("weir"), 30, document, report, window);
         assert_eq!((run.parts, run.counts), ((vec![2000.0], 0.03), (100, 3)));
         assert_eq!((run.context_switches_per_io, run.cores_busy), (Some(0.5), Some(0.5)));
+        assert_eq!(run.waits_per_io, Some(0.25));
         assert_eq!(
             (run.invalid.as_deref(), run.settings["depth"].as_str()),
             (Some("3 I/Os failed"), "7")

@@ -1,7 +1,7 @@
 //! The rows of the comparison, from the library's own table: a design that is added there becomes a row
 //! here by itself.
 
-use weir::device::{AnyDesign, designs};
+use weir::device::{AnyDesign, Direction, designs};
 
 use super::plan::Depth;
 use crate::plan::{self, Role, Row};
@@ -71,6 +71,15 @@ pub fn add_again(rows: &mut Vec<Row>) {
     plan::add_again(rows, preferred);
 }
 
+/// Says of the rows that could run which have no I/Os in this direction.
+pub fn heed(rows: &mut [Row], direction: Direction) {
+    for row in rows.iter_mut().filter(|row| row.unavailable.is_none() && row.peer.is_none()) {
+        if let Ok(design) = AnyDesign::parse(&row.spec()) {
+            row.unavailable = design.can(direction).err().map(|reason| reason.to_string());
+        }
+    }
+}
+
 fn find_availability(row: &mut Row) {
     match AnyDesign::parse(&row.spec()) {
         Ok(mut design) => {
@@ -80,6 +89,36 @@ fn find_availability(row: &mut Row) {
                 design.availability().err().map(|unavailable| unavailable.to_string());
         }
         Err(error) => row.unavailable = Some(error.to_string()),
+    }
+}
+
+/// The design that does what fio's ring does.
+pub const AS_FIO: &str = "ring-registered";
+/// With fio's settings (see [`super::fio`]).
+const AS_FIO_SETTINGS: [(&str, &str); 2] = [(DEPTH, "128"), ("batch", "32")];
+
+/// Whether a row is weir's own with what fio's ring has: as many outstanding, and batches as long.
+pub fn is_as_fio(row: &Row) -> bool {
+    let values = || AnyDesign::parse(&row.spec()).map(|design| design.values()).unwrap_or_default();
+    row.peer.is_none() && row.design == AS_FIO && {
+        let values = values();
+        AS_FIO_SETTINGS
+            .iter()
+            .all(|(name, value)| values.iter().any(|(at, is)| at == name && is == value))
+    }
+}
+
+/// Adds the row to which fio's ring is compared, where there are others of its design only.
+pub fn add_as_fio(rows: &mut Vec<Row>) {
+    let of_design = |row: &Row| row.peer.is_none() && row.design == AS_FIO;
+    if let Some(last) = rows.iter().rposition(of_design)
+        && !rows.iter().any(is_as_fio)
+    {
+        let settings = AS_FIO_SETTINGS.map(|(name, value)| format!(" --{name} {value}")).concat();
+        let mut row =
+            Row::parse(&format!("{AS_FIO}{settings}")).unwrap_or_else(|error| panic!("{error}"));
+        find_availability(&mut row);
+        rows.insert(last + 1, row);
     }
 }
 
@@ -130,6 +169,20 @@ mod tests {
     }
 
     #[test]
+    fn what_fios_ring_is_compared_with_is_among_the_rows_once() {
+        for depth in [Depth::Quick, Depth::Standard, Depth::Sweep] {
+            let mut rows = all(depth);
+            add_as_fio(&mut rows);
+            assert_eq!(rows.iter().filter(|row| is_as_fio(row)).count(), 1, "{depth:?}");
+        }
+        let mut rows = of_texts(&["sync".to_owned()]).unwrap();
+        add_as_fio(&mut rows);
+        assert_eq!(rows.len(), 1, "where its design is not wanted, neither is this");
+        let deep = Row::parse("ring-registered --depth 128 --batch 128").unwrap();
+        assert!(!is_as_fio(&deep));
+    }
+
+    #[test]
     fn texts_are_read_with_their_options_and_wrong_ones_are_explained() {
         let texts =
             |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -144,6 +197,22 @@ mod tests {
             let error = of_texts(&texts(words)).unwrap_err();
             assert!(error.contains(said), "{words:?}: {error}");
         }
+    }
+
+    #[test]
+    fn what_moves_nothing_has_no_writes() {
+        let texts = ["sync", "sync-empty", "ring", "no-op", "control"].map(str::to_owned);
+        let mut rows = of_texts(&texts).unwrap();
+        rows.iter_mut().for_each(|row| row.unavailable = None);
+        heed(&mut rows, Direction::Read);
+        assert!(rows.iter().all(|row| row.unavailable.is_none()));
+        heed(&mut rows, Direction::Write);
+        let cannot: Vec<&str> = rows
+            .iter()
+            .filter(|row| row.unavailable.as_ref().is_some_and(|why| why.contains("no writes")))
+            .map(|row| row.design.as_str())
+            .collect();
+        assert_eq!(cannot, ["sync-empty", "no-op", "control"]);
     }
 
     #[test]

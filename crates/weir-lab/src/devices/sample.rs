@@ -3,24 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir::machine::MOST_LOAD_OF_OTHERS;
 
 use super::bench::Made;
 use crate::cell::{Measured, Metric, metrics};
+use crate::course::When;
 use crate::iops::decay;
 use crate::latency::of_histogram;
 use crate::verdict::{Limit, USED_UP, Verdict};
 use crate::wire::Latency;
-
-/// The circumstances of a run, that its process does not know.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Circumstances {
-    /// The block it belongs to.
-    pub block: u32,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
-}
 
 /// One run's figures. Unknown ones are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -77,7 +68,7 @@ pub struct Sample {
 
 impl Sample {
     /// What a run delivered, with its circumstances.
-    pub fn of(at: &Circumstances, made: Made) -> Self {
+    pub fn of(at: &When, made: Made) -> Self {
         let (parts, part_s) = &made.parts;
         Self {
             block: at.block,
@@ -98,7 +89,7 @@ impl Sample {
             cores_busy: made.cores_busy,
             context_switches_per_io: made.context_switches_per_io,
             change_percent_per_s: decay(parts, *part_s).map(|of| of.percent_per_minute / 60.0),
-            verdict: verdict(made.cores_busy),
+            verdict: verdict(&made),
             latency_histogram: made.latency_histogram,
             invalid: made.invalid,
             settings: made.settings,
@@ -107,15 +98,45 @@ impl Sample {
     }
 }
 
-/// What limited a run: its own work where it kept a core busy, else what it waited for.
-fn verdict(cores_busy: Option<f64>) -> Verdict {
+/// Times that a run gave its core up, for each I/O, from which it waited for I/Os: the longest queue there is,
+/// waited for as a whole, is one in sixteen thousand.
+const WAITS: f64 = 3e-5;
+/// So often in a second a process gives its core up that only watches its own I/Os; of a run that makes no
+/// more I/Os, the difference is not seen.
+const WATCHING_PER_S: f64 = 40.0;
+
+/// Whether a run waited for its I/Os. `None`: not known.
+fn waited(made: &Made) -> Option<bool> {
+    let for_ios_per_s = made.waits_per_io? * made.ios_per_s - WATCHING_PER_S;
+    let told_apart = made.ios_per_s > WATCHING_PER_S;
+    told_apart.then_some(for_ios_per_s >= WAITS * made.ios_per_s)
+}
+
+/// What limited a run: its own work where it kept a core busy, or did not wait and others had its core; what it
+/// waited for where it gave its core up.
+fn verdict(made: &Made) -> Verdict {
     let of = |limited_by, reason| Verdict { limited_by, lower_bound: false, reason };
-    match cores_busy {
-        None => of(Limit::Unknown, "CPU time is not known".into()),
-        Some(cores) if cores >= USED_UP => {
-            of(Limit::Server, format!("it kept {cores:.2} cores busy"))
+    let Some(cores) = made.cores_busy else {
+        return of(Limit::Unknown, "CPU time is not known".into());
+    };
+    if cores >= USED_UP {
+        return of(Limit::Server, format!("it kept {cores:.2} cores busy"));
+    }
+    let busy = format!("{cores:.2} cores were busy");
+    let others = made.load_of_others.filter(|share| *share > MOST_LOAD_OF_OTHERS);
+    match (waited(made), others) {
+        (Some(false), Some(others)) => of(
+            Limit::Server,
+            format!(
+                "it did not wait: {busy} with it, and others had {:.0} % of all cores",
+                others * 100.0
+            ),
+        ),
+        (Some(false), None) => of(Limit::Unknown, format!("{busy}, and yet it did not wait")),
+        (None, Some(_)) => {
+            of(Limit::Unknown, format!("{busy}, and others had some of them meanwhile"))
         }
-        Some(cores) => of(Limit::Load, format!("it waited: {cores:.2} cores were busy")),
+        _ => of(Limit::Load, format!("it waited: {busy}")),
     }
 }
 
@@ -147,6 +168,14 @@ impl Measured for Sample {
 
     fn verdict(&self) -> &Verdict {
         &self.verdict
+    }
+
+    fn invalid(&self) -> Option<String> {
+        self.invalid.clone()
+    }
+
+    fn load_of_others(&self) -> Option<f64> {
+        self.load_of_others
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
@@ -216,19 +245,32 @@ pub(crate) mod tests {
 
     #[test]
     fn a_sample_has_its_latencies_and_what_limited_it() {
-        let sample = Sample::of(&Circumstances::default(), made(2e6));
+        let sample = Sample::of(&When::default(), made(2e6));
         let latency = sample.latency_ns.unwrap();
         assert_eq!((latency.n, latency.p50, latency.p99), (100, 400, 900));
         assert_eq!(
             (sample.verdict.limited_by, sample.change_percent_per_s),
             (Limit::Server, Some(0.0))
         );
-        let waits = Made { cores_busy: Some(0.2), ..made(1e3) };
-        let waits = Sample::of(&Circumstances::default(), waits);
+        let waits = Made { cores_busy: Some(0.2), waits_per_io: Some(1.0), ..made(1e3) };
+        let waits = Sample::of(&When::default(), waits);
         assert_eq!(word(waits.verdict.limited_by), "waiting");
         let unknown = Made { cores_busy: None, latency_histogram: vec![], ..made(1e3) };
-        let unknown = Sample::of(&Circumstances::default(), unknown);
+        let unknown = Sample::of(&When::default(), unknown);
         assert_eq!((word(unknown.verdict.limited_by), unknown.latency_ns), ("unknown", None));
+    }
+
+    #[test]
+    fn what_others_took_from_it_is_no_waiting() {
+        let word_of = |waits_per_io, load_of_others| {
+            let made = Made { cores_busy: Some(0.5), waits_per_io, load_of_others, ..made(1e6) };
+            word(Sample::of(&When::default(), made).verdict.limited_by)
+        };
+        assert_eq!(word_of(Some(3e-5), Some(0.4)), "CPU", "it lost its core, and gave none up");
+        assert_eq!(word_of(Some(2e-6), Some(0.01)), "unknown", "nobody is seen who had it");
+        assert_eq!(word_of(Some(1.0 / 1024.0), Some(0.4)), "waiting", "a long queue, as a whole");
+        assert_eq!(word_of(Some(1.0), None), "waiting");
+        assert_eq!((word_of(None, Some(0.4)), word_of(None, None)), ("unknown", "waiting"));
     }
 
     #[test]
@@ -236,7 +278,7 @@ pub(crate) mod tests {
         // One percent of the first in each twentieth of a second.
         let parts = (0..10).map(|n| 1000.0 - 10.0 * f64::from(n)).collect();
         let falls = Made { parts: (parts, 0.05), ..made(1e3) };
-        let change = Sample::of(&Circumstances::default(), falls).change_percent_per_s.unwrap();
+        let change = Sample::of(&When::default(), falls).change_percent_per_s.unwrap();
         assert!((change + 20.0 / 0.955).abs() < 1e-6, "{change}");
     }
 }

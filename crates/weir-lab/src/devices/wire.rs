@@ -44,6 +44,9 @@ pub struct Interval {
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Report {
+    /// What was read.
+    #[serde(default)]
+    pub kind: String,
     /// I/Os of the whole run.
     pub counts: Counts,
     /// The time watched, if it came to that.
@@ -60,6 +63,9 @@ pub struct Counts {
     pub completed: u64,
     /// That did not.
     pub failed: u64,
+    /// Of those that completed, the ones that brought nothing, though something was asked for.
+    #[serde(default)]
+    pub empty: u64,
 }
 
 /// What was seen in the time watched.

@@ -12,7 +12,7 @@ use weir::{
         device::Snapshot,
         os::{ProcessUsage, Sampler},
     },
-    device::{Handler, Running},
+    device::{Handler, Kind, Running},
     machine::{self, LoadMeter, Machine},
 };
 use weir_load::{
@@ -98,11 +98,22 @@ pub fn measure(
     }
     let load = window.as_ref().map(|(_, load)| *load).unwrap_or_default();
     let mut warnings = machine::warnings(&machine, load);
+    // There is no generator that would need cores of its own.
+    warnings.retain(|warning| !["cores", "siblings"].contains(&warning.about));
+    warnings.extend(machine::mitigations(&machine));
     warnings.extend(machine::Instruments::find().warnings());
+    let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    if spec.device.kind() == Kind::File && total.empty > 0 {
+        warnings.push(format!(
+            "{} reads of the file came empty: it holds nothing, or has become shorter meanwhile",
+            total.empty
+        ));
+    }
     let window = window.map(|(window, load)| Window {
         load_of_others_percent: load.others.map(|share| share * 100.0),
         ..window
     });
+    let threads = report.threads.len();
     let ended_by = match ended {
         _ if report.failure.is_some() => EndedBy::Failure,
         Some(ended_by) => ended_by,
@@ -118,14 +129,20 @@ pub fn measure(
         provider: spec.design.provider().into(),
         device: spec.device.path().display().to_string(),
         kind: spec.device.kind().to_string(),
+        direction: spec.device.direction().to_string(),
         length_bytes: spec.length,
         counts: (&total).into(),
         errors,
+        machine: crate::machine::properties(&machine),
+        sampling_percent: window
+            .as_ref()
+            .and_then(|window| super::cost::share_of_clock(spec.sample_every, threads, window))
+            .map(|share| share * 100.0),
         window,
         latency_ns: histogram.summary(),
         latency_histogram: histogram,
         sample_every: spec.sample_every,
-        warnings: warnings.iter().map(ToString::to_string).collect(),
+        warnings,
         ended_by,
         failure: report.failure.map(|failure| failure.to_string()),
     })

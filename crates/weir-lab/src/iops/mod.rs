@@ -1,6 +1,6 @@
-//! Measuring one design that reads a device: what `weir iops` shows.
+//! Measuring one design that reads a device, or writes to one: what `weir iops` shows.
 //!
-//! The reads begin, warm up, and are then watched for a time: counters are read at the end of each
+//! The I/Os begin, warm up, and are then watched for a time: counters are read at the end of each
 //! second, once and together with the clock, and every rate is a difference of two readings divided by the
 //! time between them. What the original got wrong in this (one counter read several times for a line, a
 //! first period without a beginning, time in whole seconds) cannot happen that way.
@@ -17,6 +17,7 @@ pub use target::open;
 
 use crate::stats::Estimate;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::time::Duration;
 use weir::{
     counters::device::Snapshot,
@@ -32,7 +33,7 @@ pub const SAMPLE_EVERY: u32 = 128;
 pub struct Spec {
     /// How it is read.
     pub design: AnyDesign,
-    /// What is read.
+    /// What is read, or written to.
     pub device: Device,
     /// Bytes asked for by each I/O.
     pub length: usize,
@@ -148,6 +149,10 @@ impl From<&Snapshot> for Counts {
 }
 
 /// What was seen in the time watched.
+///
+/// Counters of threads at work cannot be read all at one moment: what is for each I/O may be off by what every
+/// thread has under way (an I/O, or a batch) at either end. So it says nothing of a few I/Os, and little of fewer
+/// than a hundred times as many.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Window {
     /// How long it was.
@@ -194,16 +199,20 @@ pub struct Report {
     pub design: String,
     /// What it ran on.
     pub provider: String,
-    /// What was read.
+    /// What was read, or written to.
     pub device: String,
     /// What that is.
     pub kind: String,
+    /// What each I/O did: `reads` or `writes`.
+    pub direction: String,
     /// Bytes asked for by each I/O.
     pub length_bytes: usize,
     /// The whole run, from the first I/O to the last.
     pub counts: Counts,
     /// Errors by what they say.
     pub errors: Vec<(String, u64)>,
+    /// The machine, its properties by name with units in the names; unknown ones are null.
+    pub machine: Map<String, Value>,
     /// The time watched; `None` where it ended before.
     pub window: Option<Window>,
     /// Latency of the sample, warm-up included.
@@ -212,6 +221,8 @@ pub struct Report {
     pub latency_histogram: Histogram,
     /// One I/O in so many was timed.
     pub sample_every: u32,
+    /// What reading the clock for that costs, in percent of an I/O's time; `None` where none was timed.
+    pub sampling_percent: Option<f64>,
     /// What makes the figures doubtful.
     pub warnings: Vec<String>,
     /// Why it ended.

@@ -1,16 +1,28 @@
-//! What is read, as people write it.
+//! What is read, or written to, as people write it.
 
 use std::path::{Path, PathBuf};
-use weir::{Error, device::Device};
+use weir::{
+    Error,
+    device::{Device, Direction},
+};
 use weir_load::quantity::parse_time;
 
 /// Opens what a text names: a path (see [`Device::open`], also for `named`); `eventfd:`, an eventfd that
-/// never runs out; or `timer:` and a delay, as in `timer:10us`, a device of which every read takes so long.
+/// never runs out; or `timer:` and a delay, as in `timer:10us`, a device of which every read takes so long. To
+/// be written to only a path (see [`Device::open_for_writing`]).
 ///
 /// # Errors
 /// As those say; [`Error::Option`] for what is no delay.
-pub fn open(text: &Path, named: &[PathBuf]) -> Result<Device, Error> {
+pub fn open(text: &Path, named: &[PathBuf], direction: Direction) -> Result<Device, Error> {
     let words = text.to_str().unwrap_or_default();
+    if direction == Direction::Write {
+        if words == "eventfd:" || words.starts_with("timer:") {
+            let reason =
+                "it is there to be read; weir writes only to /dev/null and /dev/zero".into();
+            return Err(Error::Refused { path: text.to_owned(), reason });
+        }
+        return Device::open_for_writing(text);
+    }
     if words == "eventfd:" {
         return Device::semaphore();
     }
@@ -36,7 +48,7 @@ mod tests {
             ("timer:1.5s", "1500ms is not allowed; allowed: 0 to 1s"),
             ("timer:1h", "allowed: 0 to 1s"),
         ] {
-            let error = open(text.as_ref(), &[]).expect_err(text);
+            let error = open(text.as_ref(), &[], Direction::Read).expect_err(text);
             assert!(matches!(error, Error::Option { .. }), "{text}: {error:?}");
             assert!(error.to_string().contains(said), "{text}: {error}");
         }
@@ -44,7 +56,8 @@ mod tests {
 
     #[test]
     fn a_file_may_be_called_as_a_timer_is() {
-        let error = open("./timer:10us".as_ref(), &[]).expect_err("there is no such file");
+        let path = "./timer:10us".as_ref();
+        let error = open(path, &[], Direction::Read).expect_err("there is no such file");
         assert!(!matches!(error, Error::Option { .. }), "{error:?}");
     }
 }

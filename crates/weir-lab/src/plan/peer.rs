@@ -23,17 +23,22 @@ impl Peer {
     }
 }
 
+/// A peer of UDP as it is written.
+const UDP_EXAMPLE: &str = "tokio=peers/target/release/peer-tokio";
+
 impl Row {
     /// The row of a peer, from `NAME=COMMAND`.
     ///
     /// # Errors
     /// If it is something else.
     pub fn parse_peer(text: &str) -> Result<Self, String> {
-        let (name, command) = text.split_once('=').ok_or_else(|| {
-            format!(
-                "cannot read the peer {text:?}: write it as \"tokio=peers/target/release/peer-tokio\""
-            )
-        })?;
+        Self::parse_peer_like(text, UDP_EXAMPLE)
+    }
+
+    fn parse_peer_like(text: &str, example: &str) -> Result<Self, String> {
+        let (name, command) = text
+            .split_once('=')
+            .ok_or_else(|| format!("cannot read the peer {text:?}: write it as {example:?}"))?;
         let name = name.trim();
         if name.is_empty() || name.starts_with('-') {
             return Err(format!("the peer {text:?} has no name before its command"));
@@ -51,7 +56,7 @@ impl Row {
 /// What is wrong with the first text that is wrong.
 pub fn of_texts(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
     let designs: Vec<&str> = weir::udp::designs().iter().map(|of| of.about().name).collect();
-    let mut rows = named(peers, taken, &designs)?;
+    let mut rows = named(peers, taken, &designs, UDP_EXAMPLE)?;
     for text in heads {
         let (name, head) = text.split_once('=').ok_or_else(|| {
             format!("cannot read the head {text:?}: write it as NAME=HEX, with the peer's name")
@@ -72,14 +77,19 @@ pub fn of_texts(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec
 }
 
 /// The rows of peers, `NAME=COMMAND` each, of which none is named like a row that is there or like one
-/// of these designs.
+/// of these designs. `example` is a right one.
 ///
 /// # Errors
 /// What is wrong with the first text that is wrong.
-pub fn named(peers: &[String], taken: &[Row], designs: &[&str]) -> Result<Vec<Row>, String> {
+pub fn named(
+    peers: &[String],
+    taken: &[Row],
+    designs: &[&str],
+    example: &str,
+) -> Result<Vec<Row>, String> {
     let mut rows: Vec<Row> = vec![];
     for text in peers {
-        let row = Row::parse_peer(text)?;
+        let row = Row::parse_peer_like(text, example)?;
         let name = &row.design;
         if designs.contains(&name.as_str()) {
             return Err(format!("{name:?} is the name of a design; give the peer another one"));

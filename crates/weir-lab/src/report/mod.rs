@@ -6,6 +6,7 @@ pub mod columns;
 pub(crate) mod fixture;
 mod gains;
 pub mod json;
+pub(crate) mod json_compared;
 mod json_sweeps;
 pub(crate) mod layout;
 pub mod link;

@@ -7,21 +7,10 @@ use serde::Serialize;
 
 use super::plan::Load;
 use super::wire::{LoadReport, ServerReport};
-use crate::bench::RunError;
-use crate::plan::Row;
+use crate::course;
 
-/// One run to be made.
-#[derive(Debug, Clone, Copy)]
-pub struct Run<'a> {
-    /// The row.
-    pub row: &'a Row,
-    /// The load.
-    pub load: Load,
-    /// Milliseconds that nothing counts, after all connections stand.
-    pub warmup_ms: u64,
-    /// Milliseconds that are measured.
-    pub run_ms: u64,
-}
+/// One run to be made; its warm-up begins when all connections stand.
+pub type Run<'a> = course::Run<'a, Load>;
 
 /// What a run delivered.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,28 +65,6 @@ impl Idle {
             (busy, sleepless) => Some(busy == Some(true) || sleepless == Some(true)),
         }
     }
-}
-
-/// Where runs are made.
-pub trait Bench {
-    /// Seconds since the experiment began.
-    fn elapsed_s(&self) -> f64;
-
-    /// Nanoseconds of a cache line's way between the server's core and the client's, now.
-    fn core_to_core_ns(&mut self) -> Option<f64>;
-
-    /// Looks whether a row answers messages of random sizes on several connections, byte for byte, and
-    /// ends each connection in order; and how busy it is with little to do.
-    ///
-    /// # Errors
-    /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
-    fn check(&mut self, row: &Row) -> Result<Checked, RunError>;
-
-    /// Makes one run.
-    ///
-    /// # Errors
-    /// Any [`RunError`].
-    fn run(&mut self, run: &Run) -> Result<Made, RunError>;
 }
 
 #[cfg(test)]

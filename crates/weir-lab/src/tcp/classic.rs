@@ -6,15 +6,15 @@
 
 use serde::Serialize;
 
-use super::bench::{Bench, Run};
-use super::experiment::{self, Progress};
+use super::bench::Run;
 use super::plan::{Load, Pattern};
-use super::results::Results;
+use super::results::{Results, Tcp};
 use super::rows::title;
 use super::sample::Sample;
 use crate::bench::RunError;
 use crate::blocks::Interrupted;
 use crate::cell::Conformance;
+use crate::course::{self, Bench, Progress, Tell};
 use crate::plan::{Role, budget};
 
 /// Connections of a block of the original's client.
@@ -125,11 +125,11 @@ impl Held {
 /// # Errors
 /// [`Interrupted`].
 pub fn search(
-    bench: &mut dyn Bench,
+    bench: &mut dyn Bench<Tcp>,
     results: &mut Results,
-    tell: &mut dyn FnMut(Progress),
+    tell: Tell<Tcp>,
 ) -> Result<(), Interrupted> {
-    let Some(Classic { most, .. }) = results.classic else { return Ok(()) };
+    let Some(Classic { most, .. }) = results.own.classic else { return Ok(()) };
     for row in 0..results.rows.len() {
         let passed = results.conformance[row] == Conformance::Passed;
         let first = !matches!(results.rows[row].role, Role::Again(_));
@@ -137,30 +137,33 @@ pub fn search(
             true => {
                 let known = known(results, row);
                 let mut attempt = |connections: u32| {
-                    tell(Progress::Trying(&results.rows[row], connections));
+                    let what = format!("{connections} connections");
+                    tell(Progress::Besides(&results.rows[row], what));
                     attempt(bench, results, row, connections)
                 };
                 let held = climb(known, most, &mut attempt)?;
-                tell(Progress::Held(&results.rows[row], held.said()));
+                tell(Progress::Found(&results.rows[row], held.said()));
                 Some(held)
             }
             false => None,
         };
-        if let Some(classic) = &mut results.classic {
+        if let Some(classic) = &mut results.own.classic {
             classic.held.push(held);
         }
     }
     Ok(())
 }
 
-/// What the loads of the original have told already: the most of their connections that were held.
-fn known(results: &Results, row: usize) -> u32 {
-    let held = |load: usize| {
-        let samples = &results.cells[load][row].samples;
-        !samples.is_empty() && results.unranked(load, row).is_none()
-    };
-    let all = (0..results.loads.len()).filter(|load| held(*load));
-    all.map(|load| results.loads[load].connections).max().unwrap_or(0)
+/// What the loads of the original have told already: the most of their connections that were held, and the
+/// last run with them, where it was one at a rate as those of the search are.
+fn known(results: &Results, row: usize) -> Option<(u32, Option<Sample>)> {
+    let held = (0..results.loads.len()).filter(|load| {
+        !results.cells[*load][row].samples.is_empty() && results.unranked(*load, row).is_none()
+    });
+    let at = held.max_by_key(|load| results.loads[*load].connections)?;
+    let load = &results.loads[at];
+    let sample = load.block_bytes_per_s.and(results.cells[at][row].samples.last());
+    Some((load.connections, sample.cloned()))
 }
 
 /// What came of one number of connections.
@@ -170,18 +173,18 @@ enum Attempt {
 }
 
 fn attempt(
-    bench: &mut dyn Bench,
+    bench: &mut dyn Bench<Tcp>,
     results: &Results,
     row: usize,
     connections: u32,
 ) -> Result<Attempt, Interrupted> {
     let run = Run {
         row: &results.rows[row],
-        load: at_a_rate(connections),
+        load: &at_a_rate(connections),
         warmup_ms: budget::WARMUP_MS,
         run_ms: HELD_MS,
     };
-    match experiment::sample(bench, results, &run, (row, 0)) {
+    match course::sample(bench, results, &run, (row, 0)) {
         Err(RunError::Interrupted) => Err(Interrupted),
         Err(error) => Ok(Attempt::Broke { made: None, cause: error.to_string() }),
         Ok(sample) => Ok(match sample.invalid.clone().or_else(|| sample.incomplete()) {
@@ -194,11 +197,12 @@ fn attempt(
 /// Numbers that are tried: doubled, and after the first that was not held in steps from the last that
 /// was. `known` is held already.
 fn climb(
-    known: u32,
+    known: Option<(u32, Option<Sample>)>,
     most: u32,
     attempt: &mut dyn FnMut(u32) -> Result<Attempt, Interrupted>,
 ) -> Result<Held, Interrupted> {
-    let mut held = Held { connections: Some(known).filter(|known| *known > 0), ..Held::default() };
+    let (connections, sample) = known.unzip();
+    let mut held = Held { connections, sample: sample.flatten(), ..Held::default() };
     let mut step = None;
     loop {
         let last = held.connections.unwrap_or(0);
@@ -293,7 +297,7 @@ pub fn row_of(results: &Results, design: &str) -> Option<usize> {
 
 /// The name of a row with what the search found, for the report.
 pub fn said(results: &Results) -> Vec<String> {
-    let Some(classic) = &results.classic else { return vec![] };
+    let Some(classic) = &results.own.classic else { return vec![] };
     let rows = results.rows.iter().zip(&classic.held);
     rows.filter_map(|(row, held)| Some(format!("{} {}.", title(row), held.as_ref()?.said())))
         .collect()
@@ -307,6 +311,7 @@ mod tests {
     /// What a climb tries on a row that holds so many.
     fn tried(known: u32, most: u32, holds: u32) -> (Vec<u32>, Held) {
         let mut numbers = vec![];
+        let known = (known > 0).then_some((known, None));
         let held = climb(known, most, &mut |n| {
             numbers.push(n);
             Ok(match n <= holds {

@@ -1,5 +1,9 @@
 use super::*;
+use crate::bench::RunError;
+use crate::blocks::GIVEN_UP_AFTER;
 use crate::machine::Machine;
+use crate::plan::Row;
+use crate::tcp::bench::Run;
 use crate::tcp::classic::Classic;
 use crate::tcp::plan::{Depth, Pattern};
 use crate::tcp::rows;
@@ -21,7 +25,7 @@ struct Simulated {
     runs: Vec<(String, u32)>,
 }
 
-impl Bench for Simulated {
+impl Bench<Tcp> for Simulated {
     fn elapsed_s(&self) -> f64 {
         self.now_s
     }
@@ -72,8 +76,8 @@ fn experiment(bench: &mut Simulated, loads: Vec<Load>, settings: Settings) -> Re
     rows::add_again(&mut all);
     let mut results = Results::new(vec![], Machine::default(), all, loads);
     results.seed = 3;
-    results.server_cores = vec![0];
-    results.client_cores = vec![1];
+    results.own.server_cores = vec![0];
+    results.own.client_cores = vec![1];
     run(bench, &mut results, &settings, &mut |_| ());
     results
 }
@@ -176,9 +180,9 @@ fn the_experiment_of_the_original_searches_for_the_most() {
     let mut bench = Simulated { holds: Some(("poll", 19_900)), ..bench() };
     let rows = [Row::parse("poll").unwrap(), Row::parse("epoll").unwrap()].to_vec();
     let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
-    results.classic = Some(Classic::up_to(30_000));
+    results.own.classic = Some(Classic::up_to(30_000));
     run(&mut bench, &mut results, &settings, &mut |_| ());
-    let held = &results.classic.as_ref().unwrap().held;
+    let held = &results.own.classic.as_ref().unwrap().held;
     let poll = held[0].as_ref().unwrap();
     assert_eq!(
         (poll.connections, poll.broke_at, poll.made_there),
@@ -186,6 +190,19 @@ fn the_experiment_of_the_original_searches_for_the_most() {
     );
     assert!(poll.cause.as_ref().unwrap().contains("19900 of 21000"));
     assert_eq!(held[1].as_ref().unwrap().connections, Some(30_000));
+}
+
+#[test]
+fn a_search_that_adds_nothing_has_the_figures_of_the_load_before_it() {
+    let settings = Settings { depth: Depth::Standard, rounds: Some(1), budget_s: None };
+    let rows = [Row::parse("epoll").unwrap()].to_vec();
+    let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
+    results.own.classic = Some(Classic::up_to(12_000));
+    run(&mut bench(), &mut results, &settings, &mut |_| ());
+    let held = results.own.classic.as_ref().unwrap().held[0].as_ref().unwrap();
+    assert_eq!(held.connections, Some(12_000));
+    assert_eq!(held.sample.as_ref(), results.cells[1][0].samples.last());
+    assert!(held.sample.is_some());
 }
 
 #[test]

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod classic;
 pub mod experiment;
+pub mod peers;
 pub mod plan;
 pub mod processes;
 pub mod report;

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir::machine::LoadMeter;
 
-use super::bench::{Bench, Checked, Idle, Made, Run};
+use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
+use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport};
 use crate::bench::RunError;
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::course::Bench;
 use crate::plan::Row;
 use crate::sample::divide;
 use crate::wire::{Failure, ReadyLine};
@@ -214,7 +216,7 @@ impl Processes {
         let mut meter = LoadMeter::start();
         let command = self.server(run.row, run.load.connections, run.load.buffer_bytes);
         let (mut server, at, line) = self.start(&command)?;
-        let command = self.client_for(at, &run.load, (run.warmup_ms, run.run_ms));
+        let command = self.client_for(at, run.load, (run.warmup_ms, run.run_ms));
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
         let (load, invalid) = match self.load(&command, &mut server, lasts) {
             Ok(loaded) => loaded,
@@ -277,7 +279,7 @@ impl Processes {
     }
 }
 
-impl Bench for Processes {
+impl Bench<Tcp> for Processes {
     fn elapsed_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }

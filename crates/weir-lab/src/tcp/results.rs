@@ -4,37 +4,18 @@ use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
 use super::sample::{MESSAGES, Sample, TcpMetric};
-use crate::cell::{self, Cell, Conformance, Measured, Status};
-use crate::machine::Machine;
-use crate::plan::{Role, Row, Schedule};
-use crate::ranking::{Better, Contest, Ranking};
-use crate::results::CONFIDENCE;
-use crate::stats::Estimate;
-use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
+use crate::cell::Cell;
+use crate::compared::{self, Besides, Kind};
+use crate::stats::median;
 
-/// An experiment and what came out.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Results {
-    /// The command as typed.
-    pub command: Vec<String>,
-    /// The machine it ran on.
-    pub machine: Machine,
-    /// Gives the same order and the same intervals again.
-    pub seed: u64,
-    /// Half-width of the intervals that was asked for, as a share of the median.
-    pub asked_half_width: f64,
-    /// The rows.
-    pub rows: Vec<Row>,
-    /// What is known of each row's conformance.
-    pub conformance: Vec<Conformance>,
-    /// What each did with little to do.
+/// Why a row has no rank that answered nothing in time: its rate is no figure of how fast it is.
+const NOTHING_CAME: &str = "nothing came back while it was measured";
+
+/// A comparison of TCP: what only that has.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tcp {
+    /// What each row did with little to do.
     pub idle: Vec<Idle>,
-    /// The loads.
-    pub loads: Vec<Load>,
-    /// How often and how long each load was planned to run, once that is known.
-    pub schedules: Vec<Option<Schedule>>,
-    /// By load, then by row.
-    pub cells: Vec<Vec<Cell<Sample>>>,
     /// The cores of the server.
     pub server_cores: Vec<usize>,
     /// The cores of the client.
@@ -43,207 +24,63 @@ pub struct Results {
     pub checked: Option<Checked>,
     /// The experiment of the original study, if it was that.
     pub classic: Option<Classic>,
-    /// What a reader must know before trusting a figure.
-    pub warnings: Vec<String>,
-    /// True if it was ended before its plan was through.
-    pub interrupted: bool,
-    /// Why nothing more could be done, if so.
-    pub error: Option<String>,
 }
 
+/// An experiment and what came out.
+pub type Results = compared::Results<Tcp>;
+
 impl Results {
-    /// Results without any run yet.
-    pub fn new(command: Vec<String>, machine: Machine, rows: Vec<Row>, loads: Vec<Load>) -> Self {
-        Self {
-            command,
-            machine,
-            seed: 0,
-            asked_half_width: 0.05,
-            conformance: vec![Conformance::NotChecked; rows.len()],
-            idle: vec![Idle::default(); rows.len()],
-            cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
-            schedules: vec![None; loads.len()],
-            rows,
-            loads,
-            server_cores: vec![],
-            client_cores: vec![],
-            checked: None,
-            classic: None,
-            warnings: vec![],
-            interrupted: false,
-            error: None,
-        }
-    }
-
-    /// Adds a row that runs again under a second name.
-    pub fn add_again(&mut self, of: usize) {
-        self.rows.push(self.rows[of].clone().with_role(Role::Again(of)));
-        self.conformance.push(self.conformance[of].clone());
-        self.idle.push(self.idle[of]);
-        self.cells.iter_mut().for_each(|cells| cells.push(Cell::default()));
-    }
-
     /// Whether a row polls. `None` if that is not known.
     pub fn polls(&self, row: usize) -> Option<bool> {
-        self.idle[row].polls()
+        self.own.idle[row].polls()
+    }
+}
+
+impl Kind for Tcp {
+    type Load = Load;
+    type Sample = Sample;
+    /// Rows that poll, and rows that wait.
+    type Group = bool;
+
+    const GROUPS: &'static [bool] = &[false, true];
+    const RATE: TcpMetric = MESSAGES;
+
+    fn rows_are(&mut self, count: usize) {
+        self.idle.resize(count, Idle::default());
     }
 
-    /// The group in which a row is ranked: rows that poll (true) and rows that wait. One of which it is
-    /// not known is ranked among those that wait.
-    pub fn group_of(&self, row: usize) -> bool {
-        self.polls(row).unwrap_or(false)
+    fn same_as(&mut self, second: usize, of: usize) {
+        self.idle[second] = self.idle[of];
     }
 
-    /// The groups there are, of rows that can run.
-    pub fn groups(&self) -> Vec<bool> {
-        let is_there = |group: &bool| {
-            (0..self.rows.len())
-                .any(|row| self.group_of(row) == *group && self.rows[row].unavailable.is_none())
-        };
-        [false, true].into_iter().filter(is_there).collect()
+    /// One of which it is not known is ranked among those that wait.
+    fn group_of(&self, row: usize) -> bool {
+        self.idle[row].polls().unwrap_or(false)
     }
 
-    /// The row of a group that runs under two names, and its second name.
-    pub fn again(&self, polls: bool) -> Option<(usize, usize)> {
-        self.rows.iter().enumerate().find_map(|(index, row)| match row.role {
-            Role::Again(of) if self.group_of(of) == polls => Some((of, index)),
-            _ => None,
-        })
+    fn incomparable(cell: &Cell<Sample>) -> Option<String> {
+        let nothing = || median(&cell.values(&MESSAGES)).is_some_and(|messages| messages <= 0.0);
+        let incomplete = cell.samples.iter().find_map(Sample::incomplete);
+        incomplete.or_else(|| nothing().then(|| NOTHING_CAME.into()))
     }
 
-    /// How a row under a load ended.
-    pub fn status(&self, load: usize, row: usize) -> Status {
-        self.cells[load][row].status(&self.rows[row])
-    }
-
-    /// Why a row under a load has no rank; `None` if it has one.
-    pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
-        let cell = &self.cells[load][row];
-        let reason = cell.without_figures(&self.rows[row], &self.conformance[row]);
-        if let Some(reason) = reason.or_else(|| self.invalid(load, row)) {
-            return Some(reason);
+    fn besides(&self) -> Besides {
+        let Some(classic) = &self.classic else { return Besides::default() };
+        Besides {
+            has_figures: classic.has_figures(),
+            is_invalid: classic.has_invalid_runs(),
+            loads_of_others: classic.samples().filter_map(|of| of.load_of_others).collect(),
         }
-        if let Some(reason) = cell.samples.iter().find_map(Sample::incomplete) {
-            return Some(reason);
-        }
-        cell.of_another_machine.then(|| cell::OF_ANOTHER_MACHINE.into())
-    }
-
-    /// What makes a cell's figures wrong, if anything.
-    pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
-        self.cells[load][row].samples.iter().find_map(|sample| sample.invalid.clone())
-    }
-
-    /// Takes out of the medians what was measured while the machine was another one
-    /// ([`cell::count_only_alike`]).
-    pub fn count_only_alike(&mut self) {
-        self.cells.iter_mut().for_each(|cells| cell::count_only_alike(cells));
-    }
-
-    /// Ranks the rows of a group by messages per second.
-    pub fn ranking(&self, load: usize, polls: bool) -> Ranking {
-        self.ranking_by(load, polls, &MESSAGES, Better::Higher)
-    }
-
-    /// Ranks the rows of a group.
-    pub fn ranking_by(
-        &self,
-        load: usize,
-        polls: bool,
-        metric: &TcpMetric,
-        better: Better,
-    ) -> Ranking {
-        let again = self.again(polls);
-        let rows = (0..self.rows.len())
-            .filter(|row| self.group_of(*row) == polls && self.unranked(load, *row).is_none())
-            .filter(|row| again.is_none_or(|(_, second)| second != *row));
-        Ranking::among(&Contest {
-            cells: &self.cells[load],
-            metric,
-            better,
-            rows: rows.collect(),
-            again: self.pairs_of_again(load, polls, metric),
-            traditional: None,
-            seed: self.seed,
-        })
-    }
-
-    fn pairs_of_again(&self, load: usize, polls: bool, metric: &TcpMetric) -> Option<Pairs> {
-        let (of, second) = self.again(polls)?;
-        let ranked = |row: usize| self.unranked(load, row).is_none();
-        (ranked(of) && ranked(second)).then(|| self.pairs(load, metric, (of, second)))
-    }
-
-    fn pairs(&self, load: usize, metric: &TcpMetric, (first, second): (usize, usize)) -> Pairs {
-        let cells = &self.cells[load];
-        pair(&cells[first].readings(metric), &cells[second].readings(metric))
-    }
-
-    /// How one row stands to another of whatever group, above the noise of both groups.
-    pub fn against(
-        &self,
-        load: usize,
-        metric: &TcpMetric,
-        (first, second): (usize, usize),
-    ) -> Difference {
-        let floor = |row: usize| {
-            let again = self.pairs_of_again(load, self.group_of(row), metric)?;
-            noise_floor(&again, CONFIDENCE, self.seed)
-        };
-        let floor = floor(first).zip(floor(second)).map(|(a, b)| a.max(b));
-        judge(&self.pairs(load, metric, (first, second)), floor, CONFIDENCE, self.seed)
-    }
-
-    /// How sure the figures of a load are, over all its ranked rows.
-    pub fn confidence(&self, load: usize) -> Confidence {
-        let estimates: Vec<Estimate> = (0..self.rows.len())
-            .filter(|row| self.unranked(load, *row).is_none())
-            .filter_map(|row| self.cells[load][row].estimate(&MESSAGES, self.seed))
-            .collect();
-        Confidence::of(&estimates, self.asked_half_width)
-    }
-
-    /// Whether more rounds of a load would tell nothing that was asked for.
-    pub fn is_settled(&mut self, load: usize) -> bool {
-        self.count_only_alike();
-        let open = |group| self.ranking(load, group).is_open();
-        self.confidence(load).reached() && !self.groups().into_iter().any(open)
-    }
-
-    /// True if a check failed, a run failed, or a run's data were wrong.
-    pub fn has_invalid_runs(&self) -> bool {
-        let cells = || self.cells.iter().flatten();
-        self.conformance.iter().any(|c| matches!(c, Conformance::Failed(_)))
-            || cells().any(|cell| cell.failed_runs > 0)
-            || cells().flat_map(|cell| &cell.samples).any(|sample| sample.invalid.is_some())
-            || self.classic.as_ref().is_some_and(Classic::has_invalid_runs)
-    }
-
-    /// True if at least one run succeeded.
-    pub fn has_figures(&self) -> bool {
-        self.cells.iter().flatten().any(|cell| !cell.samples.is_empty())
-            || self.classic.as_ref().is_some_and(Classic::has_figures)
-    }
-
-    /// Warns if other programs had a good part of the cores while the runs were made.
-    pub fn busy_machine(&self) -> Option<String> {
-        let samples = self.cells.iter().flatten().flat_map(|cell| &cell.samples);
-        let classic = self.classic.iter().flat_map(Classic::samples);
-        let loads: Vec<f64> =
-            samples.chain(classic).filter_map(|sample| sample.load_of_others).collect();
-        cell::busy_machine(&loads)
-    }
-
-    /// Runs of a load in which the machine changed.
-    pub fn changed_runs(&self, load: usize) -> usize {
-        let samples = self.cells[load].iter().flat_map(|cell| &cell.samples);
-        samples.filter(|sample| sample.changed_machine()).count()
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::cell::Conformance;
+    use crate::machine::Machine;
+    use crate::plan::{Role, Row};
+    use crate::stats::compare::Difference;
     use crate::tcp::sample::tests::{at, load, made};
 
     /// A row for each text with its messages per second; the machine's common speed differs from block to
@@ -256,15 +93,15 @@ pub(crate) mod tests {
         let all: Vec<Row> = rows.iter().map(|(text, _)| parse(text)).collect();
         let mut results = Results::new(vec![], Machine::default(), all, vec![load()]);
         results.add_again(again);
-        results.server_cores = vec![0];
-        results.client_cores = vec![1];
+        results.own.server_cores = vec![0];
+        results.own.client_cores = vec![1];
         for row in 0..results.rows.len() {
             let (second, of) = match results.rows[row].role {
                 Role::Again(of) => (true, of),
                 _ => (false, row),
             };
             results.conformance[row] = Conformance::Passed;
-            results.idle[row].cores_busy = Some(0.4);
+            results.own.idle[row].cores_busy = Some(0.4);
             for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].into_iter().enumerate() {
                 let waver = if second && block % 2 == 0 { 1.01 } else { 1.0 };
                 let speed = rows[of].1 * common * waver;
@@ -289,7 +126,7 @@ pub(crate) mod tests {
     #[test]
     fn what_polls_is_ranked_apart() {
         let mut results = results(&[("poll", 80e3), ("epoll", 100e3), ("select", 120e3)], 1);
-        results.idle[2].cores_busy = Some(0.99);
+        results.own.idle[2].cores_busy = Some(0.99);
         assert_eq!(results.groups(), [false, true]);
         assert_eq!(results.ranking(0, false).winner().unwrap().row, 1);
         let polling = results.ranking(0, true);
@@ -310,6 +147,11 @@ pub(crate) mod tests {
         assert_eq!(results.unranked(0, 2).unwrap(), "byte 7 is wrong");
         assert!(results.has_invalid_runs());
         assert_eq!(results.ranking(0, false).places.len(), 1);
+        for sample in &mut results.cells[0][0].samples {
+            sample.messages_per_s = Some(0.0);
+        }
+        assert_eq!(results.unranked(0, 0).unwrap(), NOTHING_CAME);
+        assert!(results.ranking(0, false).places.is_empty());
         results.conformance[0] = Conformance::Failed("no echo".into());
         assert!(results.unranked(0, 0).unwrap().contains("failed the check"));
     }

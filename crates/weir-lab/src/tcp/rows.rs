@@ -53,13 +53,16 @@ pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
+/// A peer as it is written.
+const PEER_EXAMPLE: &str = "tokio=peers/bin/peer-tcp-tokio {ip} {port} current {buffer}";
+
 /// The rows of peers, `NAME=COMMAND` each.
 ///
 /// # Errors
 /// What is wrong with the first text that is wrong.
 pub fn of_peers(peers: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
     let names: Vec<&str> = designs().iter().map(|design| design.about().name).collect();
-    let rows = plan::peer::named(peers, taken, &names)?;
+    let rows = plan::peer::named(peers, taken, &names, PEER_EXAMPLE)?;
     for row in &rows {
         if row.peer.as_ref().is_some_and(|peer| !peer.command.mentions("{port}")) {
             return Err(format!(
@@ -151,7 +154,7 @@ mod tests {
         for (peer, said) in [
             ("go=server", "{port}"),
             ("epoll=server {port}", "name of a design"),
-            ("go", "write it as"),
+            ("go", "{ip} {port}"),
         ] {
             let error = of_peers(&strings(&[peer]), &[]).unwrap_err();
             assert!(error.contains(said), "{peer}: {error}");

@@ -262,6 +262,14 @@ impl Measured for Sample {
         &self.verdict
     }
 
+    fn invalid(&self) -> Option<String> {
+        self.invalid.clone()
+    }
+
+    fn load_of_others(&self) -> Option<f64> {
+        self.load_of_others
+    }
+
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
         (self.latency_ns, &self.latency_histogram)
     }

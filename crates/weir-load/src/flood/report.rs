@@ -1,6 +1,6 @@
 //! What a flood did.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use serde::Serialize;
 use weir::counters::os::Sampler;
@@ -15,7 +15,7 @@ use crate::{
     stop::{Stop, StopReason},
 };
 
-/// Why a flood ended.
+/// Why a flood ended. It is shown as the words that say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
@@ -29,6 +29,18 @@ pub enum EndedBy {
     ControlLost,
     /// A generator failed.
     Failure,
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EndedBy::Time => "its time was over",
+            EndedBy::Datagrams => "its number of datagrams was offered",
+            EndedBy::Asked => "it was asked to end",
+            EndedBy::ControlLost => "the control connection was lost",
+            EndedBy::Failure => "a generator failed",
+        })
+    }
 }
 
 /// What was asked for.

@@ -1,6 +1,9 @@
 //! A connection without its I/O: which messages it has begun, what of them was taken and what came
 //! back, and whether that is what was sent. It holds no byte of them: each follows from its offset.
 
+#[cfg(any(test, fuzzing))]
+pub mod model;
+
 use super::{
     content::{Amiss, Content, Sending},
     pattern::Pattern,
@@ -121,6 +124,12 @@ impl Stream {
     #[inline]
     pub(super) fn unsent(&self) -> u64 {
         self.begun_bytes - self.sent
+    }
+
+    /// Whether a part of the oldest message under way came back.
+    pub(super) fn is_within_an_answer(&self, content: &Content<'_>) -> bool {
+        let begins = || self.oldest_end - content.length(self.pattern, self.over);
+        self.under_way() > 0 && self.received > begins()
     }
 
     /// Whether nothing came back so far.

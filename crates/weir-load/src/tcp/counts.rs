@@ -97,9 +97,11 @@ counts! {
     reset,
     /// Those that broke otherwise; the causes say how.
     broken,
-    /// Those that the server closed in order when it owed nothing.
+    /// Those that the server closed in order before they were done, when it owed nothing, or nothing but
+    /// answers to messages that its end may have crossed on their way.
     ended_by_server,
-    /// Those that the server closed in order while answers were due: what it owed is lost.
+    /// Those that the server closed in order in the middle of an answer, or when it had had time for one
+    /// that was due: what it owed is lost.
     truncated,
     /// Those on which wrong bytes came.
     wrong,

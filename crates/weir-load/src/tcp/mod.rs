@@ -25,10 +25,13 @@ mod report;
 mod run;
 mod schedule;
 mod sources;
+mod spans;
 mod spec;
 mod system;
 mod worker;
 
+#[cfg(any(test, fuzzing))]
+pub use connection::model;
 pub use connection::{Sizes, Wrong};
 pub use content::{FileBy, bytes_of_file};
 pub use counts::{Causes, Counts};

@@ -1,7 +1,7 @@
 //! What one process of a load did. A process may have so many descriptors, and so many connections;
 //! what several did is added up here.
 
-use super::{Causes, Counts, EndedBy, Window, Wrong, counts::Live, worker::Outcome};
+use super::{Causes, Counts, EndedBy, Window, Wrong, counts::Live, spans::Spans, worker::Outcome};
 use crate::{
     latency::Histogram,
     stop::{Stop, StopReason},
@@ -35,8 +35,7 @@ pub struct Part {
     pub(super) file_problem: Option<String>,
     pub(super) unanswered: u64,
     pub(super) due_unsent: u64,
-    pub(super) first_connect_ns: Option<u64>,
-    pub(super) last_connected_ns: Option<u64>,
+    pub(super) connecting: Spans,
     pub(super) open_max: u64,
     pub(super) source_addresses: u32,
     pub(super) window: Option<Window>,
@@ -76,8 +75,7 @@ impl Part {
             file_problem: outcomes.iter().find_map(|outcome| outcome.file_problem.clone()),
             unanswered: outcomes.iter().map(|outcome| outcome.unanswered).sum(),
             due_unsent: outcomes.iter().map(|outcome| outcome.due_unsent).sum(),
-            first_connect_ns: outcomes.iter().filter_map(|o| o.first_connect_ns).min(),
-            last_connected_ns: outcomes.iter().filter_map(|o| o.last_connected_ns).max(),
+            connecting: Spans::default(),
             open_max,
             source_addresses,
             window,
@@ -100,6 +98,7 @@ impl Part {
             live.connects.add_to(&mut part.connects);
         }
         for outcome in outcomes {
+            part.connecting.merge(&outcome.connecting);
             part.errors.merge(outcome.causes);
             part.refusals.merge(outcome.refusals);
         }
@@ -121,9 +120,7 @@ impl Part {
         self.file_problem = self.file_problem.take().or(other.file_problem);
         self.unanswered += other.unanswered;
         self.due_unsent += other.due_unsent;
-        let firsts = [self.first_connect_ns, other.first_connect_ns];
-        self.first_connect_ns = firsts.into_iter().flatten().min();
-        self.last_connected_ns = self.last_connected_ns.max(other.last_connected_ns);
+        self.connecting.merge(&other.connecting);
         self.open_max += other.open_max;
         self.source_addresses += other.source_addresses;
         self.window = match (self.window.take(), other.window) {

@@ -3,9 +3,9 @@
 use super::{Causes, Counts, LoadSpec, Pace, Part, Wrong};
 use crate::latency::{Histogram, Summary};
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::{fmt, net::SocketAddr};
 
-/// Why a load ended: of several processes, the last of these.
+/// Why a load ended: of several processes, the last of these. It is shown as the words that say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
@@ -17,6 +17,17 @@ pub enum EndedBy {
     Asked,
     /// A thread failed.
     Failure,
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EndedBy::Connections => "every connection was over",
+            EndedBy::Time => "its time was over",
+            EndedBy::Asked => "it was asked to end",
+            EndedBy::Failure => "a thread failed",
+        })
+    }
 }
 
 /// What was counted from when all blocks stood to the end of sending, without the warm-up; of a load
@@ -83,7 +94,8 @@ pub struct LoadReport {
     pub not_attempted: u64,
     /// The most connections that stood at a time, as far as was seen; of several processes, the sum.
     pub open_max: u64,
-    /// From the first connect to the last connection made, in ns.
+    /// How long connections were being made, in ns: of each block from its first connect to its last
+    /// connection made, the waits between blocks left out.
     pub connecting_ns: Option<u64>,
     /// Connections made in that time, per second.
     pub connects_per_s: Option<f64>,
@@ -222,8 +234,7 @@ impl Progress {
 /// The report of a load, from what all its processes did.
 pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
     let counts = part.counts;
-    let connecting = part.first_connect_ns.zip(part.last_connected_ns);
-    let connecting_ns = connecting.map(|(first, last)| last.saturating_sub(first).max(1));
+    let connecting_ns = part.connecting.total_ns().filter(|_| counts.connected > 0);
     let offered_per_s = match spec.pace {
         Pace::Closed => None,
         Pace::Open { messages_per_s } => Some(messages_per_s),
@@ -270,7 +281,7 @@ pub fn assemble(spec: &LoadSpec, part: Part) -> LoadReport {
         ended_by: part.ended_by,
         failure: None,
     };
-    report.failure = report.why_failed();
+    report.failure = report.why_failed(spec.refusals_expected);
     report
 }
 
@@ -304,7 +315,7 @@ impl LoadReport {
     }
 
     /// What makes it a failure as a whole, if anything does.
-    fn why_failed(&self) -> Option<String> {
+    fn why_failed(&self, refusals_expected: bool) -> Option<String> {
         let counts = &self.counts;
         let others = self.errors.by_count();
         let worst = others.first().map(|(cause, _)| format!(": {cause}")).unwrap_or_default();
@@ -335,9 +346,53 @@ impl LoadReport {
             let why = why.first().map(|(text, _)| *text).unwrap_or_default();
             return Some(format!("the server refused every connection: {why}"));
         }
-        let nothing = counts.messages_sent > 0 && counts.messages_over == 0 && !self.data_errors;
-        (nothing && self.ended_by != EndedBy::Asked).then(|| {
-            "no message came back; does the server echo? With a sink, use --one-way".to_owned()
-        })
+        if self.ended_by == EndedBy::Asked {
+            return None;
+        }
+        let ended = counts.reset + counts.broken + counts.ended_by_server;
+        let nothing = counts.messages_sent > 0 && counts.messages_over == 0 && ended == 0;
+        if nothing && !self.data_errors {
+            let text = "no message came back; does the server echo? With a sink, use --one-way";
+            return Some(text.to_owned());
+        }
+        self.failed_connections(refusals_expected)
+    }
+
+    /// How many connections were not made, or did not last as long as they were to, and how; none where
+    /// all were and did. Wrong bytes are told of elsewhere.
+    fn failed_connections(&self, refusals_expected: bool) -> Option<String> {
+        let counts = &self.counts;
+        let refused = if refusals_expected { 0 } else { counts.refused_by_server };
+        let ways = [
+            (self.not_attempted, "not begun"),
+            (counts.refused, "refused"),
+            (counts.timed_out, "not made in time"),
+            (counts.connect_failed, "not to be made"),
+            (counts.unfinished, "still being made at the end"),
+            (refused, "refused by the server in words"),
+            (counts.reset, "broken off by the server"),
+            (counts.broken, "broken"),
+            (counts.ended_by_server, "ended by the server before their time"),
+            (counts.unanswered, "given up without an answer"),
+            (counts.cut_off, "without their last answers at the end"),
+        ];
+        let failed: u64 = ways.iter().map(|(count, _)| count).sum();
+        if failed == 0 {
+            return None;
+        }
+        let how = ways.iter().filter(|(count, _)| *count > 0);
+        let how: Vec<_> = how.map(|(count, how)| format!("{count} {how}")).collect();
+        let all = counts.attempted + self.not_attempted;
+        let mut text = format!("{failed} of {all} connections failed: {}", how.join(", "));
+        if self.messages_unanswered > 0 {
+            text += &format!("; {} messages did not come back", self.messages_unanswered);
+        }
+        let said = self.refusals.by_count();
+        let said = said.first().filter(|_| refused > 0).map(|(text, _)| ("the server said", *text));
+        let worst = self.errors.by_count().first().map(|(cause, _)| ("most often", *cause));
+        for (who, what) in said.into_iter().chain(worst) {
+            text += &format!("; {who}: {what}");
+        }
+        Some(text)
     }
 }

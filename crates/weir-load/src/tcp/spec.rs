@@ -70,6 +70,9 @@ pub struct LoadSpec {
     pub pace: Pace,
     /// Whether nothing is to come back: the server is a sink.
     pub one_way: bool,
+    /// Whether the server may refuse some connections, as one does that has reached its limits: that is no
+    /// failure then, as long as it serves one.
+    pub refusals_expected: bool,
     /// Whether a connection's sending ends with its last message, and not only when all has come back.
     pub half_close: bool,
     /// Whether a connection counts as made only when its first message has come back, so that the server
@@ -117,6 +120,7 @@ impl LoadSpec {
             outstanding: 1,
             pace: Pace::Closed,
             one_way: false,
+            refusals_expected: false,
             half_close: false,
             together: false,
             share: Share::ALL,
@@ -201,6 +205,13 @@ impl LoadSpec {
         }
         if self.target.port() == 0 {
             return wrong("port 0 is no port; give the one the server printed".into());
+        }
+        if self.sizes.most > MESSAGE_BYTES_MAX {
+            return wrong(format!(
+                "messages (--buffer) of {} bytes are too long: {MESSAGE_BYTES_MAX} at most; it is the length \
+                 of a message, and no bit rate",
+                self.sizes.most
+            ));
         }
         let outstanding = u64::from(self.outstanding);
         let under_way = self.connections_in_all().saturating_mul(outstanding);

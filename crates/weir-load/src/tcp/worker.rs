@@ -17,6 +17,7 @@ use super::{
     pattern::Pattern,
     schedule::Schedule,
     sources::Sources,
+    spans::Spans,
     system::{Set, Socket},
 };
 use crate::{
@@ -72,10 +73,8 @@ pub(super) struct Outcome {
     pub(super) due_unsent: u64,
     /// Messages begun that did not come back.
     pub(super) unanswered: u64,
-    /// When the first connect began.
-    pub(super) first_connect_ns: Option<u64>,
-    /// When the last connection was made.
-    pub(super) last_connected_ns: Option<u64>,
+    /// When connections were being made.
+    pub(super) connecting: Spans,
     pub(super) cpu_ns: Option<u64>,
     pub(super) ended_ns: u64,
 }
@@ -171,6 +170,8 @@ pub(super) struct Worker<'a> {
     to_begin: u32,
     connecting: u32,
     connecting_max: u32,
+    /// Since when connections are being made, if they are, and when the last of these was.
+    making: Option<(u64, u64)>,
     /// No further connection is begun.
     gave_up: bool,
     settled: bool,
@@ -252,6 +253,7 @@ impl<'a> Worker<'a> {
             blocks: Vec::new(),
             to_begin: 0,
             connecting: 0,
+            making: None,
             connecting_max: (spec.connecting / threads).max(1),
             gave_up: false,
             settled: false,
@@ -317,6 +319,7 @@ impl<'a> Worker<'a> {
     fn conclude(mut self) -> Outcome {
         self.outcome.ended_ns = now_ns();
         self.outcome.cpu_ns = thread_cpu_ns();
+        self.end_making();
         let end_ns = self.shared.end_ns.load(Relaxed).min(self.outcome.ended_ns);
         for block in &self.blocks {
             let Some(schedule) = &block.schedule else { continue };

@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener},
     sync::{Arc, Mutex},
+    thread,
     time::Duration,
 };
 use weir_load::tcp::{EndedBy, LoadSpec};
@@ -78,6 +79,79 @@ fn an_end_in_order_with_answers_due_is_a_loss() {
     assert_eq!(report.messages_unanswered, 3);
 }
 
+/// As a server does that is stopped under load: the next message is on its way when it ends.
+#[test]
+fn an_end_that_a_message_may_have_crossed_is_no_loss_and_a_failure() {
+    for outstanding in [1, 2] {
+        let server = Server::start(|mut stream, _| {
+            let mut bytes = [0; 64];
+            for _ in 0..3 {
+                stream.read_exact(&mut bytes)?;
+                stream.write_all(&bytes)?;
+            }
+            stream.shutdown(Shutdown::Write)?;
+            stream.read_to_end(&mut Vec::new()).map(drop)
+        });
+        let report = run(&LoadSpec { connections: 3, outstanding, ..server.spec() });
+        assert_eq!((report.counts.ended_by_server, report.counts.truncated), (3, 0), "{report:?}");
+        assert_eq!(
+            (report.messages_unanswered, report.invalid()),
+            (3 * u64::from(outstanding), None)
+        );
+        let failure = report.failure.expect("they did not last");
+        assert!(failure.contains("3 ended by the server before their time"), "{failure}");
+    }
+}
+
+#[test]
+fn an_end_in_order_long_after_a_message_came_is_a_loss() {
+    let server = Server::start(|mut stream, _| {
+        stream.read_exact(&mut [0; 64])?;
+        // It is this time that makes the difference.
+        thread::sleep(Duration::from_millis(1500));
+        stream.shutdown(Shutdown::Write)?;
+        stream.read_to_end(&mut Vec::new()).map(drop)
+    });
+    let report = run(&LoadSpec { connections: 3, ..server.spec() });
+    assert_eq!((report.counts.ended_by_server, report.counts.truncated), (0, 3), "{report:?}");
+    assert!(report.invalid().unwrap().contains("lost"));
+}
+
+/// A sink owes nothing, whatever it has not taken.
+#[test]
+fn a_sink_that_ends_before_its_time_fails_the_load() {
+    let server = Server::start(|mut stream, _| {
+        stream.read_exact(&mut [0; 64])?;
+        stream.shutdown(Shutdown::Write)?;
+        stream.read_to_end(&mut Vec::new()).map(drop)
+    });
+    let report = run(&LoadSpec { connections: 3, one_way: true, ..server.spec() });
+    assert_eq!((report.counts.ended_by_server, report.invalid()), (3, None), "{report:?}");
+    assert!(report.failure.expect("they did not last").contains("3 of 3 connections failed"));
+}
+
+#[test]
+fn refusals_are_a_failure_unless_they_are_expected() {
+    let server = Server::start(|mut stream, number| match number % 5 {
+        0 | 1 => echo(stream, |_, _| {}),
+        _ => {
+            stream.write_all(format!("{}there are 2\n", weir::tcp::REFUSAL).as_bytes())?;
+            stream.shutdown(Shutdown::Write)?;
+            stream.read_to_end(&mut Vec::new()).map(drop)
+        }
+    });
+    let spec = LoadSpec { connections: 5, sends: Some(2), ..server.spec() };
+    let report = run(&spec);
+    assert_eq!((report.counts.finished, report.counts.refused_by_server), (2, 3), "{report:?}");
+    let failure = report.failure.expect("some were refused");
+    assert!(
+        failure.contains("3 refused by the server") && failure.contains("there are 2"),
+        "{failure}"
+    );
+    let report = run(&LoadSpec { refusals_expected: true, ..spec });
+    assert_eq!((report.counts.refused_by_server, report.failure), (3, None));
+}
+
 #[test]
 fn resets_are_counted_and_do_not_hurt_the_others() {
     let server = Server::start(|stream, number| {
@@ -90,7 +164,12 @@ fn resets_are_counted_and_do_not_hurt_the_others() {
     });
     let report = run(&LoadSpec { connections: 10, sends: Some(5), ..server.spec() });
     assert_eq!((report.counts.reset, report.counts.finished), (5, 5), "{report:?}");
-    assert_eq!((report.invalid(), &report.failure), (None, &None));
+    assert_eq!(report.invalid(), None);
+    let failure = report.failure.expect("some did not last");
+    assert!(
+        failure.starts_with("5 of 10 connections failed: 5 broken off by the server"),
+        "{failure}"
+    );
 }
 
 #[test]
@@ -147,6 +226,7 @@ fn what_a_full_backlog_drops_times_out() {
     let report = run(&spec);
     assert!(report.counts.timed_out > 0 && report.counts.connected > 0, "{report:?}");
     assert_eq!(report.counts.timed_out + report.counts.connected, 12);
+    assert!(report.failure.is_some(), "nobody answered, and some were not made");
 }
 
 #[test]

@@ -32,6 +32,25 @@ fn one_a_hundred_and_a_thousand_connections_are_echoed() {
     }
 }
 
+/// A rate of connections says how fast they are made, and not how long nothing was to be done.
+#[test]
+fn waits_between_blocks_are_no_time_of_connecting() {
+    const WAIT: Duration = Duration::from_millis(300);
+    let server = Server::echo();
+    for (blocks, threads) in [(3, 1), (2, 2)] {
+        let (connections, sends) = (4, Some(1));
+        let block_interval = WAIT;
+        let spec =
+            LoadSpec { connections, sends, blocks, threads, block_interval, ..server.spec() };
+        let report = run(&spec);
+        assert_clean(&report, u64::from(blocks) * 4, 1);
+        let connecting = Duration::from_nanos(report.connecting_ns.expect("they were made"));
+        assert!(connecting < WAIT, "{connecting:?} of {:?}", report.elapsed_ns);
+        let rate = report.connects_per_s.expect("they were made") * connecting.as_secs_f64();
+        assert!((rate - f64::from(blocks) * 4.0).abs() < 0.01, "{rate}");
+    }
+}
+
 #[test]
 fn messages_of_any_length_are_echoed() {
     let server = Server::echo();

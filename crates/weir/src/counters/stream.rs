@@ -6,7 +6,8 @@ counters! {
     "Connections that one wait or take brought something for, where it brought anything.";
     /// Connections accepted.
     accepted,
-    /// Connections refused, since there were as many as may be.
+    /// Connections refused, since there were as many as may be, or since a thread or descriptor for one
+    /// was missing: the latter are among those accepted, and closed as broken.
     refused,
     /// Times accepting failed for want of descriptors or memory, and paused.
     accept_pauses,

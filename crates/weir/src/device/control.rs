@@ -11,7 +11,7 @@
 //! Origin: ioctl(2); the fast control path of the original (OSR), which skips the I/O manager.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, Contract, Design, Handler, Job, Running, Wants, Worker,
     native::Controls,
     queue::Issue,
 };
@@ -38,6 +38,10 @@ impl Design for Control {
 
     fn provider(&self) -> &'static str {
         "ioctl"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Calls
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {

@@ -1,12 +1,17 @@
-//! Who is told what the I/Os brought.
+//! Who is told what the I/Os brought, or took.
 
-/// Told by one thread of a run what its I/Os brought. Made for each thread; comes back with its state
+/// Told by one thread of a run what its I/Os brought, or took. Made for each thread; comes back with its state
 /// in [`Final`](super::Final).
 pub trait Handler: Send + 'static {
     /// What one I/O brought: the bytes, none of them if there were none. `at` is their place in a
     /// regular file, and 0 elsewhere.
     fn on_read(&mut self, bytes: &[u8], at: u64) {
         let _ = (bytes, at);
+    }
+
+    /// How many bytes one I/O wrote.
+    fn on_write(&mut self, bytes: usize) {
+        let _ = bytes;
     }
 
     /// How long one I/O of the sample took, in ns: from when it was issued until its completion was in

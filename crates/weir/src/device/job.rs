@@ -1,7 +1,7 @@
 //! What every design is given to start with, and what its threads share.
 
 use super::{
-    Device, Handler, Running, Worker,
+    Device, Direction, Handler, Running, Worker,
     positions::Positions,
     reads::Reads,
     running::{Errors, ThreadFinal},
@@ -20,7 +20,7 @@ use crate::{
 use std::{
     io,
     sync::{
-        Arc, Condvar, Mutex, OnceLock,
+        Arc, Condvar, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc,
     },
@@ -48,15 +48,19 @@ pub(super) struct Common {
     pub shared: Shared,
     /// I/Os that may still be issued, if that is limited.
     left: Option<AtomicU64>,
-    /// Bytes that a read is expected to bring.
+    /// Bytes that an I/O is expected to move.
     pub expected: usize,
     /// Whether an empty read says that nothing will come any more.
     pub ends: bool,
-    path: String,
+    /// What each I/O does, with what.
+    what: String,
     errors: Mutex<Errors>,
     errors_max: u64,
     /// When the first thread began.
     pub began: OnceLock<Instant>,
+    /// Whether all threads are ready, so that the first I/O may be issued.
+    all_ready: Mutex<bool>,
+    go: Condvar,
     /// Threads that have not ended.
     alive: Mutex<usize>,
     over: Condvar,
@@ -90,7 +94,7 @@ impl Common {
 
     /// What was being done when an I/O failed.
     pub fn what(&self) -> String {
-        format!("reading {}", self.path)
+        self.what.clone()
     }
 
     /// Notes an error of the device; more than may be end the run.
@@ -105,6 +109,21 @@ impl Common {
 
     pub fn errors(&self) -> Errors {
         lock(&self.errors).clone()
+    }
+
+    /// Lets the threads that are ready begin, now and later.
+    fn open(&self) {
+        *lock(&self.all_ready) = true;
+        self.go.notify_all();
+    }
+
+    /// Sleeps until all threads are ready: threads that already read would keep the cores from one that
+    /// is still to be started, longer the more of them there are.
+    pub fn wait_for_all(&self) {
+        let mut all_ready = lock(&self.all_ready);
+        while !*all_ready {
+            all_ready = self.go.wait(all_ready).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// The last thread that ends, ends the run.
@@ -128,21 +147,29 @@ impl Common {
 impl<H: Handler> Job<H> {
     pub(super) fn new(reads: Reads, make_handler: Box<dyn FnMut(usize) -> H + Send>) -> Self {
         let (device, length) = (reads.device.clone(), reads.length);
+        let path = device.path().display();
+        let what = match device.direction() {
+            Direction::Read => format!("reading {path}"),
+            Direction::Write => format!("writing to {path}"),
+        };
         let expected = device.kind().record().map_or(length, |record| length.min(record));
         let common = Common {
             shared: Shared::default(),
             left: reads.ios.map(AtomicU64::new),
             expected,
             ends: device.kind().ends(),
-            path: device.path().display().to_string(),
+            what,
             errors: Mutex::default(),
             errors_max: reads.errors_max,
             began: OnceLock::new(),
+            all_ready: Mutex::new(false),
+            go: Condvar::new(),
             alive: Mutex::new(0),
             over: Condvar::new(),
         };
-        common.state("device", device.path().display());
+        common.state("device", path);
         common.state("kind", device.kind());
+        common.state("direction", device.direction());
         common.state("length", length);
         for (name, value) in device.descriptor.stated() {
             common.state(name, value);
@@ -159,7 +186,7 @@ impl<H: Handler> Job<H> {
         }
     }
 
-    /// Memory for so many I/Os, and what was obtained stated.
+    /// Memory for so many I/Os, all zeroes, and what was obtained stated.
     ///
     /// # Errors
     /// [`Error::Memory`].
@@ -190,7 +217,7 @@ impl<H: Handler> Job<H> {
     }
 
     /// Starts a thread. `body` says [`Worker::ready`] once all that can fail at the start is
-    /// done, and returns when the run ends.
+    /// done, which sleeps until all threads are, and returns when the run ends.
     ///
     /// # Errors
     /// [`Error::Io`] if the system gives no thread.
@@ -211,6 +238,7 @@ impl<H: Handler> Job<H> {
             (self.make_handler)(index),
             Arc::clone(&self.common),
             positions,
+            self.device.direction(),
             Sampling::one_in(self.reads.sample_every, index as u64 + 1),
             self.ready.0.clone(),
         );
@@ -256,8 +284,14 @@ impl<H: Handler> Job<H> {
         let started = std::mem::take(&mut self.started);
         let running = Running::new(Arc::clone(&self.common), started);
         match first_error {
-            None => Ok(running),
+            None => {
+                self.common.open();
+                Ok(running)
+            }
             Some(error) => {
+                // Whoever sleeps until all are ready finds that it is over.
+                self.common.shared.stop();
+                self.common.open();
                 let _ = running.stop();
                 Err(error)
             }
@@ -275,6 +309,7 @@ impl<H> Drop for Job<H> {
             return;
         }
         self.common.shared.stop();
+        self.common.open();
         for thread in self.started.drain(..) {
             let _ = thread.handle.join();
         }

@@ -2,7 +2,7 @@
 
 use super::{
     queue::{Issue, Outcome, Queue},
-    target::{Found, Kind},
+    target::{Direction, Found, Kind},
 };
 use crate::{
     Error, Unavailable,
@@ -29,6 +29,11 @@ pub fn availability() -> Result<(), Unavailable> {
     Err(why())
 }
 
+/// Nothing starts here, so nothing is short for it.
+pub fn is_shortage(_: &io::Error) -> bool {
+    false
+}
+
 /// There is none.
 #[derive(Debug)]
 pub struct Descriptor(Infallible);
@@ -36,6 +41,7 @@ pub struct Descriptor(Infallible);
 impl Descriptor {
     pub fn open(
         _: &Path,
+        _: Direction,
         _: impl FnOnce(&Found) -> Result<Kind, Error>,
     ) -> Result<(Self, Found, Kind), Error> {
         Err(why().into())
@@ -60,9 +66,9 @@ impl Descriptor {
 
 /// There is none.
 #[derive(Debug)]
-pub struct Reader(Infallible);
+pub struct Plain(Infallible);
 
-impl Reader {
+impl Plain {
     pub fn new(descriptor: &Arc<Descriptor>) -> Result<Self, Error> {
         match descriptor.0 {}
     }
@@ -71,7 +77,7 @@ impl Reader {
         match self.0 {}
     }
 
-    pub fn read(&self, _: &mut [u8], _: u64, _: &Counters) -> Outcome {
+    pub fn issue(&self, _: &mut [u8], _: u64, _: &Counters) -> Outcome {
         match self.0 {}
     }
 }
@@ -101,8 +107,8 @@ impl Controls {
 /// What each I/O is for the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    Read,
-    ReadFixed,
+    Plain,
+    Registered,
     Command,
     NoOp,
 }

@@ -1,4 +1,4 @@
-//! I/Os per second: every way of reading from a device, behind one API.
+//! I/Os per second: every way of reading from a device, or of writing to one, behind one API.
 //!
 //! ```
 //! use weir::device::{AnyDesign, Device, Reads};
@@ -19,7 +19,8 @@
 //!
 //! A device is opened for reading only, and only where that harms nothing ([`Device::open`]). Of a
 //! regular file, block after block is read, from the beginning again at its end; of anything else,
-//! what comes next.
+//! what comes next. Or it is opened for writing only, where what is written is thrown away
+//! ([`Device::open_for_writing`]): then each I/O of the same designs writes zeroes.
 //!
 //! Each I/O that was issued comes back, and is counted once as completed or failed, however the run
 //! ends. A handler is made for each thread ([`Handler`]): it gets what each I/O brought, and, of a
@@ -41,7 +42,7 @@ mod sampling;
 mod target;
 mod worker;
 
-// What a file for an operating system supplies: `Descriptor` (open, read, wait), `Reader`, the queues,
+// What a file for an operating system supplies: `Descriptor` (open, read, wait), `Plain` I/Os, the queues,
 // and the completion port.
 #[cfg(target_os = "linux")]
 #[path = "linux/mod.rs"]
@@ -54,7 +55,7 @@ pub use handler::Handler;
 pub use job::Job;
 pub use reads::{DEFAULT_LENGTH, MOST_LENGTH, Reads};
 pub use running::{Errors, Final, Running, ThreadFinal};
-pub use target::{Device, Kind, MOST_DELAY};
+pub use target::{Device, Direction, Kind, MOST_DELAY};
 pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
@@ -72,6 +73,11 @@ pub trait Design: Options {
     /// The name of the provider that it runs on here.
     fn provider(&self) -> &'static str;
 
+    /// What it asks a device for.
+    fn wants(&self) -> Wants {
+        Wants::Content
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -85,9 +91,23 @@ pub trait Design: Options {
     fn availability(&self) -> Result<(), Unavailable>;
 }
 
+/// What a design asks a device for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wants {
+    /// What there is to be read.
+    Content,
+    /// Nothing, whatever there is: it shows what an I/O costs without one.
+    Nothing,
+    /// Control calls that do nothing, of weir's own nothing device only: it takes no files.
+    Calls,
+}
+
 designs! {
     Running<H>;
-    {}
+    {
+        /// What it asks a device for.
+        wants: Wants;
+    }
     sync::Synchronous,
     sync_empty::SynchronousEmpty,
     threads::Threads,
@@ -100,6 +120,22 @@ designs! {
     control::Control,
     uring_cmd::UringCmd,
     no_op::NoOp,
+}
+
+impl AnyDesign {
+    /// Whether it can do this with a device: all read, and those write that read what there is.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn can(&self, direction: Direction) -> Result<(), Unavailable> {
+        let problem = match (direction, self.wants()) {
+            (Direction::Read, _) | (_, Wants::Content) => return Ok(()),
+            (Direction::Write, Wants::Nothing) => "it moves no bytes, so it has no writes",
+            (Direction::Write, Wants::Calls) => "it makes control calls, so it has no writes",
+        };
+        let what = format!("design {}", self.about().name);
+        Err(Unavailable::new(what, problem).advise("take the design sync, or read"))
+    }
 }
 
 /// Whether devices can be read here at all.

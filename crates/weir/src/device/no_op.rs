@@ -7,7 +7,7 @@
 //! Origin: io_uring, Linux 5.1: IORING_OP_NOP.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, Contract, Design, Handler, Job, Running, Wants, Worker,
     native::{self, Operation, RingQueue, Shape},
     queue::{Queue, begin, drain, fill, take},
 };
@@ -39,6 +39,10 @@ impl Design for NoOp {
 
     fn provider(&self) -> &'static str {
         "uring"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Nothing
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {

@@ -71,6 +71,10 @@ impl Design for OverlappedPool {
             job.spawn(move |worker| {
                 let _ends = EndsPool(&port, &pool);
                 worker.ready(None);
+                // Where not all could be started, nobody is there who would end the port.
+                if worker.stopping() {
+                    return Ok(());
+                }
                 run(worker, &port, &pool)
             })?;
         }
@@ -91,7 +95,7 @@ impl Design for OverlappedPool {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        let shape = Shape { depth: 1, operation: Operation::Read, polls: None };
+        let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
         RingQueue::availability("design overlapped-pool", shape)
     }
 }

@@ -83,7 +83,7 @@ impl Design for Port {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        let shape = Shape { depth: 1, operation: Operation::Read, polls: None };
+        let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
         RingQueue::availability("design port", shape)
     }
 }

@@ -26,7 +26,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// One I/O, from when it was issued until it is finished.
 #[derive(Debug, Clone, Copy)]
 pub struct Issue {
-    /// Where in a regular file it reads.
+    /// Where in a regular file it is.
     pub at: u64,
     /// When it was issued, if it belongs to the sample.
     pub(super) since: Option<Instant>,
@@ -35,9 +35,9 @@ pub struct Issue {
 /// What became of an I/O.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It brought so many bytes.
-    Read(usize),
-    /// It was called back before it brought anything.
+    /// It is over, and has read or written so many bytes.
+    Moved(usize),
+    /// It was called back before it moved anything.
     CalledBack,
     /// The system's answer.
     Failed(io::Error),

@@ -1,14 +1,15 @@
 //! What is asked of a run.
 
-use super::{AnyDesign, Device, Handler, Job, Running, sampling};
-use crate::{Error, memory::RegionOptions};
+use super::{AnyDesign, Device, Handler, Job, Running, native, sampling};
+use crate::{Error, Unavailable, memory::RegionOptions};
 
 /// Bytes asked for by each I/O, if nothing else is said.
 pub const DEFAULT_LENGTH: usize = 4096;
 /// Most bytes that one I/O may ask for.
 pub const MOST_LENGTH: usize = 1 << 24;
 
-/// Reads of a device: how much at a time, how many, and what is done about errors.
+/// Reads of a device, or writes to one that was opened for that: how much at a time, how many, and what is done
+/// about errors.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read before it is started"]
 pub struct Reads {
@@ -21,7 +22,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Reads of this device: [`DEFAULT_LENGTH`] bytes at a time, until stopped or until one fails; no
+    /// I/Os of this device in its direction: [`DEFAULT_LENGTH`] bytes at a time, until stopped or until one fails; no
     /// latency is taken.
     pub fn of(device: &Device) -> Self {
         Self {
@@ -64,10 +65,11 @@ impl Reads {
         self
     }
 
-    /// Starts reading. `make_handler` gives each thread its handler.
+    /// Starts reading or writing. `make_handler` gives each thread its handler.
     ///
     /// # Errors
-    /// Whatever fails before the first I/O, with its cause and what to do.
+    /// Whatever fails before the first I/O, with its cause and what to do; [`Error::Unavailable`] where memory,
+    /// descriptors or threads are short.
     pub fn start<H: Handler>(
         self,
         design: impl Into<AnyDesign>,
@@ -76,6 +78,7 @@ impl Reads {
         self.check()?;
         let mut design = design.into();
         design.check()?;
+        design.can(self.device.direction())?;
         design.resolve();
         self.device
             .descriptor
@@ -86,10 +89,15 @@ impl Reads {
         for (name, value) in design.values() {
             job.state(&name, value);
         }
-        design.start(job)
+        let what = design.about().name;
+        design.start(job).map_err(|error| short_of(what, error))
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// Says whether that can be asked of this device, whatever the design.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for the first value that cannot.
+    pub fn check(&self) -> Result<(), Error> {
         let wrong = |name: &str, problem: String| Err(Error::Option { name: name.into(), problem });
         if self.length > MOST_LENGTH {
             let problem = format!("{} is not allowed; allowed: 0 to {MOST_LENGTH}", self.length);
@@ -111,5 +119,19 @@ impl Reads {
             return wrong("sample-every", problem);
         }
         Ok(())
+    }
+}
+
+/// Where the system has not enough of something for a start, the design cannot run here: that says nothing of
+/// the design itself.
+fn short_of(design: &str, error: Error) -> Error {
+    let short = match &error {
+        Error::Memory { .. } => true,
+        Error::Io { source, .. } => native::is_shortage(source),
+        _ => false,
+    };
+    match short {
+        true => Unavailable::new(format!("design {design}"), error.to_string()).into(),
+        false => error,
     }
 }

@@ -49,14 +49,14 @@ impl Design for Ring {
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
         let region = job.buffers(self.depth as usize)?;
-        let shape = Shape { depth: self.depth, operation: Operation::Read, polls: None };
+        let shape = Shape { depth: self.depth, operation: Operation::Plain, polls: None };
         let queue = RingQueue::open("design ring", &job.device.descriptor, shape, region)?;
         job.spawn(move |worker| run(worker, queue, &self))?;
         job.run()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        let shape = Shape { depth: 1, operation: Operation::Read, polls: None };
+        let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
         RingQueue::availability("design ring", shape)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! While that thread is awake the program never enters the kernel: it writes into one queue and reads from
 //! the other. It costs a second core, which is busy as long as there is something to do and 10 ms longer;
-//! its time counts as this process's. After so many looks that found nothing the program waits in the
+//! its time counts as this process's. It runs on any core, or, where the program keeps to several of more, on the
+//! second of those. After so many looks that found nothing the program waits in the
 //! kernel after all. It fails where there is no second core, since then the two wait for each other's
 //! turn, and where an I/O costs less than the way of its queue entry from one core to the other.
 //!
@@ -67,7 +68,7 @@ impl Design for RingPolled {
 
 impl RingPolled {
     fn shape(&self, depth: u32) -> Shape {
-        let operation = if self.registered { Operation::ReadFixed } else { Operation::Read };
+        let operation = if self.registered { Operation::Registered } else { Operation::Plain };
         Shape { depth, operation, polls: Some(self.polls) }
     }
 }

@@ -48,7 +48,7 @@ impl Design for RingRegistered {
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
         let region = job.buffers(self.depth as usize)?;
-        let shape = Shape { depth: self.depth, operation: Operation::ReadFixed, polls: None };
+        let shape = Shape { depth: self.depth, operation: Operation::Registered, polls: None };
         let queue =
             RingQueue::open("design ring-registered", &job.device.descriptor, shape, region)?;
         job.spawn(move |worker| run(worker, queue, &self))?;
@@ -56,7 +56,7 @@ impl Design for RingRegistered {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        let shape = Shape { depth: 1, operation: Operation::ReadFixed, polls: None };
+        let shape = Shape { depth: 1, operation: Operation::Registered, polls: None };
         RingQueue::availability("design ring-registered", shape)
     }
 }

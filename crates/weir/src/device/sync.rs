@@ -13,7 +13,7 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, Reader},
+    native::{self, Plain},
     queue::Issue,
 };
 use crate::{
@@ -44,9 +44,9 @@ impl Design for Synchronous {
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
-        let reader = Reader::new(&job.device.descriptor)?;
+        let plain = Plain::new(&job.device.descriptor)?;
         let buffer = job.buffers(1)?.take().expect("just made");
-        job.spawn(move |worker| run(worker, &reader, buffer))?;
+        job.spawn(move |worker| run(worker, &plain, buffer))?;
         job.run()
     }
 
@@ -57,13 +57,13 @@ impl Design for Synchronous {
 
 fn run<H: Handler>(
     worker: &mut Worker<H>,
-    reader: &Reader,
+    plain: &Plain,
     mut buffer: Slice,
 ) -> Result<(), Error> {
     let calls = Arc::clone(&worker.calls);
-    worker.ready(Some(reader.waker()));
+    worker.ready(Some(plain.waker()));
     while let Some(issue) = worker.issue() {
-        handle(worker, reader, &issue, buffer.payload_mut(), &calls);
+        handle(worker, plain, &issue, buffer.payload_mut(), &calls);
     }
     Ok(())
 }
@@ -71,11 +71,11 @@ fn run<H: Handler>(
 #[inline]
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
-    reader: &Reader,
+    plain: &Plain,
     issue: &Issue,
     buffer: &mut [u8],
     calls: &Counters,
 ) {
-    let outcome = reader.read(buffer, issue.at, calls);
+    let outcome = plain.issue(buffer, issue.at, calls);
     worker.finish(issue, outcome, buffer);
 }

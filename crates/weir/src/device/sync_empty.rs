@@ -9,8 +9,8 @@
 //! the driver.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, Reader},
+    About, Contract, Design, Handler, Job, Running, Wants, Worker,
+    native::{self, Plain},
     queue::Issue,
 };
 use crate::{
@@ -38,11 +38,15 @@ impl Design for SynchronousEmpty {
         native::PROVIDER
     }
 
+    fn wants(&self) -> Wants {
+        Wants::Nothing
+    }
+
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
         job.device.takes_empty_reads("design sync-empty")?;
-        let reader = Reader::new(&job.device.descriptor)?;
-        job.spawn(move |worker| run(worker, &reader))?;
+        let plain = Plain::new(&job.device.descriptor)?;
+        job.spawn(move |worker| run(worker, &plain))?;
         job.run()
     }
 
@@ -51,18 +55,18 @@ impl Design for SynchronousEmpty {
     }
 }
 
-fn run<H: Handler>(worker: &mut Worker<H>, reader: &Reader) -> Result<(), Error> {
+fn run<H: Handler>(worker: &mut Worker<H>, plain: &Plain) -> Result<(), Error> {
     let calls = Arc::clone(&worker.calls);
     worker.expect_nothing();
-    worker.ready(Some(reader.waker()));
+    worker.ready(Some(plain.waker()));
     while let Some(issue) = worker.issue() {
-        handle(worker, reader, &issue, &calls);
+        handle(worker, plain, &issue, &calls);
     }
     Ok(())
 }
 
 #[inline]
-fn handle<H: Handler>(worker: &mut Worker<H>, reader: &Reader, issue: &Issue, calls: &Counters) {
-    let outcome = reader.read(&mut [], issue.at, calls);
+fn handle<H: Handler>(worker: &mut Worker<H>, plain: &Plain, issue: &Issue, calls: &Counters) {
+    let outcome = plain.issue(&mut [], issue.at, calls);
     worker.finish(issue, outcome, &[]);
 }

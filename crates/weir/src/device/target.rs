@@ -3,14 +3,17 @@
 //! Opening can act: a tape rewinds, a watchdog starts to count and restarts the machine. And what holds
 //! somebody's data is no place for an experiment, even one that only reads. So the path is first looked
 //! at without opening it, the rules below decide, and then exactly what was looked at is opened, for
-//! reading only:
+//! reading only, or, where that was asked for, for writing only:
 //!
 //! - never: block devices, and character devices that are another way to storage (flash, generic
 //!   access to disks); there is no flag for them;
 //! - never: directories and sockets, which cannot be read like that;
 //! - always: `/dev/null` and `/dev/zero`, regular files, pipes, eventfds, and weir's own nothing device,
 //!   known by what the kernel says of it, and once it is open by its answers;
-//! - any other character device only where the caller names that very path.
+//! - files that the kernel makes up as they are read (`/proc`, `/sys`), of which some act or give
+//!   what they give only once, and any other character device: only where the caller names that very path;
+//! - for writing: `/dev/null` and `/dev/zero`, which throw away what is written, known by their numbers;
+//!   nothing else, whoever names it.
 
 use super::native;
 use crate::{Error, Unavailable};
@@ -30,6 +33,8 @@ pub(super) enum Found {
     Zero,
     /// A regular file of so many bytes.
     File(u64),
+    /// A file of so many bytes that the kernel makes up as it is read, in a file system of this name.
+    MadeUp(u64, &'static str),
     /// weir's own device that does nothing (`drivers/nothing`).
     Nothing,
     /// A directory.
@@ -46,6 +51,25 @@ pub(super) enum Found {
     Socket,
     /// Something else that can be opened, by its name.
     Other(String),
+}
+
+/// What each I/O does with a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// It reads.
+    #[default]
+    Read,
+    /// It writes zeroes.
+    Write,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Read => "reads",
+            Direction::Write => "writes",
+        })
+    }
 }
 
 /// What was opened.
@@ -97,6 +121,11 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
         Found::Null => Ok(Kind::Null),
         Found::Zero => Ok(Kind::Zero),
         Found::File(_) => Ok(Kind::File),
+        Found::MadeUp(..) if named => Ok(Kind::File),
+        Found::MadeUp(_, system) => Err(format!(
+            "it is a file that the kernel makes up as it is read ({system}), and reading some of them acts, or \
+             takes away what others should read; if this one is harmless, name it once more with --device"
+        )),
         Found::Pipe => Ok(Kind::Pipe),
         Found::Event => Ok(Kind::Event),
         Found::Nothing => Ok(Kind::Nothing),
@@ -120,20 +149,43 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
     }
 }
 
-/// A device that was opened, for reading only. It is closed when the last run of it is over and this
-/// value has gone.
+/// Whether what was found may be written to: only what throws away all that is written.
+pub(super) fn judge_for_writing(found: &Found) -> Result<Kind, String> {
+    let what = match found {
+        Found::Null => return Ok(Kind::Null),
+        Found::Zero => return Ok(Kind::Zero),
+        Found::File(_) => "a regular file",
+        Found::MadeUp(..) => "a file that the kernel makes up, where a write acts",
+        Found::Nothing => "weir's own nothing device, which knows no writes",
+        Found::Directory => "a directory",
+        Found::Block => "a block device",
+        Found::Character(_) => "a character device that does something with what is written",
+        Found::Pipe => "a pipe, of which somebody reads",
+        Found::Event => "an eventfd",
+        Found::Socket => "a socket",
+        Found::Other(name) => name,
+    };
+    Err(format!(
+        "it is {what}; weir writes only to what throws it away: /dev/null (1:3) and /dev/zero (1:5), by \
+         their numbers, and there is no flag for anything else"
+    ))
+}
+
+/// A device that was opened, for reading only or for writing only. It is closed when the last run of it is
+/// over and this value has gone.
 #[derive(Debug, Clone)]
 pub struct Device {
     pub(super) descriptor: Arc<native::Descriptor>,
     path: PathBuf,
     kind: Kind,
+    direction: Direction,
     bytes: u64,
 }
 
 impl Device {
     /// Opens what a path leads to. `-` is the standard input; `/dev/fd/3` the descriptor 3 of this
-    /// process, which stays open. `named`: character devices that may be opened although opening may
-    /// act.
+    /// process, which stays open. `named`: character devices, and files that the kernel makes up, that may
+    /// be opened although that, or reading them, may act.
     ///
     /// # Errors
     /// [`Error::Refused`] for what must not be opened, [`Error::Io`] with the system's answer,
@@ -141,12 +193,33 @@ impl Device {
     pub fn open(path: impl AsRef<Path>, named: &[PathBuf]) -> Result<Self, Error> {
         let path = path.as_ref();
         let consent = named.iter().any(|name| name == path);
-        let (descriptor, found, kind) = native::Descriptor::open(path, |found| {
+        Self::judged(path, Direction::Read, |found| judge(found, consent))
+    }
+
+    /// Opens what a path leads to, to be written to. Only the devices that throw away all that is written may
+    /// be, `/dev/null` and `/dev/zero`, whatever they are called here.
+    ///
+    /// # Errors
+    /// As [`Device::open`]. What is refused was not opened.
+    pub fn open_for_writing(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::judged(path.as_ref(), Direction::Write, judge_for_writing)
+    }
+
+    fn judged(
+        path: &Path,
+        direction: Direction,
+        judge: impl FnOnce(&Found) -> Result<Kind, String>,
+    ) -> Result<Self, Error> {
+        let (descriptor, found, kind) = native::Descriptor::open(path, direction, |found| {
             let refused = |reason| Error::Refused { path: path.to_owned(), reason };
-            judge(found, consent).map_err(refused)
+            judge(found).map_err(refused)
         })?;
-        let bytes = if let Found::File(bytes) = found { bytes } else { 0 };
-        Ok(Self { descriptor: Arc::new(descriptor), path: path.to_owned(), kind, bytes })
+        let bytes = match found {
+            Found::File(bytes) | Found::MadeUp(bytes, _) => bytes,
+            _ => 0,
+        };
+        let (descriptor, path) = (Arc::new(descriptor), path.to_owned());
+        Ok(Self { descriptor, path, kind, direction, bytes })
     }
 
     /// An eventfd that never runs out within a run: each read brings 8 bytes and takes one of 2^64 - 2.
@@ -155,7 +228,8 @@ impl Device {
     /// [`Error::Io`], [`Error::Unavailable`].
     pub fn semaphore() -> Result<Self, Error> {
         let descriptor = Arc::new(native::Descriptor::semaphore()?);
-        Ok(Self { descriptor, path: "eventfd:".into(), kind: Kind::Event, bytes: 0 })
+        let (path, kind, direction) = ("eventfd:".into(), Kind::Event, Direction::Read);
+        Ok(Self { descriptor, path, kind, direction, bytes: 0 })
     }
 
     /// A device of which every read takes so long, up to [`MOST_DELAY`], and brings 8 bytes: a timer for
@@ -174,7 +248,7 @@ impl Device {
         }
         let descriptor = Arc::new(native::Descriptor::timer(delay)?);
         let path = format!("timer:{}", spelled(delay)).into();
-        Ok(Self { descriptor, path, kind: Kind::Timer, bytes: 0 })
+        Ok(Self { descriptor, path, kind: Kind::Timer, direction: Direction::Read, bytes: 0 })
     }
 
     /// What it was opened by.
@@ -208,6 +282,11 @@ impl Device {
     /// What it is.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Whether it was opened to be read or to be written to.
+    pub fn direction(&self) -> Direction {
+        self.direction
     }
 
     /// Bytes of a regular file when it was opened; 0 of anything else.
@@ -262,6 +341,7 @@ mod tests {
             Just(Found::Null),
             Just(Found::Zero),
             any::<u64>().prop_map(Found::File),
+            any::<u64>().prop_map(|bytes| Found::MadeUp(bytes, "proc")),
             Just(Found::Directory),
             Just(Found::Block),
             driver.prop_map(Found::Character),
@@ -284,6 +364,7 @@ mod tests {
                     prop_assert!(named.is_err());
                     prop_assert_eq!(&unnamed, &named);
                 }
+                Found::MadeUp(..) => prop_assert!(named.is_ok() && unnamed.is_err()),
                 Found::Character(driver) => {
                     let storage = driver.as_deref().is_some_and(|driver| STORAGE.contains(&driver));
                     prop_assert_eq!(named.is_err(), storage);
@@ -293,6 +374,20 @@ mod tests {
             }
             for refusal in [unnamed, named].into_iter().filter_map(Result::err) {
                 prop_assert!(refusal.starts_with("it is "));
+            }
+        }
+
+        #[test]
+        fn nothing_is_written_to_but_what_throws_it_away(found in found()) {
+            match judge_for_writing(&found) {
+                Ok(kind) => {
+                    prop_assert!(matches!(found, Found::Null | Found::Zero));
+                    prop_assert_eq!(Ok(kind), judge(&found, false));
+                }
+                Err(refusal) => {
+                    prop_assert!(!matches!(found, Found::Null | Found::Zero));
+                    prop_assert!(refusal.starts_with("it is ") && refusal.contains("no flag"));
+                }
             }
         }
     }
@@ -305,5 +400,7 @@ mod tests {
         assert!(said(Found::Character(Some("watchdog".into()))).contains("watchdog, and opening"));
         assert!(said(Found::Character(None)).contains("--device"));
         assert!(said(Found::Directory).contains("directory"));
+        let made_up = said(Found::MadeUp(0, "proc"));
+        assert!(made_up.contains("(proc)") && made_up.contains("--device"), "{made_up}");
     }
 }

@@ -12,7 +12,7 @@
 
 use super::{
     About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, Reader},
+    native::{self, Plain},
     queue::Issue,
 };
 use crate::{
@@ -57,9 +57,9 @@ impl Design for Threads {
         let region = job.buffers(threads)?;
         job.shared_by(threads);
         for _ in 0..threads {
-            let reader = Reader::new(&job.device.descriptor)?;
+            let plain = Plain::new(&job.device.descriptor)?;
             let buffer = region.take().expect("one for each thread");
-            job.spawn(move |worker| run(worker, &reader, buffer))?;
+            job.spawn(move |worker| run(worker, &plain, buffer))?;
         }
         job.run()
     }
@@ -71,13 +71,13 @@ impl Design for Threads {
 
 fn run<H: Handler>(
     worker: &mut Worker<H>,
-    reader: &Reader,
+    plain: &Plain,
     mut buffer: Slice,
 ) -> Result<(), Error> {
     let calls = Arc::clone(&worker.calls);
-    worker.ready(Some(reader.waker()));
+    worker.ready(Some(plain.waker()));
     while let Some(issue) = worker.issue() {
-        handle(worker, reader, &issue, buffer.payload_mut(), &calls);
+        handle(worker, plain, &issue, buffer.payload_mut(), &calls);
     }
     Ok(())
 }
@@ -85,11 +85,11 @@ fn run<H: Handler>(
 #[inline]
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
-    reader: &Reader,
+    plain: &Plain,
     issue: &Issue,
     buffer: &mut [u8],
     calls: &Counters,
 ) {
-    let outcome = reader.read(buffer, issue.at, calls);
+    let outcome = plain.issue(buffer, issue.at, calls);
     worker.finish(issue, outcome, buffer);
 }

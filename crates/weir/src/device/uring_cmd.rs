@@ -11,7 +11,7 @@
 //! Origin: io_uring, Linux 5.19: IORING_OP_URING_CMD.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
+    About, Contract, Design, Handler, Job, Running, Wants, Worker,
     native::{self, Operation, RingQueue, Shape},
     queue::{Queue, begin, drain, fill, take},
 };
@@ -45,6 +45,10 @@ impl Design for UringCmd {
 
     fn provider(&self) -> &'static str {
         "uring"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Calls
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {

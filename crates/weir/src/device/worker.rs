@@ -1,7 +1,7 @@
 //! What each thread of a run holds: it says what is issued, and counts what came back.
 
 use super::{
-    Handler,
+    Direction, Handler,
     job::Common,
     positions::Positions,
     queue::{Issue, Outcome},
@@ -27,8 +27,9 @@ pub struct Worker<H> {
     pub(super) in_handler: bool,
     common: Arc<Common>,
     positions: Positions,
+    direction: Direction,
     sampling: Sampling,
-    /// Bytes that a read is expected to bring.
+    /// Bytes that an I/O is expected to move.
     expected: usize,
     /// None is to be issued any more.
     pub(super) exhausted: bool,
@@ -48,6 +49,7 @@ impl<H: Handler> Worker<H> {
         handler: H,
         common: Arc<Common>,
         positions: Positions,
+        direction: Direction,
         sampling: Sampling,
         ready: mpsc::Sender<Readiness>,
     ) -> Self {
@@ -60,6 +62,7 @@ impl<H: Handler> Worker<H> {
             in_handler: false,
             common,
             positions,
+            direction,
             sampling,
             expected,
             exhausted: false,
@@ -67,15 +70,16 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Says that the thread has started. `waker` ends its waits.
+    /// Says that the thread has started, and sleeps until all have. `waker` ends its waits.
     pub fn ready(&mut self, waker: Option<Waker>) {
         if let Some(waker) = waker {
             self.common.shared.add_waker(waker);
         }
-        self.common.began.get_or_init(Instant::now);
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(Ok(()));
         }
+        self.common.wait_for_all();
+        self.common.began.get_or_init(Instant::now);
     }
 
     /// States a setting that was only known once the thread had started.
@@ -106,11 +110,11 @@ impl<H: Handler> Worker<H> {
         Some(Issue { at, since })
     }
 
-    /// Counts what became of an I/O, and tells the handler of what it brought: `buffer` begins with
+    /// Counts what became of an I/O, and tells the handler of what it read or wrote: `buffer` begins with
     /// that.
     #[inline]
     pub fn finish(&mut self, issue: &Issue, outcome: Outcome, buffer: &[u8]) {
-        let Outcome::Read(bytes) = outcome else { return self.failed(outcome) };
+        let Outcome::Moved(bytes) = outcome else { return self.failed(outcome) };
         self.counters.completed.one();
         if let Some(since) = issue.since {
             self.sample(since);
@@ -120,7 +124,10 @@ impl<H: Handler> Worker<H> {
         }
         self.counters.bytes.add(bytes as u64);
         self.in_handler = true;
-        self.handler.on_read(&buffer[..bytes], issue.at);
+        match self.direction {
+            Direction::Read => self.handler.on_read(&buffer[..bytes], issue.at),
+            Direction::Write => self.handler.on_write(bytes),
+        }
         self.in_handler = false;
     }
 

@@ -4,7 +4,7 @@
 use super::Warning;
 
 /// What was found. What could not be looked at is `None` or not among it; [`Instruments::warnings`] says
-/// so only of the kernel's own settings.
+/// so of the kernel's own settings and of its tracing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instruments {
     /// The kernel's settings that check it at run time, as its build names them: `KASAN`. `None`: not
@@ -12,32 +12,42 @@ pub struct Instruments {
     pub checkers: Option<Vec<&'static str>>,
     /// Checks of small allocations that are switched on, as sysfs names them: `poison`.
     pub slab_checks: Vec<&'static str>,
-    /// What traces the kernel now, in words.
-    pub tracing: Vec<String>,
+    /// What traces the kernel now, in words. `None`: not known.
+    pub tracing: Option<Vec<String>>,
     /// The process that traces this one, as strace and debuggers do.
     pub tracer: Option<u32>,
     /// Filters that look at each system call of this process.
     pub filters: Option<u32>,
 }
 
-/// Settings of the kernel's build that cost time in every run, and how they are called in words.
-pub(super) const CHECKERS: [(&str, &str); 16] = [
-    ("KASAN", "each access to memory is checked"),
-    ("KMSAN", "each use of memory is checked"),
-    ("KCSAN", "accesses are watched for races"),
-    ("UBSAN", "arithmetic and ranges are checked"),
-    ("KCOV", "each branch is noted"),
-    ("GCOV_KERNEL", "each branch is counted"),
-    ("PROVE_LOCKING", "lockdep proves each lock"),
-    ("LOCK_STAT", "each lock is timed"),
-    ("DEBUG_LOCK_ALLOC", "each lock is followed"),
-    ("DEBUG_MUTEXES", "each mutex is checked"),
-    ("DEBUG_SPINLOCK", "each spin lock is checked"),
-    ("DEBUG_OBJECTS", "the lives of objects are followed"),
-    ("DEBUG_KMEMLEAK", "each allocation is noted"),
-    ("DEBUG_PREEMPT", "each use of a core's own data is checked"),
-    ("SLUB_DEBUG_ON", "each small allocation is checked"),
-    ("FAULT_INJECTION", "each allocation may be made to fail"),
+/// What a check of the kernel costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// Each I/O takes a multiple of its time.
+    Much,
+    /// Some percent: distributions ship it.
+    Little,
+}
+
+/// Settings of the kernel's build that cost time in every run, how they are called in words, and how much that
+/// is.
+pub(super) const CHECKERS: [(&str, &str, Cost); 16] = [
+    ("KASAN", "each access to memory is checked", Cost::Much),
+    ("KMSAN", "each use of memory is checked", Cost::Much),
+    ("KCSAN", "accesses are watched for races", Cost::Much),
+    ("UBSAN", "some arithmetic and the bounds of arrays are checked", Cost::Little),
+    ("KCOV", "each branch is noted", Cost::Much),
+    ("GCOV_KERNEL", "each branch is counted", Cost::Much),
+    ("PROVE_LOCKING", "lockdep proves each lock", Cost::Much),
+    ("LOCK_STAT", "each lock is timed", Cost::Much),
+    ("DEBUG_LOCK_ALLOC", "each lock is followed", Cost::Much),
+    ("DEBUG_MUTEXES", "each mutex is checked", Cost::Much),
+    ("DEBUG_SPINLOCK", "each spin lock is checked", Cost::Much),
+    ("DEBUG_OBJECTS", "the lives of objects are followed", Cost::Much),
+    ("DEBUG_KMEMLEAK", "each allocation is noted", Cost::Much),
+    ("DEBUG_PREEMPT", "each use of a core's own data is checked", Cost::Much),
+    ("SLUB_DEBUG_ON", "each small allocation is checked", Cost::Much),
+    ("FAULT_INJECTION", "some calls can be told to fail, and ask whether they are", Cost::Little),
 ];
 
 impl Instruments {
@@ -59,20 +69,30 @@ impl Instruments {
                  cost more than the I/O that is measured"
                     .into(),
             ),
-            Some(on) if !on.is_empty() => {
-                let words: Vec<String> = CHECKERS
-                    .iter()
-                    .filter(|(name, _)| on.contains(name))
-                    .map(|(name, words)| format!("{name}: {words}"))
-                    .collect();
-                let text = format!(
-                    "this kernel checks itself at run time ({}): figures are far below what others \
-                     give; use a kernel without",
-                    words.join("; ")
-                );
-                warn("checkers", text);
+            Some(on) => {
+                let of = |cost: Cost| -> Vec<String> {
+                    CHECKERS
+                        .iter()
+                        .filter(|(name, _, costs)| on.contains(name) && *costs == cost)
+                        .map(|(name, words, _)| format!("{name}: {words}"))
+                        .collect()
+                };
+                let (much, little) = (of(Cost::Much).join("; "), of(Cost::Little).join("; "));
+                if !much.is_empty() {
+                    let text = format!(
+                        "this kernel checks itself at run time ({much}): figures are far below what \
+                         others give; use a kernel without"
+                    );
+                    warn("checkers", text);
+                }
+                if !little.is_empty() {
+                    let text = format!(
+                        "this kernel has checks that cost little ({little}): figures may be some percent \
+                         below those of a kernel without"
+                    );
+                    warn("checks", text);
+                }
             }
-            Some(_) => {}
         }
         if !self.slab_checks.is_empty() {
             let text = format!(
@@ -82,12 +102,21 @@ impl Instruments {
             );
             warn("slab", text);
         }
-        if !self.tracing.is_empty() {
-            let text = format!(
-                "the kernel is being traced ({}): each call may be noted down; end the tracing",
-                self.tracing.join(", ")
-            );
-            warn("tracing", text);
+        match &self.tracing {
+            None => warn(
+                "tracing",
+                "whether the kernel is being traced is not known, since what says so cannot be read (on Linux \
+                 tracefs, mounted at /sys/kernel/tracing, which root may read)"
+                    .into(),
+            ),
+            Some(by) if !by.is_empty() => {
+                let text = format!(
+                    "the kernel is being traced ({}): each call may be noted down; end the tracing",
+                    by.join(", ")
+                );
+                warn("tracing", text);
+            }
+            Some(_) => {}
         }
         if let Some(tracer) = self.tracer {
             let text = format!(
@@ -116,7 +145,7 @@ pub(super) fn switched_on(config: &str) -> Vec<&'static str> {
             setting.and_then(|setting| setting.strip_prefix(name)) == Some("=y")
         })
     };
-    CHECKERS.iter().map(|(name, _)| *name).filter(|name| on(name)).collect()
+    CHECKERS.iter().map(|(name, ..)| *name).filter(|name| on(name)).collect()
 }
 
 #[cfg(test)]
@@ -138,25 +167,29 @@ mod tests {
         let about = |instruments: Instruments| -> Vec<&'static str> {
             instruments.warnings().iter().map(|warning| warning.about).collect()
         };
-        let sound = || Instruments { checkers: Some(vec![]), ..Instruments::default() };
+        let sound = || Instruments {
+            checkers: Some(vec![]),
+            tracing: Some(vec![]),
+            ..Instruments::default()
+        };
         assert_eq!(about(sound()), [""; 0]);
-        assert_eq!(about(Instruments::default()), ["checkers"]);
+        assert_eq!(about(Instruments::default()), ["checkers", "tracing"]);
         assert_eq!(about(Instruments { slab_checks: vec!["poison"], ..sound() }), ["slab"]);
-        assert_eq!(about(Instruments { tracing: vec!["x".into()], ..sound() }), ["tracing"]);
+        assert_eq!(about(Instruments { tracing: Some(vec!["x".into()]), ..sound() }), ["tracing"]);
         assert_eq!(about(Instruments { tracer: Some(7), ..sound() }), ["tracer"]);
         assert_eq!(about(Instruments { filters: Some(2), ..sound() }), ["seccomp"]);
         let checked = Instruments { checkers: Some(vec!["KASAN", "UBSAN"]), ..sound() };
-        let text = checked.warnings()[0].to_string();
-        assert!(
-            text.contains("KASAN: each access") && text.contains("UBSAN: arithmetic"),
-            "{text}"
-        );
+        let [much, little] = &checked.warnings()[..] else { panic!("{checked:?}") };
+        assert!(much.text.contains("(KASAN: each access to memory is checked): figures are far"));
+        assert!(little.text.contains("(UBSAN: some arithmetic"), "{little}");
+        let shipped = Instruments { checkers: Some(vec!["FAULT_INJECTION"]), ..sound() };
+        assert_eq!(about(shipped), ["checks"], "what a distribution ships is no more than that");
     }
 
     #[test]
     fn this_machine_can_be_looked_at() {
         let found = Instruments::find();
-        assert!(found.warnings().len() <= 5, "{found:?}");
+        assert!(found.warnings().len() <= 6, "{found:?}");
         assert_eq!(found, Instruments::find(), "and nothing changes by looking");
     }
 

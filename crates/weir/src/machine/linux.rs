@@ -37,9 +37,12 @@ pub(super) fn describe() -> Machine {
 pub(super) fn instruments() -> Instruments {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let positive = |name: &str| value(&status, name)?.parse().ok().filter(|number| *number > 0);
-    // A file of this cache is there with SLUB_DEBUG, and says what was switched on at the start.
-    let slab_check =
-        |name: &&str| number(&format!("/sys/kernel/slab/kmalloc-64/{name}")) == Some(1);
+    // A file of a cache is there with SLUB_DEBUG, and says what was switched on at the start, for all caches
+    // or for some: that of small allocations, and that of io_uring's requests.
+    const SLABS: [&str; 2] = ["kmalloc-64", "io_kiocb"];
+    let slab_check = |name: &&str| {
+        SLABS.iter().any(|slab| number(&format!("/sys/kernel/slab/{slab}/{name}")) == Some(1))
+    };
     const SLAB_CHECKS: [&str; 5] = ["sanity_checks", "red_zone", "poison", "store_user", "trace"];
     Instruments {
         checkers: kernel_config().map(|config| switched_on(&config)),
@@ -65,12 +68,9 @@ fn kernel_config() -> Option<String> {
 }
 
 /// What traces the kernel, as far as this user may know.
-fn tracing() -> Vec<String> {
+fn tracing() -> Option<Vec<String>> {
     let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-    let Some(place) = places.iter().find(|place| number(&format!("{place}/tracing_on")).is_some())
-    else {
-        return Vec::new();
-    };
+    let place = places.iter().find(|place| number(&format!("{place}/tracing_on")).is_some())?;
     let read = |name: &str| text(&format!("{place}/{name}"));
     let mut found = Vec::new();
     if number(&format!("{place}/tracing_on")) == Some(1) {
@@ -85,7 +85,7 @@ fn tracing() -> Vec<String> {
     if let Some(functions) = read("enabled_functions") {
         found.push(format!("hooks in {} functions", functions.lines().count()));
     }
-    found
+    Some(found)
 }
 
 /// The text of a small file, without blanks and zero bytes at its ends; `None` if there is

@@ -28,7 +28,7 @@ mod warnings;
 pub use core_to_core::core_to_core_ns;
 pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
-pub use warnings::{MOST_LOAD_OF_OTHERS, MOST_STOLEN, Warning, warnings};
+pub use warnings::{MOST_LOAD_OF_OTHERS, MOST_STOLEN, Warning, mitigations, warnings};
 
 use crate::affinity;
 

@@ -104,10 +104,24 @@ pub fn warnings(machine: &Machine, load: Load) -> Vec<Warning> {
     found
 }
 
+/// Which protections against weaknesses of the processor are on, where any are: most of them cost time at each
+/// entry into the kernel.
+pub fn mitigations(machine: &Machine) -> Option<Warning> {
+    let on = machine.mitigations.iter().filter(|one| one.state.contains("Mitigation:"));
+    let names: Vec<&str> = on.map(|one| one.weakness.as_str()).collect();
+    let text = format!(
+        "protections against weaknesses of the processor are on ({}): most cost time at each entry into the \
+         kernel, so designs that enter it for each I/O lose most; compare only with figures of machines that \
+         have the same on",
+        names.join(", ")
+    );
+    (!names.is_empty()).then_some(Warning { about: "mitigations", text })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Core;
+    use crate::machine::{Core, Mitigation};
 
     /// Four cores, two to each physical one, and nothing to complain about.
     fn sound() -> Machine {
@@ -151,6 +165,24 @@ mod tests {
         let load = |others, stolen| about(&sound(), Load { others, stolen });
         assert_eq!(load(Some(0.11), None), ["load"]);
         assert_eq!(load(None, Some(0.02)), ["stolen"]);
+    }
+
+    #[test]
+    fn protections_that_are_on_are_named() {
+        let of = |states: &[(&str, &str)]| {
+            let mut machine = sound();
+            let all = states.iter().map(|(weakness, state)| Mitigation {
+                weakness: (*weakness).into(),
+                state: (*state).into(),
+            });
+            machine.mitigations = all.collect();
+            mitigations(&machine).map(|warning| warning.text)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("mds", "Vulnerable"), ("ssb", "Not affected")]), None);
+        let some =
+            of(&[("mds", "Vulnerable"), ("retbleed", "Mitigation: IBRS")]).expect("one is on");
+        assert!(some.contains("are on (retbleed): "), "{some}");
     }
 
     #[test]

@@ -23,7 +23,10 @@
 //! Cost: two short critical sections a take. A thread is woken only to lead or to enter.
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -194,19 +197,24 @@ impl State {
 
 impl Seat<'_> {
     /// A thread's take: it leads by `take`, at once or when its turn comes, and runs with what that brought.
-    /// Before it parks it does what must not wait until then (`before_parking`). Returns what `take` did, 0 if
-    /// the time was over before; `None`, from either, if it was closed.
+    /// Before it parks it does what must not wait until then (`before_parking`). `take` is told what is left
+    /// of the time. Returns what `take` did, 0 if the time was over before; `None`, from either, if it was
+    /// closed.
     ///
     /// # Errors
     /// What one of the two answered.
     pub fn take<E>(
         &mut self,
-        until: Option<Instant>,
+        timeout: Option<Duration>,
         before_parking: impl FnOnce() -> Result<(), E>,
-        take: impl FnOnce() -> Result<Option<usize>, E>,
+        take: impl FnOnce(Option<Duration>) -> Result<Option<usize>, E>,
     ) -> Result<Option<usize>, E> {
+        let mut left = timeout;
         if !self.try_lead() {
             before_parking()?;
+            // The clock is read only here: a take that need not park is not held up by it. A time too long
+            // to be told is for ever.
+            let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
             match self.lead(until) {
                 Lead::Yours => {}
                 Lead::TimedOut => {
@@ -215,13 +223,25 @@ impl Seat<'_> {
                 }
                 Lead::Closed => return Ok(None),
             }
+            left = until.map(|until| until.saturating_duration_since(Instant::now()));
         }
-        let taken = take();
+        let taken = take(left);
         match taken {
             Ok(None) => self.leave(),
             _ => self.run(),
         }
         taken
+    }
+
+    /// Whether a thread that runs may take what lies ready and run on: nobody leads, who would take it, or waits
+    /// to enter. With one place there is nobody to look for.
+    #[inline]
+    pub fn may_go_on(&self) -> bool {
+        if self.role != Role::Running || self.limit.places.len() == 1 {
+            return self.role == Role::Running;
+        }
+        let state = self.limit.lock();
+        !state.led && state.entering.is_empty() && !state.closed
     }
 
     /// Ends this thread's running and leads, if nobody else does and one more may run.

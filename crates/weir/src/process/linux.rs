@@ -1,6 +1,13 @@
-//! The death signal of Linux.
+//! The death signal of Linux, and its limits of threads.
 
-use std::{io, os::unix::process::CommandExt, process::Command};
+use super::ThreadsLeft;
+use std::{
+    fs,
+    io::{self, BufRead as _},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::Command,
+};
 
 pub(super) fn end_with_this_thread(command: &mut Command) {
     // SAFETY: getpid takes nothing and cannot fail.
@@ -20,4 +27,114 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes two system calls that are safe there; it
     // takes no lock and allocates nothing.
     unsafe { command.pre_exec(in_the_child) };
+}
+
+/// Mappings of a thread: its stack and the page that guards it, and the same again for its signals (sigaltstack(2)).
+pub(super) const MAPPINGS_OF_A_THREAD: u64 = 4;
+
+/// One in so many of the mappings that a process may have is left for memory that is asked for later.
+const KEPT: u64 = 16;
+
+pub(super) fn threads_left() -> Option<ThreadsLeft> {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = of_the_groups(Path::new("/sys/fs/cgroup"), &groups);
+    let limits = [of_mappings(), of_the_system(), of_the_user(), group];
+    limits.into_iter().flatten().min_by_key(|left| left.count)
+}
+
+fn left(name: &str, limit: u64, count: u64) -> ThreadsLeft {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    ThreadsLeft { count, limit: format!("{name} = {limit}") }
+}
+
+fn of_mappings() -> Option<ThreadsLeft> {
+    let most = number(Path::new("/proc/sys/vm/max_map_count"))?;
+    let free = (most - most / KEPT).saturating_sub(mappings().ok()?);
+    Some(left("vm.max_map_count", most, free / MAPPINGS_OF_A_THREAD))
+}
+
+/// Mappings that this process has.
+pub(super) fn mappings() -> io::Result<u64> {
+    // It is read in pieces: it may be longer than one would take at a time.
+    let mut lines = io::BufReader::new(fs::File::open("/proc/self/maps")?).split(b'\n');
+    lines.try_fold(0, |count, line| line.map(|_| count + 1))
+}
+
+/// Threads, and numbers for them, of all processes together.
+fn of_the_system() -> Option<ThreadsLeft> {
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    let threads: u64 = load.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()?;
+    let limit = |name: &str| {
+        let most = number(&Path::new("/proc/sys/kernel").join(name))?;
+        Some(left(&format!("kernel.{name}"), most, most.saturating_sub(threads)))
+    };
+    ["threads-max", "pid_max"].into_iter().filter_map(limit).min_by_key(|left| left.count)
+}
+
+/// Of the threads of a user only those of this process are known, which may be less than all.
+fn of_the_user() -> Option<ThreadsLeft> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one struct, which outlives the call.
+    let answer = unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) };
+    // SAFETY: getuid takes nothing and cannot fail.
+    let is_root = unsafe { libc::getuid() } == 0;
+    if answer != 0 || is_root || limit.rlim_cur == libc::RLIM_INFINITY {
+        return None; // it does not hold for root
+    }
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:"))?;
+    let threads: u64 = threads.trim().parse().ok()?;
+    Some(left("RLIMIT_NPROC", limit.rlim_cur, limit.rlim_cur.saturating_sub(threads)))
+}
+
+/// The control groups that the process is in, of both versions: each, and those that it lies in, may have a limit.
+fn of_the_groups(root: &Path, groups: &str) -> Option<ThreadsLeft> {
+    let limits = groups.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        let hierarchy = match controllers {
+            "" => Some(root.to_path_buf()),
+            "pids" => Some(root.join("pids")),
+            _ => None,
+        };
+        hierarchy.into_iter().flat_map(move |hierarchy| {
+            Path::new(path).ancestors().filter_map(move |group| {
+                let group = hierarchy.join(group.strip_prefix("/").unwrap_or(group));
+                let most = number(&group.join("pids.max"))?;
+                let threads = number(&group.join("pids.current"))?;
+                Some(left("pids.max", most, most.saturating_sub(threads)))
+            })
+        })
+    });
+    limits.min_by_key(|left| left.count)
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_control_group_counts() {
+        let root = std::env::temp_dir().join(format!("weir-groups-{}", std::process::id()));
+        let group = |path: &str, most: &str, now: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("pids.max"), most).unwrap();
+            fs::write(path.join("pids.current"), now).unwrap();
+        };
+        group("a/b", "max\n", "5\n");
+        group("a", "100\n", "40\n");
+        group("pids/c", "30\n", "31\n");
+        let of = |groups: &str| of_the_groups(&root, groups);
+        let of_a = ThreadsLeft { count: 60, limit: "pids.max = 100".into() };
+        assert_eq!(of("0::/a/b\n"), Some(of_a.clone()));
+        assert_eq!(of("1:cpu:/c\n0::/a\n"), Some(of_a));
+        assert_eq!(of("8:pids:/c/d\n0::/a\n").map(|left| left.count), Some(0));
+        assert_eq!(of("0::/\nnonsense\n"), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

@@ -1,7 +1,9 @@
-//! Programs that are started to be measured, and must not outlive who measures them.
+//! What the operating system does for a process as a whole: how many threads it gives it, and programs that are
+//! started to be measured and must not outlive who measures them.
 
 // What this module needs of an OS:
 //   end_with_this_thread(&mut Command)
+//   threads_left() -> Option<ThreadsLeft>
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
@@ -16,6 +18,25 @@ use std::process::Command;
 /// that changes its user when it is started (set-user-ID) is not held.
 pub fn end_with_this_thread(command: &mut Command) {
     sys::end_with_this_thread(command);
+}
+
+/// How many more threads a process may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadsLeft {
+    /// So many.
+    pub count: u32,
+    /// The limit that is reached first, by the name that the system has for it, and its value.
+    pub limit: String,
+}
+
+/// How many more threads this process may have, by the limits of the operating system that can be known; `None`
+/// where none is. It reads a few small files, and the list of what the process has mapped.
+///
+/// Whoever starts many threads should ask: Linux refuses most of them in order, but where a process has used its
+/// mappings up (`vm.max_map_count`; a thread takes four) the runtime of Rust cannot set a thread up that has
+/// started already, and ends the process. A sixteenth of the mappings is left for memory that is asked for later.
+pub fn threads_left() -> Option<ThreadsLeft> {
+    sys::threads_left()
 }
 
 #[cfg(all(test, target_os = "linux"))]

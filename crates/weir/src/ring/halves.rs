@@ -3,16 +3,26 @@
 use super::{Entered, Ring, Token};
 use crate::counters::Counters;
 use io_uring::{cqueue, opcode, squeue};
-use std::{io, sync::Arc};
+use std::{
+    io, mem,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Entries held back for cancels: whatever else fills the submission queue, the request that
 /// ends the others finds room.
 const RESERVED_FOR_CANCEL: usize = 1;
 
+/// Far longer than a thread of the kernel takes that runs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The submitting half of a ring.
 #[derive(Debug)]
 pub(crate) struct Submissions {
     ring: Arc<Ring>,
+    /// Entries into the kernel that the next [`submit`](Self::submit) counts.
+    uncounted: u64,
 }
 
 /// What the kernel says beside its queues.
@@ -26,7 +36,7 @@ pub(crate) struct Attention {
 
 impl Submissions {
     pub(super) fn new(ring: Arc<Ring>) -> Self {
-        Self { ring }
+        Self { ring, uncounted: 0 }
     }
 
     #[inline]
@@ -36,7 +46,7 @@ impl Submissions {
     }
 
     /// Adds entries, all or none. They reach the kernel with the next [`submit`](Self::submit),
-    /// or with any entry that submits.
+    /// or with any entry that submits. Where a thread of the kernel takes them they wait for it to make room.
     ///
     /// # Errors
     /// [`Crowded`] when the queue is full: submit, then try again.
@@ -45,12 +55,45 @@ impl Submissions {
     /// What the entries point at stays valid until their last completion.
     #[inline]
     pub unsafe fn push(&mut self, entries: &[squeue::Entry]) -> Result<(), Crowded> {
+        let wanted = entries.len() + RESERVED_FOR_CANCEL;
         let mut queue = self.queue();
-        if queue.capacity() - queue.len() < entries.len() + RESERVED_FOR_CANCEL {
-            return Err(Crowded);
+        if queue.capacity() - queue.len() < wanted {
+            drop(queue);
+            self.wait_for_room(wanted)?;
+            queue = self.queue();
         }
         // SAFETY: the caller vouches for what the entries point at.
         unsafe { queue.push_multiple(entries) }.map_err(|_| Crowded)
+    }
+
+    /// Waits until a thread of the kernel has taken so much that there is room for so many entries. It tells of
+    /// what is over before it gives the entries of its batch back, so whoever starts one for each that is
+    /// over finds the queue full for a moment.
+    #[cold]
+    fn wait_for_room(&mut self, entries: usize) -> Result<(), Crowded> {
+        if !self.ring.has_kernel_thread() {
+            return Err(Crowded);
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let queue = self.queue();
+            let room = queue.capacity() - queue.len();
+            drop(queue);
+            if room >= entries {
+                return Ok(());
+            }
+            self.make_known().map_err(|_| Crowded)?; // it may sleep
+            if Instant::now() >= until {
+                return Err(Crowded);
+            }
+            self.uncounted += 1;
+            match room {
+                // This wait ends with the first entry that is taken, and also by a signal, and by work that the
+                // kernel has for this thread: so what it answers is not asked.
+                0 => drop(self.ring.io.submitter().squeue_wait()),
+                _ => thread::yield_now(),
+            }
+        }
     }
 
     /// Asks the kernel to cancel the request of a token, and submits everything so far. The
@@ -65,10 +108,7 @@ impl Submissions {
         if unsafe { self.queue().push(&entry) }.is_err() {
             // The entry held back is taken by a cancel that the kernel has not fetched yet.
             self.submit(counters)?;
-            if self.ring.has_kernel_thread() {
-                counters.kernel_entries.one();
-                self.ring.io.submitter().squeue_wait()?;
-            }
+            let _ = self.wait_for_room(1); // where a thread of the kernel fetches it
             // SAFETY: as above.
             unsafe { self.queue().push(&entry) }
                 .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
@@ -88,6 +128,13 @@ impl Submissions {
     /// # Errors
     /// What io_uring_enter(2) answered.
     pub fn submit(&mut self, counters: &Counters) -> io::Result<()> {
+        let known = self.make_known();
+        counters.kernel_entries.add(mem::take(&mut self.uncounted));
+        known
+    }
+
+    /// The same, with the entry to be counted.
+    fn make_known(&mut self) -> io::Result<()> {
         let pending = self.pending();
         if pending == 0 {
             return Ok(());
@@ -96,7 +143,7 @@ impl Submissions {
         if wake && !self.queue().need_wakeup() {
             return Ok(());
         }
-        counters.kernel_entries.one();
+        self.uncounted += 1;
         self.ring.enter(pending, 0, None, wake).map(|_: Entered| ())
     }
 

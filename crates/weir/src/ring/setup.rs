@@ -60,7 +60,9 @@ pub(crate) enum Use {
     SharedUninterrupted,
     /// With a thread of the kernel that submits and receives; used by one thread.
     KernelThread,
-    /// The same, used by several threads.
+    /// The same, with that thread on this core: of itself it runs on every core, whatever the program keeps to.
+    KernelThreadOn(u32),
+    /// As `KernelThread`, used by several threads.
     SharedKernelThread,
 }
 
@@ -82,6 +84,10 @@ pub(crate) struct Wanted {
 const KERNEL_THREAD_IDLE_MS: u32 = 10;
 
 impl Use {
+    fn has_kernel_thread(self) -> bool {
+        matches!(self, Use::KernelThread | Use::KernelThreadOn(_) | Use::SharedKernelThread)
+    }
+
     fn sets(self) -> &'static [&'static [Flag]] {
         use Flag::{
             CoopTaskrun, DeferTaskrun, NoSqarray, SingleIssuer, Sqpoll, SubmitAll, TaskrunFlag,
@@ -108,7 +114,7 @@ impl Use {
                 &[SubmitAll],
                 &[],
             ],
-            Use::KernelThread => &[
+            Use::KernelThread | Use::KernelThreadOn(_) => &[
                 &[Sqpoll, SingleIssuer, SubmitAll, NoSqarray],
                 &[Sqpoll, SingleIssuer, SubmitAll],
                 &[Sqpoll, SubmitAll],
@@ -128,7 +134,7 @@ impl Use {
 /// [`Unavailable`] with what io_uring_setup(2) answered, and what to do.
 pub(crate) fn set_up(what: &str, wanted: &Wanted) -> Result<(IoUring, Flags), Unavailable> {
     let (ring, flags) = on_a_thread_of_its_own(|| {
-        if matches!(wanted.r#use, Use::KernelThread | Use::SharedKernelThread) {
+        if wanted.r#use.has_kernel_thread() {
             // The kernel's thread does whatever is submitted with the credentials of this one, for
             // as long as the ring lives; it needs no privilege.
             privilege::give_up()?;
@@ -189,6 +195,9 @@ fn build(wanted: &Wanted, flags: Flags) -> io::Result<IoUring> {
             Flag::NoSqarray => builder.setup_no_sqarray(),
             Flag::Sqpoll => builder.setup_sqpoll(KERNEL_THREAD_IDLE_MS),
         };
+    }
+    if let Use::KernelThreadOn(core) = wanted.r#use {
+        builder.setup_sqpoll_cpu(core);
     }
     builder.build(wanted.submissions)
 }
@@ -282,6 +291,7 @@ mod tests {
             Use::Shared,
             Use::SharedUninterrupted,
             Use::KernelThread,
+            Use::KernelThreadOn(0),
             Use::SharedKernelThread,
         ] {
             let error = try_sets(r#use, |_| Err::<(), _>(errno(libc::EINVAL))).unwrap_err();

@@ -3,7 +3,11 @@
 use super::*;
 use crate::{counters::Counters, required::cannot_run, rio::Woken};
 use io_uring::opcode;
-use std::{thread, time::Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Instant,
+};
 
 const ALARM: Token = Token::bare(1);
 const CANCEL: Token = Token::bare(2);
@@ -95,6 +99,65 @@ fn a_cancel_finds_room_in_a_full_queue() {
     assert!(got.contains(&(ALARM, -libc::ECANCELED)), "{got:?}");
 }
 
+#[test]
+fn a_push_waits_for_the_kernels_thread_to_make_room() {
+    if cannot_run_here() {
+        return;
+    }
+    let (_ring, mut submissions, mut completions) = ring(Use::KernelThread, 8);
+    let counters = Counters::default();
+    let (mut pushed, mut over) = (0, 0);
+    while over < 10_000 {
+        if pushed < 10_000 && pushed - over < 32 {
+            // SAFETY: a no-op points at nothing.
+            unsafe { submissions.push(&[no_op(Token::bare(3))]) }.expect("its thread takes them");
+            pushed += 1;
+        } else {
+            submissions.submit(&counters).unwrap();
+            thread::yield_now();
+        }
+        over += completions.take().count();
+    }
+    assert_eq!(pushed, over);
+}
+
+extern "C" fn nothing(_: libc::c_int) {}
+
+/// A wait for room ends early by a signal, as by work that the kernel has for the thread.
+#[test]
+fn a_cancel_waits_for_room_though_signals_come() {
+    if cannot_run_here() {
+        return;
+    }
+    let (_ring, mut submissions, mut completions) = ring(Use::KernelThread, 8);
+    let counters = Counters::default();
+    // SAFETY: zeroes are a value of it, and of its mask; the handler does nothing, and may interrupt calls.
+    let set = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut())
+    };
+    assert_eq!(set, 0);
+    // SAFETY: takes no pointers.
+    let this = unsafe { libc::pthread_self() };
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                // SAFETY: that thread waits for this one's end.
+                unsafe { libc::pthread_kill(this, libc::SIGUSR2) };
+            }
+        });
+        let mut refused = 0;
+        for _ in 0..1000 {
+            refused += u32::from(submissions.cancel(Token::bare(3), CANCEL, &counters).is_err());
+            completions.take().for_each(drop);
+        }
+        over.store(true, Relaxed);
+        assert_eq!(refused, 0);
+    });
+}
+
 /// Arms the alarm, and once it went off forgets that it did.
 fn arm(alarm: &Alarm, submissions: &mut Submissions, counters: &Counters) {
     alarm.reset();
@@ -177,4 +240,25 @@ fn a_ring_bound_to_one_thread_refuses_another() {
     let (ring, _submissions, _completions) = ring(Use::Deferred, 8);
     let refused = thread::spawn(move || ring.enter(1, 0, None, false)).join().unwrap();
     assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EEXIST));
+}
+
+#[test]
+fn the_kernels_thread_runs_on_the_core_that_it_is_given() {
+    if cannot_run_here() {
+        return;
+    }
+    let core = *crate::affinity::allowed_cores().last().unwrap();
+    let (ring, mut submissions, mut completions) = ring(Use::KernelThreadOn(core as u32), 8);
+    // SAFETY: a no-op points at nothing.
+    unsafe { submissions.push(&[no_op(ALARM)]) }.unwrap();
+    submissions.submit(&Counters::default()).unwrap();
+    // What it has answered it has begun.
+    assert_eq!(wait_for(&ring, &mut completions, 1), [(ALARM, 0)]);
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+        let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        status.starts_with("Name:\tiou-sqp").then_some(status)
+    });
+    let own = format!("Cpus_allowed_list:\t{core}\n");
+    let threads: Vec<String> = threads.collect();
+    assert!(threads.iter().any(|status| status.contains(&own)), "{core}: {threads:?}");
 }

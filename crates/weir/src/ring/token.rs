@@ -142,6 +142,12 @@ impl<V> Slots<V> {
         slot.value.take()
     }
 
+    /// How many there may be.
+    #[inline]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// How many requests are under way.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()

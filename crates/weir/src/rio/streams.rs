@@ -66,10 +66,10 @@ pub struct StreamNeeds {
 /// What is received into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receiving {
-    /// So many slices that connections share, for each table of connections: the kernel takes one when
-    /// something came. A connection receives until it is told not to, and an idle one holds none.
+    /// Slices that connections share: the kernel takes one when something came. A connection receives until it is
+    /// told not to, and an idle one holds none.
     Shared {
-        /// Slices.
+        /// The most slices for each table of connections; there are fewer while those do.
         slices: u32,
         /// What a connection waits with.
         idle: Idle,
@@ -339,8 +339,9 @@ pub trait StreamQueue: Sized {
     /// Slices that could be received into now, by this connection.
     fn slices(&self, connection: StreamId) -> u32;
 
-    /// Whether slices become so few that none should be kept from receiving for long.
-    fn is_short(&self, connection: StreamId) -> bool;
+    /// Whether slices become so few that none should be kept from receiving for long. Where that is asked
+    /// often, and there may be more of them, there are from now on.
+    fn is_short(&mut self, connection: StreamId) -> bool;
 
     /// Takes a slice to receive into.
     fn give_back(&mut self, slice: Slice);
@@ -388,7 +389,9 @@ pub trait StreamQueue: Sized {
 impl fmt::Display for Receiving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Receiving::Shared { slices, .. } => write!(f, "{slices} slices that connections share"),
+            Receiving::Shared { slices, .. } => {
+                write!(f, "up to {slices} slices that connections share")
+            }
             Receiving::Posted { each, slices } => {
                 write!(f, "{each} slices posted for each connection, of {slices}")
             }

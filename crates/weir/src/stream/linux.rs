@@ -1,8 +1,8 @@
 //! accept4(2), recv(2), send(2).
 
-use super::{Accepted, Mode, StreamOptions};
+use super::{Accepted, Keepalive, Mode, StreamOptions};
 use crate::{Error, Unavailable};
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
     net::{Shutdown, SocketAddr},
@@ -45,6 +45,9 @@ impl Listener {
         if options.reuse_port {
             socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
         }
+        if options.only_v6 && address.is_ipv6() {
+            socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;
+        }
         // What is accepted inherits these.
         if let Some(bytes) = options.receive_buffer_bytes {
             socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;
@@ -53,6 +56,12 @@ impl Listener {
             socket.set_send_buffer_size(bytes).map_err(refused("SO_SNDBUF"))?;
         }
         socket.set_tcp_nodelay(options.no_delay).map_err(refused("TCP_NODELAY"))?;
+        if let Some(Keepalive { idle, interval, tries }) = options.keepalive {
+            let whole = |time: Duration| Duration::from_secs(time.as_secs_f64().ceil() as u64);
+            let keepalive = TcpKeepalive::new().with_time(whole(idle));
+            let keepalive = keepalive.with_interval(whole(interval)).with_retries(tries);
+            socket.set_tcp_keepalive(&keepalive).map_err(refused("SO_KEEPALIVE"))?;
+        }
         socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
         let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
         // Two sockets may be bound to one address (SO_REUSEADDR), but only one may listen.
@@ -64,6 +73,24 @@ impl Listener {
 
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub fn granted(&self) -> Vec<(&'static str, String)> {
+        let socket = &self.0;
+        let number = |value: io::Result<usize>| value.ok().map(|value| value.to_string());
+        let obtained = [
+            ("receive-buffer-bytes", number(socket.recv_buffer_size())),
+            ("send-buffer-bytes", number(socket.send_buffer_size())),
+            ("backlog-obtained", self.backlog().ok().map(|backlog| backlog.to_string())),
+            ("keepalive", keepalive(socket).ok()),
+        ];
+        obtained.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// Connections that may wait to be accepted, after the system's own limit.
+    fn backlog(&self) -> io::Result<u32> {
+        // For a socket that listens, the length of its queue stands there (tcp_get_info of Linux).
+        Ok(tcp_info(self.fd())?.tcpi_sacked)
     }
 
     pub fn fd(&self) -> RawFd {
@@ -173,19 +200,8 @@ impl Stream {
     }
 
     pub fn received_in_all(&self) -> io::Result<u64> {
-        // SAFETY: numbers only, for which zero is a value.
-        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let mut len = size_of_val(&info) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which is what the struct has.
-        let answer = unsafe {
-            let into = (&raw mut info).cast();
-            libc::getsockopt(self.fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut len)
-        };
-        if answer < 0 {
-            return Err(io::Error::last_os_error());
-        }
         // Since Linux 4.1 (tcpi_bytes_received); before, it stays zero.
-        Ok(info.tcpi_bytes_received)
+        Ok(tcp_info(self.fd())?.tcpi_bytes_received)
     }
 
     pub fn take_error(&self) -> Option<io::Error> {
@@ -222,6 +238,30 @@ impl Stream {
         // It fails for no socket that is open.
         let _ = SockRef::from(&self.0).set_linger(Some(Duration::ZERO));
     }
+}
+
+/// When the system asks a silent peer, in the words of [`Keepalive`].
+fn keepalive(socket: &Socket) -> io::Result<String> {
+    if !socket.keepalive()? {
+        return Ok("never".into());
+    }
+    let (idle, interval) = (socket.tcp_keepalive_time()?, socket.tcp_keepalive_interval()?);
+    Ok(Keepalive { idle, interval, tries: socket.tcp_keepalive_retries()? }.to_string())
+}
+
+fn tcp_info(fd: RawFd) -> io::Result<libc::tcp_info> {
+    // SAFETY: numbers only, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which is what the struct has.
+    let answer = unsafe {
+        let into = (&raw mut info).cast();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut len)
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(info)
 }
 
 fn flags(mode: Mode) -> libc::c_int {

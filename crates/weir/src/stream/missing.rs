@@ -33,6 +33,10 @@ impl Listener {
         match self.0 {}
     }
 
+    pub fn granted(&self) -> Vec<(&'static str, String)> {
+        match self.0 {}
+    }
+
     /// Its number, as the system's calls take it.
     pub fn raw(&self) -> usize {
         match self.0 {}

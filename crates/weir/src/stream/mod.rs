@@ -21,7 +21,7 @@ mod tests;
 pub use crate::socket::Mode;
 
 use crate::{Error, Unavailable, counters::Counters};
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// What is asked of a listening socket and of those that it accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,62 @@ pub struct StreamOptions {
     pub backlog: u32,
     /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections.
     pub reuse_port: bool,
+    /// Leave an address of IPv4 to another socket that listens on the same port (IPV6_V6ONLY), where this
+    /// address is every one of IPv6.
+    pub only_v6: bool,
+    /// When the system asks whether a silent peer is still there; `None` for never.
+    pub keepalive: Option<Keepalive>,
+}
+
+/// When the system asks whether a silent peer is still there (SO_KEEPALIVE, RFC 9293, 3.8.4): one that is
+/// answers by itself, and one that has gone without a word is found. Whole seconds; parts of one count as
+/// one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How long nothing was heard from the peer before the first question: 1 s to [`MOST_KEEPALIVE`].
+    pub idle: Duration,
+    /// Time between two questions: 1 s to [`MOST_KEEPALIVE`].
+    pub interval: Duration,
+    /// Questions without an answer after which the connection is broken: 1 to 127.
+    pub tries: u32,
+}
+
+/// The longest that a [`Keepalive`] may wait: what Linux takes.
+pub const MOST_KEEPALIVE: Duration = Duration::from_secs(32_767);
+
+impl Default for Keepalive {
+    /// After 60 s, six times at intervals of 10 s.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(60), interval: Duration::from_secs(10), tries: 6 }
+    }
+}
+
+impl Keepalive {
+    /// Checks every value against its limits.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for the first that is out of them.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |problem| Err(Error::Option { name: "keepalive".into(), problem });
+        for time in [self.idle, self.interval] {
+            if time.is_zero() || time > MOST_KEEPALIVE {
+                return wrong(format!(
+                    "{time:?} is not allowed; allowed: 1s to {MOST_KEEPALIVE:?}"
+                ));
+            }
+        }
+        match self.tries {
+            1..=127 => Ok(()),
+            tries => wrong(format!("{tries} tries are not allowed; allowed: 1 to 127")),
+        }
+    }
+}
+
+impl fmt::Display for Keepalive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { idle, interval, tries } = self;
+        write!(f, "after {idle:?}, every {interval:?}, {tries} times")
+    }
 }
 
 impl Default for StreamOptions {
@@ -48,6 +104,8 @@ impl Default for StreamOptions {
             send_buffer_bytes: None,
             backlog: 4096,
             reuse_port: false,
+            only_v6: false,
+            keepalive: Some(Keepalive::default()),
         }
     }
 }
@@ -92,6 +150,11 @@ impl Listener {
     /// The address it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
+    }
+
+    /// What was obtained of what was asked of the socket, and so of those that it accepts: name and value.
+    pub fn granted(&self) -> Vec<(&'static str, String)> {
+        self.native.granted()
     }
 
     /// Accepts a connection: `None` where none waits ([`Mode::Try`]), or where accepting was ended.

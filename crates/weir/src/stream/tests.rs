@@ -232,6 +232,52 @@ fn an_address_is_shared_only_where_asked_for() {
     assert_eq!(peers, theirs);
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_accepted_inherits_the_keepalive_of_its_listener() {
+    use socket2::SockRef;
+    use std::os::fd::BorrowedFd;
+    let asked = Keepalive { idle: Duration::from_millis(6500), ..Keepalive::default() };
+    for (keepalive, said) in [(Some(asked), "after 7s, every 10s, 6 times"), (None, "never")] {
+        let options = StreamOptions { keepalive, ..StreamOptions::default() };
+        let listener = Listener::bind(any_port(), options).unwrap();
+        assert!(listener.granted().contains(&("keepalive", said.into())));
+        let _client = TcpStream::connect(listener.local_address()).unwrap();
+        let accepted = listener.accept(Mode::Wait, &Counters::default()).unwrap().unwrap();
+        // SAFETY: it is open as long as the connection is.
+        let fd = unsafe { BorrowedFd::borrow_raw(accepted.stream.native().fd()) };
+        let socket = SockRef::from(&fd);
+        assert_eq!(socket.keepalive().unwrap(), keepalive.is_some());
+        if keepalive.is_some() {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(7));
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(10));
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), 6);
+        }
+    }
+    for wrong in [
+        Keepalive { idle: Duration::ZERO, ..asked },
+        Keepalive { interval: MOST_KEEPALIVE * 2, ..asked },
+        Keepalive { tries: 128, ..asked },
+    ] {
+        assert!(wrong.check().unwrap_err().to_string().contains("not allowed"));
+    }
+}
+
+/// Where one socket has every address of IPv4, another can have every one of IPv6.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_port_of_both_kinds_of_addresses_can_be_shared() {
+    let Ok(v6) = Listener::bind("[::]:0".parse().unwrap(), StreamOptions::default()) else {
+        return eprintln!("skipped: there is no IPv6 here");
+    };
+    let port = v6.local_address().port();
+    drop(v6);
+    let options = StreamOptions { only_v6: true, ..StreamOptions::default() };
+    let both = [("0.0.0.0", options), ("[::]", options)]
+        .map(|(at, options)| Listener::bind(format!("{at}:{port}").parse().unwrap(), options));
+    assert!(both.iter().all(Result::is_ok), "{both:?}");
+}
+
 /// A program that is started inherits nothing.
 #[cfg(target_os = "linux")]
 #[test]

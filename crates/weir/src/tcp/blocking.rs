@@ -5,7 +5,7 @@
 //! peer that reads slowly never holds up what it sends, until the queue is full. It costs two threads
 //! for each connection (a stack each, and a thread of the kernel), and for each message two
 //! switches of threads and two entries into the kernel. It fails where the system has no more threads
-//! to give: connections that find none are refused.
+//! to give, or the process no more mappings for their stacks: what comes beyond is refused.
 //!
 //! Time-outs are the system's own (SO_RCVTIMEO, SO_SNDTIMEO), since each call waits for one
 //! connection only. Where a handler asks to be called at a time of its own, which may come while both
@@ -14,7 +14,8 @@
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
 use super::{
-    About, ActiveSet, Connection, Contract, Design, Handler, Job, Reason, Running, Worker,
+    About, ActiveSet, Connection, Contract, Design, Handler, IdleHolds, Job, Limits, Reason, Running,
+    Worker,
     blocking_crowd::{Crowd, Pair},
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     timer::TICK,
     wake::Waker,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 options! {
     /// Options of the design `blocking`.
@@ -46,6 +47,7 @@ impl Design for Blocking {
         self.check()?;
         let stack_bytes = self.stack as usize * 1024;
         let buffer_bytes = job.buffer_bytes;
+        job.limit_by_threads(2, 1)?;
         let crowd = Arc::new(Crowd::default());
         for listener in job.listen()? {
             let crowd = Arc::clone(&crowd);
@@ -56,6 +58,12 @@ impl Design for Blocking {
 
     fn active_set(&self) -> ActiveSet {
         ActiveSet::Absent("each connection has threads of its own, which serve nobody else meanwhile")
+    }
+
+    fn idle_holds(&self) -> IdleHolds {
+        IdleHolds::Buffer(
+            "a buffer: its thread waits in the system with where to receive, and on two stacks",
+        )
     }
 
     fn provider(&self) -> &'static str {
@@ -114,7 +122,7 @@ fn handle<H: Handler>(
 ) {
     let Accepted { stream, peer } = accepted;
     let limits = worker.limits;
-    let timeouts = stream.set_timeouts(limits.silent, limits.stalled);
+    let timeouts = stream.set_timeouts(limits.silent, look_after(&limits));
     let connection = Connection::open(worker, peer);
     let pair = Pair::join(connection, stream, crowd);
     if let Err(e) = timeouts {
@@ -129,7 +137,7 @@ fn handle<H: Handler>(
             Ok(())
         });
         if let Err(error) = started {
-            worker.refuse(&pair.stream, "the system gives no more threads");
+            worker.refuse(&pair.stream, &error.to_string());
             pair.fail(worker, Reason::Failed(std::io::Error::other(error)));
             pair.leave(worker);
         }
@@ -164,9 +172,18 @@ fn receive<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, buffer_bytes: usi
         let limits = &worker.limits;
         if !std::mem::replace(&mut spoken, true) && limits.idle != limits.silent {
             // It fails for no socket that is open.
-            let _ = pair.stream.set_timeouts(limits.idle, limits.stalled);
+            let _ = pair.stream.set_timeouts(limits.idle, look_after(limits));
         }
     }
+}
+
+/// Looks at output that waits, in the time after which it has stalled. A send of which a part was taken
+/// ends with its time-out too, and does not tell when that was: so it may be closed an eighth too late.
+const LOOKS: u32 = 8;
+
+/// How long a send waits before it is looked at.
+fn look_after(limits: &Limits) -> Option<Duration> {
+    limits.stalled.map(|stalled| stalled / LOOKS)
 }
 
 /// The sending thread.
@@ -183,17 +200,22 @@ fn send<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, _: usize) {
             pair.release(worker, connection);
             continue;
         }
-        let mut taken = 0;
+        let (mut taken, mut looks) = (0, 0);
         while taken < out.len() {
             worker.calls.waits.one();
             let sent = pair.stream.send(&out[taken..], Mode::Wait, &worker.calls);
             let mut connection = pair.connection(worker);
             match sent {
                 Ok(Some(count)) => {
-                    taken += count;
+                    (taken, looks) = (taken + count, 0);
                     connection.returned(worker, count);
                 }
-                Ok(None) => connection.fail(Reason::Stalled),
+                Ok(None) => {
+                    looks += 1;
+                    if looks == LOOKS {
+                        connection.fail(Reason::Stalled);
+                    }
+                }
                 Err(e) => connection.fail(pair.reason(e)),
             }
             let over = connection.wants(&worker.limits).close;

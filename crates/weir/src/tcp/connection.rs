@@ -20,7 +20,6 @@ pub struct Connection<H> {
     queue: Queue,
     /// Bytes of output in the hands of the design, which the system has not taken yet.
     lent: usize,
-    peer: SocketAddr,
     /// Why it must be closed, once it must; or why it ends in order.
     reason: Option<Box<Reason>>,
     /// The reason is for its end, which waits for what is to be sent and for the peer.
@@ -82,7 +81,6 @@ impl<H: Handler> Connection<H> {
             handler,
             queue: Queue::default(),
             lent: 0,
-            peer,
             reason,
             parts: false,
             heard: now,
@@ -101,11 +99,6 @@ impl<H: Handler> Connection<H> {
         };
         connection.call(worker, Echo::Nothing, |handler, output| handler.on_connect(peer, output));
         connection
-    }
-
-    /// The other end.
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
     }
 
     /// Takes what was received, at least one byte. Answers how many bytes, from the beginning, are

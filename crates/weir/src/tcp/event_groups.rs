@@ -110,7 +110,7 @@ pub(super) fn deal<H: Handler>(
             groups.push(group);
         }
         Err(error) => {
-            worker.refuse(&accepted.stream, "the system gives no more threads or descriptors");
+            worker.refuse(&accepted.stream, &error.to_string());
             turn_away(worker, accepted, Reason::Failed(io::Error::other(error)));
         }
     }

@@ -54,6 +54,7 @@ impl Design for EventSelect {
         self.check()?;
         self.availability()?;
         let listeners = job.listen()?;
+        job.limit_by_threads(1, self.group - 1)?;
         let set = Events::new(listeners.len() as u32 + 1)?;
         let buffer_bytes = job.buffer_bytes;
         job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self))?;
@@ -144,13 +145,14 @@ fn look_after<H: Handler>(
         let woken = set
             .wait(room.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;
-        if woken == Woken::ByWaker {
-            group.take_in(worker, &mut set, &mut room);
-        }
         let before = room.table.len() as u32;
         room.mind_the_time(worker, &mut set);
         handle(worker, &mut set, &mut room);
         group.left(before, room.table.len());
+        // Behind the look at the clock: from then on they are heard, however long nobody woke the thread.
+        if woken == Woken::ByWaker {
+            group.take_in(worker, &mut set, &mut room);
+        }
     }
     // What was handed over at the last moment is cut off too.
     group.close();

@@ -12,6 +12,7 @@ use crate::{
         stream::Counters,
     },
     crew::{Readiness, Shared, contain, lock, text_of},
+    process::{self, ThreadsLeft},
     stream::{Listener, StreamOptions},
     timer,
 };
@@ -63,11 +64,26 @@ impl<H> Deref for Server<H> {
 pub(super) struct Common {
     pub(super) shared: Shared,
     pub(super) limits: Limits,
+    /// Of threads, where they come with connections.
+    pub(super) for_threads: OnceLock<ForThreads>,
     pub(super) since: Instant,
     /// Connections that are open.
     pub(super) open: AtomicU32,
+    /// The most that ever were at a time.
+    pub(super) most_open: AtomicU32,
     threads: Mutex<Threads>,
     timers: Mutex<timer::Counts>,
+}
+
+/// How many threads there may be where they come with connections.
+pub(super) struct ForThreads {
+    /// Connections that there are threads for.
+    pub(super) connections: u32,
+    /// Threads that may run, those included that do not come with connections, and some that are on their way
+    /// out: the connection of a thread is over a moment before the thread is.
+    threads: usize,
+    /// Which limit that is.
+    pub(super) limit: String,
 }
 
 /// The threads that run. Those that ended are joined when the next one starts, and at the end.
@@ -164,6 +180,13 @@ impl<H: Handler> Server<H> {
                 threads.gone.add(&thread.join(index));
             }
         }
+        if let Some(most) = self.for_threads.get()
+            && threads.running.len() >= most.threads
+        {
+            let why =
+                format!("{} threads are the most that may run ({})", most.threads, most.limit);
+            return Err(Error::io("starting a thread", std::io::Error::other(why)));
+        }
         let index = threads.next;
         let (counters, calls) = (Arc::new(Counters::default()), Arc::default());
         let id = Arc::new(OnceLock::new());
@@ -209,8 +232,10 @@ impl<H: Handler> Job<H> {
         let common = Common {
             shared: Shared::default(),
             limits,
+            for_threads: OnceLock::new(),
             since: Instant::now(),
             open: AtomicU32::new(0),
+            most_open: AtomicU32::new(0),
             threads: Mutex::default(),
             timers: Mutex::default(),
         };
@@ -242,13 +267,47 @@ impl<H: Handler> Job<H> {
         Ok((0..threads).map(|thread| Some((each + usize::from(thread < left)) as u32)).collect())
     }
 
+    /// Lets in no more connections than there can be threads for, so many of which serve so many connections: by
+    /// [`Limits::threads`], and by what the system lets the process have now. To be asked before the first
+    /// thread is started.
+    ///
+    /// # Errors
+    /// [`Error::Option`] where that is not one connection.
+    pub fn limit_by_threads(&self, threads: u32, connections: u32) -> Result<(), Error> {
+        // Beside them, those that accept, and one for the times of all.
+        let others = self.endpoints.len() as u32 + 1;
+        let of_system = process::threads_left()
+            .map(|left| ThreadsLeft { count: left.count.saturating_sub(others), ..left });
+        let asked = self.limits.threads.map(|count| {
+            let limit = format!("threads-max = {count}");
+            ThreadsLeft { count, limit }
+        });
+        let Some(least) = [asked, of_system].into_iter().flatten().min_by_key(|left| left.count)
+        else {
+            return Ok(());
+        };
+        let ThreadsLeft { count, limit } = least;
+        let most = (count / threads).saturating_mul(connections);
+        if most == 0 {
+            let problem = format!("{count} threads ({limit}) are not enough for one connection");
+            return Err(Error::Option { name: "threads-max".into(), problem });
+        }
+        self.state("threads-max", count);
+        self.state("threads-limit", &limit);
+        let leaving = 16 + count / 32;
+        let threads = count.saturating_add(others + leaving) as usize;
+        let for_threads = ForThreads { connections: most, threads, limit };
+        assert!(self.server.for_threads.set(for_threads).is_ok(), "it is asked once");
+        Ok(())
+    }
+
     /// Listens on each address, with one socket.
     ///
     /// # Errors
     /// [`Error::Bind`], [`Error::Io`], [`Error::Unavailable`].
     pub fn listen(&mut self) -> Result<Vec<Listener>, Error> {
         let listeners = self.listen_on(&self.endpoints.clone(), self.options)?;
-        self.local_addresses = listeners.iter().map(Listener::local_address).collect();
+        self.listens(&listeners);
         Ok(listeners)
     }
 
@@ -269,7 +328,7 @@ impl<H: Handler> Job<H> {
             addresses = listeners.iter().map(Listener::local_address).collect();
             all.push(listeners);
         }
-        self.local_addresses = addresses;
+        self.listens(all.first().map_or(&[][..], Vec::as_slice));
         Ok(all)
     }
 
@@ -278,7 +337,22 @@ impl<H: Handler> Job<H> {
         addresses: &[SocketAddr],
         options: StreamOptions,
     ) -> Result<Vec<Listener>, Error> {
-        addresses.iter().map(|address| Listener::bind(*address, options)).collect()
+        let bind = |address: &SocketAddr| {
+            // Else every address of IPv6 means those of IPv4 too, which another socket is to have.
+            let same_port = |other: &SocketAddr| other.is_ipv4() && other.port() == address.port();
+            let shares = address.ip().is_unspecified() && address.port() != 0;
+            let only_v6 = options.only_v6 || shares && addresses.iter().any(same_port);
+            Listener::bind(*address, StreamOptions { only_v6, ..options })
+        };
+        addresses.iter().map(bind).collect()
+    }
+
+    /// The addresses that it listens on, and what was obtained for them.
+    fn listens(&mut self, listeners: &[Listener]) {
+        self.local_addresses = listeners.iter().map(Listener::local_address).collect();
+        for (name, value) in listeners.first().map(Listener::granted).unwrap_or_default() {
+            self.state(name, value);
+        }
     }
 
     /// The moment that the server's time runs from.

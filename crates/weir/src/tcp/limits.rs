@@ -1,7 +1,7 @@
 //! Limits that every TCP server has, whatever its design.
 
 use crate::Error;
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// How many connections, how much for each, and how long nothing may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Limits {
     /// own each serves its share ([`Design::active_set`](super::Design::active_set)); fewer than
     /// there are threads are refused.
     pub active: Option<u32>,
+    /// Threads that may be started for connections, where a design starts them as connections come: a connection
+    /// beyond is refused as one beyond [`connections`](Self::connections) is. `None` for as many as the system
+    /// lets the process have ([`threads_left`](crate::process::threads_left)), which is the bound in any case.
+    pub threads: Option<u32>,
     /// Bytes of output that may wait for a peer to take them. While so many wait nothing is received
     /// from it, so its own sending comes to rest; beyond it lies at most one buffer, of what was
     /// received already.
@@ -43,6 +47,15 @@ pub enum WhenFull {
     Close,
 }
 
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WhenFull::Wait => "wait",
+            WhenFull::Close => "close",
+        })
+    }
+}
+
 /// Connections served at a time where an active set is asked for without a number: the high throughput server
 /// of "Network Programming for Microsoft Windows", Jones and Ohlund.
 pub const ACTIVE: u32 = 100;
@@ -57,6 +70,7 @@ impl Default for Limits {
         Self {
             connections: 65_536,
             active: None,
+            threads: None,
             output_bytes: 256 * 1024,
             when_full: WhenFull::Wait,
             silent: Some(Duration::from_secs(300)),
@@ -77,7 +91,7 @@ impl Limits {
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
             let problem =
                 format!("{} is not allowed; allowed: 1 to {MOST_CONNECTIONS}", self.connections);
-            return wrong("connections", problem);
+            return wrong("connections-max", problem);
         }
         if self.output_bytes == 0 {
             return wrong("output-bytes", "0 is not allowed: nothing could be answered".into());

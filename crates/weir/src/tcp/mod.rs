@@ -81,6 +81,11 @@ pub trait Design: Options {
         ActiveSet::Absent("it keeps no order in which connections came")
     }
 
+    /// What a connection holds that waits for something to receive.
+    fn idle_holds(&self) -> IdleHolds {
+        IdleHolds::NoBuffer
+    }
+
     /// The name of the provider that it runs on here.
     fn provider(&self) -> &'static str;
 
@@ -102,6 +107,8 @@ designs! {
     {
         /// How it serves no more connections at a time than [`Limits::active`] says.
         active_set: ActiveSet;
+        /// What a connection holds that waits for something to receive.
+        idle_holds: IdleHolds;
     }
     blocking::Blocking,
     select::Select,
@@ -137,6 +144,24 @@ impl fmt::Display for ActiveSet {
                 f.write_str("yes, each thread its share, in the order of arrival")
             }
             ActiveSet::Absent(why) => write!(f, "no: {why}"),
+        }
+    }
+}
+
+/// What a connection holds that waits for something to receive, beside its own state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdleHolds {
+    /// No buffer: it takes one when something has come.
+    NoBuffer,
+    /// A buffer or several, for this reason.
+    Buffer(&'static str),
+}
+
+impl fmt::Display for IdleHolds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdleHolds::NoBuffer => f.write_str("no buffer"),
+            IdleHolds::Buffer(why) => f.write_str(why),
         }
     }
 }

@@ -16,7 +16,7 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Idle, Job, Reason, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
     event_groups::{self, Group},
     port_frame::{self, Numbers, STOP, Shared},
     port_hand::Hand,
@@ -67,12 +67,17 @@ impl Design for OverlappedEvents {
             let problem = format!("a group of {} has no event left for a connection", self.group);
             return Err(Error::Option { name: "sends".into(), problem });
         }
+        job.limit_by_threads(1, self.group - 1 - self.sends)?;
         begin(&mut job, NativeEvents, self)?;
         job.run()
     }
 
     fn active_set(&self) -> ActiveSet {
         ActiveSet::Absent("each thread has a group of its own, and knows of no other's order")
+    }
+
+    fn idle_holds(&self) -> IdleHolds {
+        IdleHolds::Buffer("a buffer: that of the receive that it waits with")
     }
 
     fn provider(&self) -> &'static str {

@@ -21,7 +21,7 @@
 //! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Idle, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker,
     port_frame::{self, Numbers, Shared},
     port_hand::Hand,
 };
@@ -96,6 +96,15 @@ impl Design for Port {
 
     fn active_set(&self) -> ActiveSet {
         port_frame::active_set()
+    }
+
+    fn idle_holds(&self) -> IdleHolds {
+        match self.idle {
+            Idle::Buffer => IdleHolds::Buffer(
+                "a buffer: that of the receive that it waits with; with --idle zero-byte none",
+            ),
+            Idle::ZeroByte => IdleHolds::NoBuffer,
+        }
     }
 
     fn provider(&self) -> &'static str {

@@ -115,28 +115,36 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Sends what a connection has lent, now or when its turn comes.
     #[inline]
     fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
-        if lock(&self.shared.sends).admit(slot, open.id) {
-            self.send_now(open, load);
-        } else {
+        // Those that wait go first.
+        let left = if self.shared.sends.any() { Some(load) } else { self.send_now(open, load) };
+        if let Some(load) = left {
             open.sending = Sending::Queued(load);
+            self.shared.sends.join(slot, open.id);
+            // One may have come back before.
+            self.sent = true;
         }
     }
 
+    /// Answers what is not sent yet, since as many sends are outstanding as may be.
     #[inline]
-    fn send_now(&mut self, open: &mut Open<H>, load: Load) {
-        open.sending = Sending::UnderWay;
-        if let Err((load, refused)) = self.taker.send(open.id, load) {
-            open.sending = Sending::Nothing;
-            self.sent |= lock(&self.shared.sends).over();
-            open.connection.fail(self.refused(refused));
-            self.put_away(load);
-        }
+    fn send_now(&mut self, open: &mut Open<H>, load: Load) -> Option<Load> {
+        let (load, refused) = match self.taker.send(open.id, load) {
+            Ok(_) => {
+                open.sending = Sending::UnderWay;
+                return None;
+            }
+            Err((load, Refused::Full)) => return Some(load),
+            Err(refused) => refused,
+        };
+        open.connection.fail(self.refused(refused));
+        self.put_away(load);
+        None
     }
 
     /// A send is over.
     #[inline]
     pub(super) fn sent(&mut self, key: Key, id: StreamId, load: Load, outcome: Outcome<usize>) {
-        self.sent |= lock(&self.shared.sends).over();
+        self.sent |= self.shared.sends.any();
         let (mut load, mut left) = (Some(load), None);
         self.with_its(key, id, |hand, open| {
             let mut load = load.take().expect("it is handled once");
@@ -165,17 +173,21 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     #[cold]
     pub(super) fn pass_the_turn(&mut self) {
         let shared = self.shared;
-        while let Some((slot, id)) = { lock(&shared.sends).next() } {
+        while let Some((slot, id)) = shared.sends.first() {
             let mut place = lock(shared.places.get(slot));
             let open = place.as_mut().filter(|open| open.id == id && !open.closing);
-            match open.map(|open| (std::mem::take(&mut open.sending), open)) {
-                Some((Sending::Queued(load), open)) => {
-                    self.send_now(open, load);
-                    self.settle(slot, &mut place);
-                }
-                // It is over, or about to be.
-                _ => drop(lock(&shared.sends).over()),
+            let queued = open.and_then(|open| open.sending.take_queued().map(|load| (open, load)));
+            let Some((open, load)) = queued else {
+                // It is over, or about to be, or another thread has just sent it.
+                shared.sends.leave(slot, id);
+                continue;
+            };
+            if let Some(load) = self.send_now(open, load) {
+                open.sending = Sending::Queued(load);
+                break; // whoever has one of those back that are outstanding goes on
             }
+            shared.sends.leave(slot, id);
+            self.settle(slot, &mut place);
         }
         self.sent = false;
     }
@@ -253,7 +265,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     pub(super) fn close(&mut self, slot: u32, place: &mut Option<Open<H>>) {
         let Some(open) = place.as_mut() else { return };
         open.closing = true;
-        if let Sending::Queued(load) = std::mem::take(&mut open.sending) {
+        if let Some(load) = open.sending.take_queued() {
             self.put_away(load);
         }
         let calls = Arc::clone(&self.worker.calls);

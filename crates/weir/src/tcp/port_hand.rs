@@ -18,12 +18,14 @@ use crate::{
     timer::Tick,
 };
 use std::{
-    sync::{Arc, TryLockError, atomic::Ordering::Relaxed},
-    time::Instant,
+    sync::{TryLockError, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
 };
 
 /// Slices that a thread keeps at hand.
 const AT_HAND: usize = 16;
+/// Takes between two looks at the clock, at most, while completions lie ready.
+const LOOK_AFTER: u32 = 16;
 
 /// A thread at the port, with what it has at hand.
 pub(super) struct Hand<'p, 'w, P: Port, H: Handler> {
@@ -31,8 +33,10 @@ pub(super) struct Hand<'p, 'w, P: Port, H: Handler> {
     pub(super) shared: &'p Shared<P, H>,
     pub(super) taker: P::Worker<'p>,
     pub(super) slices: Vec<Slice>,
+    /// Takes since it last looked at the clock.
+    pub(super) unlooked: u32,
     pub(super) due: Vec<u32>,
-    /// A send is over, and another connection waits for its turn.
+    /// A send is over, and another connection waits for its turn; or one has begun to wait.
     pub(super) sent: bool,
     /// Connections that are to be served from now on, in the place of others.
     pub(super) next: Vec<u32>,
@@ -45,25 +49,38 @@ impl<P: Port, H: Handler> Drop for Hand<'_, '_, P, H> {
 }
 
 impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
-    /// Takes what has finished, and minds the clock. False: the port was closed.
+    /// Takes what has finished, and minds the clock: wherever it may have waited, and else after so many takes.
+    /// False: the port was closed.
     pub(super) fn take(&mut self, taken: &mut Taken) -> Result<bool, Error> {
-        let calls = Arc::clone(&self.worker.calls);
         loop {
             self.close_when_over();
-            let now = Instant::now();
-            let pause = self.pause();
-            let until = lock(&self.shared.clock).watch(self.worker.index, now, pause);
-            let timeout = until.map(|until| until.saturating_duration_since(now));
-            let took = self.taker.take(taken, timeout, &calls);
-            let Some(count) = took.map_err(|e| Error::io("taking completions", e))? else {
-                return Ok(false);
-            };
-            self.mind_the_time();
+            let mut count = 0;
+            if self.unlooked < LOOK_AFTER {
+                self.unlooked += 1;
+                count = self.taker.take_ready(taken);
+            }
+            if count == 0 {
+                let timeout = self.watch();
+                let took = self.taker.take(taken, timeout, &self.worker.calls);
+                let Some(brought) = took.map_err(|e| Error::io("taking completions", e))? else {
+                    return Ok(false);
+                };
+                count = brought;
+                self.mind_the_time();
+            }
             if count > 0 {
                 self.worker.counters.batches.record(count as u64);
                 return Ok(true);
             }
         }
+    }
+
+    /// How long this thread may wait, from when it last looked at the clock.
+    fn watch(&self) -> Option<Duration> {
+        let (thread, now) = (self.worker.index, self.worker.clock.looked());
+        let pause = self.pause();
+        let until = lock(&self.shared.clock).watch(thread, now, pause);
+        until.map(|until| until.saturating_duration_since(now))
     }
 
     fn pause(&self) -> Option<Instant> {
@@ -88,6 +105,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// What the clock and the end of the server ask for.
     fn mind_the_time(&mut self) {
         let now = Instant::now();
+        self.unlooked = 0;
         self.worker.clock.expired(now, &mut self.due); // it has no timers, and tells the time
         let time_is_over = lock(&self.shared.clock).back(self.worker.index, now, &mut self.due);
         while let Some(slot) = self.due.pop() {

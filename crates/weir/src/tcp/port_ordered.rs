@@ -18,7 +18,7 @@
 //! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Idle, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker,
     port_frame::{self, Numbers, Shared},
     port_hand::Hand,
 };
@@ -91,6 +91,12 @@ impl Design for PortOrdered {
 
     fn active_set(&self) -> ActiveSet {
         port_frame::active_set()
+    }
+
+    fn idle_holds(&self) -> IdleHolds {
+        IdleHolds::Buffer(
+            "a buffer for each of its receives: they are outstanding to be filled at once",
+        )
     }
 
     fn provider(&self) -> &'static str {

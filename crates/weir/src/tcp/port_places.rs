@@ -43,6 +43,19 @@ pub(super) enum Sending {
     UnderWay,
 }
 
+impl Sending {
+    /// What waits for its turn; nothing does any more.
+    pub(super) fn take_queued(&mut self) -> Option<Load> {
+        match std::mem::take(self) {
+            Sending::Queued(load) => Some(load),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
 /// Receives as they come back, put in the order in which they were started.
 #[derive(Debug, Default)]
 pub(super) struct Order {

@@ -12,7 +12,10 @@ use crate::{
 };
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
@@ -33,7 +36,8 @@ impl Pool {
     const BYTES: usize = 1 << 20;
 
     pub(super) fn new(slice_bytes: usize) -> Self {
-        Self { layout: Layout::packed(0, slice_bytes, 64), state: Mutex::default() }
+        // A line of the cache between them keeps slices of a power of two from sharing its sets.
+        Self { layout: Layout::packed(64, slice_bytes, 64), state: Mutex::default() }
     }
 
     /// A slice. There are at most as many as the connections hold, and what the threads keep.
@@ -67,44 +71,44 @@ impl Pool {
     }
 }
 
-/// Sends that are outstanding, of all connections, and the connections that wait for their turn.
+/// The connections that wait for their turn to send, since as many sends are outstanding as the port was opened
+/// for: it says so.
+///
+/// Who is refused joins, and then tries again: where it is refused once more a send is outstanding, and
+/// whoever takes that from the port, under the port's lock, finds that somebody waits. So nobody waits for ever,
+/// and where nobody waits no lock is taken.
+#[derive(Default)]
 pub(super) struct Sends {
-    most: u32,
-    outstanding: u32,
-    waiting: VecDeque<(u32, StreamId)>,
+    waiting: Mutex<VecDeque<(u32, StreamId)>>,
+    any: AtomicBool,
 }
 
 impl Sends {
-    pub(super) fn new(most: u32) -> Self {
-        Self { most, outstanding: 0, waiting: VecDeque::new() }
+    /// Whether anybody waits.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Relaxed)
     }
 
-    /// Whether a connection may send now. If not it has a place in the queue.
-    pub(super) fn admit(&mut self, slot: u32, id: StreamId) -> bool {
-        let now = self.outstanding < self.most && self.waiting.is_empty();
-        if now {
-            self.outstanding += 1;
-        } else {
-            self.waiting.push_back((slot, id));
+    /// This connection waits, behind all others.
+    pub(super) fn join(&self, slot: u32, id: StreamId) {
+        let mut waiting = lock(&self.waiting);
+        waiting.push_back((slot, id));
+        self.any.store(true, Relaxed);
+    }
+
+    /// The one whose turn is next: it may have gone.
+    pub(super) fn first(&self) -> Option<(u32, StreamId)> {
+        lock(&self.waiting).front().copied()
+    }
+
+    /// This one, which was the first, waits no more: another thread may have found the same.
+    pub(super) fn leave(&self, slot: u32, id: StreamId) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.front() == Some(&(slot, id)) {
+            waiting.pop_front();
         }
-        now
-    }
-
-    /// A send is over, or was not needed. Says whether another waits for its turn.
-    #[must_use]
-    pub(super) fn over(&mut self) -> bool {
-        self.outstanding -= 1;
-        !self.waiting.is_empty()
-    }
-
-    /// The connection whose turn it is, which may send now: it may have gone.
-    pub(super) fn next(&mut self) -> Option<(u32, StreamId)> {
-        if self.outstanding >= self.most {
-            return None;
-        }
-        let next = self.waiting.pop_front()?;
-        self.outstanding += 1;
-        Some(next)
+        self.any.store(!waiting.is_empty(), Relaxed);
     }
 }
 
@@ -311,18 +315,19 @@ mod tests {
 
     #[test]
     fn sends_beyond_the_limit_wait_in_order() {
-        let id = |n: u32| (n, StreamId(u64::from(n)));
-        let mut sends = Sends::new(2);
-        let admitted: Vec<_> = (0..4).map(|n| sends.admit(n, id(n).1)).collect();
-        assert_eq!(admitted, [true, true, false, false]);
-        assert_eq!(sends.next(), None);
-        assert!(sends.over());
-        assert!(!sends.admit(4, id(4).1), "those that wait go first");
-        assert_eq!((sends.next(), sends.next()), (Some(id(2)), None));
-        assert!(sends.over() && sends.over());
-        assert_eq!((sends.next(), sends.next()), (Some(id(3)), Some(id(4))));
-        assert!(!sends.over() && !sends.over());
-        assert!(sends.admit(5, id(5).1));
+        let (sends, id) = (Sends::default(), |n: u32| (n, StreamId(u64::from(n))));
+        assert_eq!((sends.any(), sends.first()), (false, None));
+        (0..3).for_each(|n| sends.join(n, id(n).1));
+        assert_eq!((sends.any(), sends.first()), (true, Some(id(0))));
+        sends.leave(0, id(0).1);
+        sends.leave(0, id(0).1); // another thread has found the same
+        assert_eq!((sends.any(), sends.first()), (true, Some(id(1))));
+        sends.join(0, id(0).1);
+        for n in [1, 2, 0] {
+            assert_eq!((sends.any(), sends.first()), (true, Some(id(n))));
+            sends.leave(n, id(n).1);
+        }
+        assert_eq!((sends.any(), sends.first()), (false, None));
     }
 
     #[test]

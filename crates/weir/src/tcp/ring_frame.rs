@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     rio::{
-        Batch,
+        Batch, Stopped,
         streams::{
             Receiving, StartedStreams, StreamCompletion, StreamId, StreamNeeds, StreamProvider,
             StreamQueue, Streams,
@@ -24,7 +24,7 @@ use crate::{
 };
 use std::{
     collections::VecDeque,
-    mem,
+    io, mem,
     time::{Duration, Instant},
 };
 
@@ -73,8 +73,7 @@ pub(super) fn start<H: Handler>(
             let started = provider.start(opened, &worker.calls)?;
             let mut room = Room::new(worker, started, listeners, needs, active)?;
             let result = run(worker, &mut room);
-            room.end(worker);
-            result
+            result.and(room.end(worker))
         })?;
     }
     Ok(())
@@ -296,7 +295,7 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
         self.settle(worker, number);
     }
 
-    fn not_accepted(&mut self, worker: &Worker<H>, error: &std::io::Error) {
+    fn not_accepted(&mut self, worker: &Worker<H>, error: &io::Error) {
         if !stream::is_want_of_resources(error) {
             worker.counters.accept_errors.one();
             return;
@@ -354,25 +353,84 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
     }
 
     /// Cuts off what is still open, and gives everything back.
-    fn end(&mut self, worker: &mut Worker<H>) {
+    fn end(&mut self, worker: &mut Worker<H>) -> Result<(), Error> {
         for number in 0..self.entries.len() as u32 {
             if let Entry::Open(open) = &mut self.entries[number as usize] {
                 open.connection.fail(Reason::Stopped);
                 self.close(worker, number);
             }
         }
-        if let Some(queue) = self.queue.take() {
-            let stopped = queue.stop(Instant::now() + CUT_OFF);
-            if stopped.missing > 0 {
-                worker.state("slices-missing", stopped.missing);
-            }
+        let Some(queue) = self.queue.take() else { return Ok(()) };
+        let Stopped { returned, missing } = queue.stop(Instant::now() + CUT_OFF);
+        if missing == 0 {
+            return Ok(());
         }
+        let of = returned + missing;
+        let missing = io::Error::other(format!("{missing} of {of} did not come back"));
+        Err(Error::io("taking slices back from the queue", missing))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{memory::Slice, rio::Woken, rio::streams::Load, tcp::Server, wake::Waker};
+
+    /// A queue with nothing to do, of which so many slices stay away.
+    struct Loses(u32);
+
+    impl StreamQueue for Loses {
+        fn accept(&mut self) {}
+        fn stop_accepting(&mut self) {}
+        fn receive(&mut self, _: StreamId) -> bool {
+            unreachable!("there are no connections")
+        }
+        fn stop_receiving(&mut self, _: StreamId) {}
+        fn slices(&self, _: StreamId) -> u32 {
+            0
+        }
+        fn is_short(&mut self, _: StreamId) -> bool {
+            true
+        }
+        fn give_back(&mut self, _: Slice) {}
+        fn send(&mut self, _: StreamId, load: Load) -> Result<(), Load> {
+            Err(load)
+        }
+        fn end_sending(&mut self, _: StreamId) {}
+        fn ask_waiting(&mut self, _: StreamId) {}
+        fn close(&mut self, _: StreamId, _: bool) {}
+        fn dequeue(&mut self, _: &mut Batch<StreamCompletion>) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn wait(&mut self, _: Option<Duration>) -> io::Result<Woken> {
+            Ok(Woken::TimedOut)
+        }
+        fn waker(&self) -> Waker {
+            Waker::new(|| {})
+        }
+        fn stop(self, _: Instant) -> Stopped {
+            Stopped { returned: 5, missing: self.0 }
+        }
+    }
+
+    #[test]
+    fn a_slice_that_is_lost_ends_the_server_with_an_error() {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap());
+        for (lost, said) in [(0, None), (3, Some("3 of 8 did not come back"))] {
+            let handler = |_: &mut [u8], _: &mut super::super::Output<'_>| {};
+            let mut worker = server.job(move |_| handler).unwrap().worker();
+            let receiving = Receiving::Posted { each: 1, slices: 8 };
+            let (slice_bytes, connections, tables) = (64, 8, 0);
+            let zero_copy_bytes = None;
+            let needs =
+                StreamNeeds { slice_bytes, connections, receiving, tables, zero_copy_bytes };
+            let started = StartedStreams { queue: Loses(lost), granted: vec![] };
+            let mut room = Room::new(&mut worker, started, vec![], needs, None).unwrap();
+            let error = room.end(&mut worker).err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), said.is_some(), "{error:?}");
+            assert!(said.is_none_or(|said| error.unwrap().contains(said)));
+        }
+    }
 
     /// Beside a place in the provider's table (24 bytes) and a link in the wheel (12).
     #[test]

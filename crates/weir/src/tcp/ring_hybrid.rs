@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Error, Unavailable,
-    options::{Microseconds, MicrosecondsValue, Options as _, options},
+    options::{Bytes, Microseconds, MicrosecondsValue, Options as _, options},
     rio::{
         Batch,
         streams::{Idle, StreamCompletion, StreamQueue},
@@ -37,12 +37,12 @@ options! {
     pub struct RingHybrid {
         /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
-        /// Slices of a ring that its connections receive into.
+        /// Most slices of a ring that its connections receive into; it begins with 64 and gets more where they do not do.
         slices: u32 = 512, 4..=32_768;
         /// Most rings of a thread; 0 for as many as the connections need that there may be.
         rings: u32 = 0, 0..=1024;
         /// Bytes from which on a send is made from where they lie (zero copy); 0 for never.
-        zero_copy: u32 = 0, 0..=16_777_216;
+        zero_copy: u32 = 0, Bytes(0..=16_777_216);
         /// Spells of polling in a thousand that must win for it to go on (tunable).
         threshold: u32 = 500, 0..=1000;
         /// How long a spell lasts before waiting, in microseconds (tunable); 0 for none.

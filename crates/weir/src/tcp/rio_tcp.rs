@@ -12,7 +12,7 @@
 //! Origin: registered I/O, Windows 8, for TCP: left open by Holgate's study of UDP (2012).
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
+    About, ActiveSet, Contract, Design, Handler, IdleHolds, Job, Running, Worker,
     ring_frame::{self, DEQUEUED, Room},
 };
 use crate::{
@@ -63,6 +63,10 @@ impl Design for RioTcp {
 
     fn active_set(&self) -> ActiveSet {
         ring_frame::active_set(self.threads)
+    }
+
+    fn idle_holds(&self) -> IdleHolds {
+        IdleHolds::Buffer("the slices posted for it: a receive is asked for with where it goes")
     }
 
     fn provider(&self) -> &'static str {

@@ -37,6 +37,8 @@ pub struct Final {
     pub elapsed: Duration,
     /// Connections that nobody closed: none.
     pub open: u32,
+    /// The most that were open at a time.
+    pub most_open: u32,
     /// What was done with timers.
     pub timers: timer::Counts,
     /// Why the server stopped by itself, if it did.
@@ -127,6 +129,11 @@ impl Running {
         self.common.open.load(Relaxed)
     }
 
+    /// The most connections that were open at a time until now.
+    pub fn most_open(&self) -> u32 {
+        self.common.most_open.load(Relaxed)
+    }
+
     /// The operating system's number of each thread that runs, for reading its usage.
     pub fn thread_ids(&self) -> Vec<ThreadId> {
         self.common.thread_ids()
@@ -159,6 +166,7 @@ impl Running {
             most_threads: self.common.most_threads(),
             elapsed: ended.saturating_duration_since(self.common.since),
             open: self.open(),
+            most_open: self.most_open(),
             timers: self.common.timers(),
             failure: self.common.shared.take_failure(),
         }

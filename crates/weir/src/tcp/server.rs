@@ -2,7 +2,7 @@
 
 use super::{ActiveSet, AnyDesign, Handler, Job, Limits, Running};
 use crate::{Error, stream::StreamOptions};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 /// A TCP server to be started.
 ///
@@ -20,6 +20,12 @@ pub const DEFAULT_BUFFER_BYTES: usize = 4096;
 
 /// The most bytes that may be asked for at a time.
 pub const MOST_BUFFER_BYTES: usize = 16 * 1024 * 1024;
+
+/// What is stated of a buffer that was left to the system.
+const SYSTEMS: &str = "the system's, which grows";
+
+/// What is stated of a time that never comes.
+const NEVER: &str = "never";
 
 impl Server {
     /// A server on this address; port 0 for one of the system's choice.
@@ -94,6 +100,7 @@ impl Server {
         make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
     ) -> Result<Job<H>, Error> {
         self.limits.check()?;
+        self.options.keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
         if !(1..=MOST_BUFFER_BYTES).contains(&self.buffer_bytes) {
             return Err(Error::Option {
                 name: "buffer".into(),
@@ -115,6 +122,19 @@ impl Server {
         job.state("backlog", self.options.backlog);
         job.state("connections-max", self.limits.connections);
         job.state("output-bytes", self.limits.output_bytes);
+        job.state("when-full", self.limits.when_full);
+        // What was obtained is stated once there are sockets.
+        let buffer = |asked: Option<usize>| asked.map_or(SYSTEMS.into(), |n| n.to_string());
+        job.state("receive-buffer-asked", buffer(self.options.receive_buffer_bytes));
+        job.state("send-buffer-asked", buffer(self.options.send_buffer_bytes));
+        let time =
+            |time: Option<Duration>| time.map_or(NEVER.into(), |time| time.as_millis().to_string());
+        let Limits { silent, idle, stalled, linger, stop, .. } = self.limits;
+        job.state("silent-ms", time(silent));
+        job.state("idle-ms", time(idle));
+        job.state("stalled-ms", time(stalled));
+        job.state("linger-ms", time(Some(linger)));
+        job.state("stop-time-ms", time(Some(stop)));
         Ok(job)
     }
 }

@@ -1,6 +1,10 @@
 //! What each thread of a server holds.
 
-use super::{Handler, Limits, Reason, handler::Spare, job::Server};
+use super::{
+    Handler, Limits, Reason,
+    handler::Spare,
+    job::{ForThreads, Server},
+};
 use crate::{
     Error,
     counters::stream::Counters,
@@ -103,9 +107,11 @@ impl<H: Handler> Worker<H> {
         open > 0 && since.elapsed() < self.limits.stop
     }
 
-    /// How long a wait may last, as far as timers and the end of the server are concerned.
+    /// How long a wait may last, as far as timers and the end of the server are concerned. It counts from when
+    /// the clock was last looked at: what was done since makes a timer that much late, as it does
+    /// where one falls due meanwhile.
     pub fn timeout(&self) -> Option<Duration> {
-        let now = Instant::now();
+        let now = self.clock.looked();
         let stop = self
             .stopped
             .map(|since| self.limits.stop.saturating_sub(now.saturating_duration_since(since)));
@@ -119,7 +125,7 @@ impl<H: Handler> Worker<H> {
     pub fn admit(&self, stream: &Stream) -> bool {
         let admitted = self.let_in();
         if let Err(why) = &admitted {
-            self.refuse(stream, why);
+            self.turn_away(stream, why);
         }
         admitted.is_ok()
     }
@@ -129,15 +135,22 @@ impl<H: Handler> Worker<H> {
     /// # Errors
     /// Why it may not.
     pub fn let_in(&self) -> Result<(), String> {
-        let most = self.limits.connections;
+        let by_threads = self.server.for_threads.get();
+        let by_threads = by_threads.filter(|most| most.connections < self.limits.connections);
+        let most = by_threads.map_or(self.limits.connections, |most| most.connections);
         let admit = |open: u32| (open < most).then_some(open + 1);
-        let admitted = self.server.open.fetch_update(Relaxed, Relaxed, admit).is_ok();
-        if admitted {
+        if let Ok(before) = self.server.open.fetch_update(Relaxed, Relaxed, admit) {
+            self.server.most_open.fetch_max(before + 1, Relaxed);
             self.counters.accepted.one();
             return Ok(());
         }
         self.counters.refused.one();
-        Err(format!("there are {most} connections, the most that may be"))
+        Err(match by_threads {
+            Some(ForThreads { limit, .. }) => {
+                format!("there are {most} connections, as many as there are threads for ({limit})")
+            }
+            None => format!("there are {most} connections, the most that may be"),
+        })
     }
 
     /// What a connection is told that is refused.
@@ -145,8 +158,15 @@ impl<H: Handler> Worker<H> {
         format!("{}{why}\n", super::REFUSAL)
     }
 
-    /// Tells a connection that it is refused, and why, as far as that goes without waiting.
+    /// Refuses a connection that was let in, and for which something is missing after all: it counts as
+    /// refused too, and is still to be closed.
     pub fn refuse(&self, stream: &Stream, why: &str) {
+        self.counters.refused.one();
+        self.turn_away(stream, why);
+    }
+
+    /// Tells a connection that it is refused, and why, as far as that goes without waiting.
+    fn turn_away(&self, stream: &Stream, why: &str) {
         let text = Self::refusal(why);
         let _ = stream.send(text.as_bytes(), crate::stream::Mode::Try, &self.calls);
         let _ = stream.end_sending(&self.calls);

@@ -16,6 +16,11 @@ use std::time::{Duration, Instant};
 /// How long a tick is: a timer fires at most so much late.
 pub const TICK: Duration = Duration::from_millis(50);
 
+/// A second is so many ticks, and nothing is left over: so time is divided by numbers of 32 bits.
+const TICKS_PER_S: u64 = 1_000_000_000 / TICK_NS as u64;
+const TICK_NS: u32 = TICK.as_nanos() as u32;
+const _: () = assert!(TICKS_PER_S * TICK_NS as u64 == 1_000_000_000);
+
 /// Buckets of the wheel.
 pub const BUCKETS: usize = 4096;
 
@@ -52,6 +57,8 @@ impl Counts {
 #[derive(Debug)]
 pub struct Wheel {
     since: Instant,
+    /// When it was last told the time.
+    looked: Instant,
     /// The last tick that was looked at.
     now: Tick,
     /// The first timer of each bucket. No memory is taken before the first timer is set.
@@ -61,6 +68,8 @@ pub struct Wheel {
     /// By number. Grows with the highest number set, as the table does that it is for.
     links: Vec<Link>,
     armed: u32,
+    /// No timer is due before this tick; [`UNSET`] where none is set.
+    next: Tick,
     counts: Counts,
 }
 
@@ -91,20 +100,22 @@ impl Wheel {
     pub fn starting(since: Instant) -> Self {
         Self {
             since,
+            looked: Instant::now(),
             now: 0,
             heads: Box::default(),
             occupied: Box::default(),
             links: Vec::new(),
             armed: 0,
+            next: UNSET,
             counts: Counts::default(),
         }
     }
 
     /// The tick of a moment.
+    #[inline]
     pub fn tick_of(&self, moment: Instant) -> Tick {
-        let ticks = moment.saturating_duration_since(self.since).as_nanos() / TICK.as_nanos();
-        // 6.8 years; beyond it nothing falls due.
-        Tick::try_from(ticks).unwrap_or(UNSET - 1)
+        let time = moment.saturating_duration_since(self.since);
+        tick(time.as_secs(), time.subsec_nanos() / TICK_NS)
     }
 
     /// The first tick that does not begin before a moment.
@@ -113,14 +124,21 @@ impl Wheel {
     }
 
     /// So many ticks as last at least that long.
+    #[inline]
     pub fn ticks(time: Duration) -> Tick {
-        Tick::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(UNSET - 1)
+        tick(time.as_secs(), time.subsec_nanos().div_ceil(TICK_NS))
     }
 
     /// The tick that [`expired`](Self::expired) last went to.
     #[inline]
     pub fn now(&self) -> Tick {
         self.now
+    }
+
+    /// When [`expired`](Self::expired) was last called; before that, when the wheel was made.
+    #[inline]
+    pub fn looked(&self) -> Instant {
+        self.looked
     }
 
     /// Timers that are set.
@@ -160,6 +178,7 @@ impl Wheel {
         }
         self.links[index] = Link { next, previous: NONE, due };
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        self.next = self.next.min(due);
     }
 
     /// Cancels the timer of this number. Says whether it was set.
@@ -170,6 +189,9 @@ impl Wheel {
         self.unlink(number);
         self.links[number as usize].due = UNSET;
         self.armed -= 1;
+        if self.armed == 0 {
+            self.next = UNSET;
+        }
         self.counts.cancelled += 1;
         true
     }
@@ -191,11 +213,18 @@ impl Wheel {
     }
 
     /// How long until the next tick at which anything may be due; `None` where no timer is set.
+    #[inline]
     pub fn next_in(&self, now: Instant) -> Option<Duration> {
+        let next = (self.next != UNSET).then_some(self.next)?;
+        Some((self.since + TICK * next).saturating_duration_since(now))
+    }
+
+    /// The next tick at which anything may be due, a whole turn ahead at most.
+    fn find_next(&self) -> Tick {
         if self.armed == 0 {
-            return None;
+            return UNSET;
         }
-        // The nearest bucket behind this tick's that is not empty, a whole turn ahead at most.
+        // The nearest bucket behind this tick's that is not empty.
         let first = (self.now as usize + 1) % BUCKETS;
         let mut ahead = 0;
         while ahead < BUCKETS {
@@ -207,13 +236,13 @@ impl Wheel {
             }
             ahead += 64 - bucket % 64;
         }
-        let tick = self.now.saturating_add(1 + ahead.min(BUCKETS - 1) as u32);
-        Some((self.since + TICK * tick).saturating_duration_since(now))
+        self.now.saturating_add(1 + ahead.min(BUCKETS - 1) as u32).min(UNSET - 1)
     }
 
     /// Goes on to `now` and moves into `due` the numbers of the timers that fell due, which are no
     /// longer set.
     pub fn expired(&mut self, now: Instant, due: &mut Vec<u32>) {
+        self.looked = now;
         let until = self.tick_of(now);
         if until <= self.now {
             return;
@@ -221,7 +250,7 @@ impl Wheel {
         let ticks = (until - self.now).min(BUCKETS as u32);
         let from = until - ticks;
         self.now = until;
-        if self.armed == 0 {
+        if self.next > until {
             return;
         }
         for tick in from + 1..=until {
@@ -239,7 +268,16 @@ impl Wheel {
                 number = link.next;
             }
         }
+        self.next = self.find_next();
     }
+}
+
+/// The ticks of so many seconds, and so many more.
+#[inline]
+fn tick(seconds: u64, more: u32) -> Tick {
+    let ticks = seconds.saturating_mul(TICKS_PER_S).saturating_add(more.into());
+    // 6.8 years; beyond it nothing falls due.
+    Tick::try_from(ticks).unwrap_or(UNSET).min(UNSET - 1)
 }
 
 #[cfg(test)]
@@ -312,6 +350,29 @@ mod tests {
         assert_eq!(wheel.next_in(start), Some(TICK * 10));
         assert_eq!(wheel.next_in(start + TICK * 4), Some(TICK * 6));
         assert_eq!(wheel.next_in(start + TICK * 20), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_time_is_so_many_ticks_as_last_as_long_and_no_more() {
+        let ms = Duration::from_millis;
+        for (time, ticks) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (ms(50), 1),
+            (ms(50) + Duration::from_nanos(1), 2),
+            (ms(950) + Duration::from_nanos(1), 20),
+            (ms(1000), 20),
+            (ms(300_050), 6001),
+            (Duration::MAX, UNSET - 1),
+        ] {
+            assert_eq!(Wheel::ticks(time), ticks, "{time:?}");
+        }
+        let wheel = Wheel::default();
+        for (ns, tick) in
+            [(0, 0), (49_999_999, 0), (50_000_000, 1), (999_999_999, 19), (1_000_000_000, 20)]
+        {
+            assert_eq!(wheel.tick_of(wheel.since + Duration::from_nanos(ns)), tick, "{ns} ns");
+        }
     }
 
     #[derive(Debug, Clone)]

@@ -10,12 +10,15 @@ use std::{fs, panic::resume_unwind, process, sync::mpsc, thread, time::Duration}
 pub fn suite(longest: Duration) -> Suite {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    Suite::new(arguments, move |name, check| {
-        let before = descriptors();
-        let result = bounded(name, longest, check);
-        until("the return of every descriptor", || descriptors() == before);
-        result
-    })
+    Suite::new(arguments, move |name, check| checked(name, longest, check))
+}
+
+/// Runs one.
+pub fn checked(name: &str, longest: Duration, check: Ready) -> Result<(), Skipped> {
+    let before = descriptors();
+    let result = bounded(name, longest, check);
+    until("the return of every descriptor", || descriptors() == before);
+    result
 }
 
 /// Descriptors that are open, where the system tells (Linux).

@@ -21,6 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const ON_PURPOSE: &str = "on purpose";
 
 /// What every check is made on.
+#[derive(Clone)]
 pub struct Row<S> {
     /// Its name, behind that of a check.
     pub name: String,

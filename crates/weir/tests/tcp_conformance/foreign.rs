@@ -3,6 +3,7 @@
 use crate::{client::fill, support::*};
 use std::{
     io::Write,
+    net::SocketAddr,
     process::{Command, Stdio},
     thread,
 };
@@ -14,7 +15,7 @@ const PYTHON: &str = r#"
 import asyncio, hashlib, random, sys
 
 async def client(number):
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[1]))
+    reader, writer = await asyncio.open_connection(sys.argv[1], int(sys.argv[2]))
     rng = random.Random(number)
     sent, back = hashlib.sha256(), hashlib.sha256()
 
@@ -50,8 +51,9 @@ print("8 echoes")
 
 fn python(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = subject.echo(&server());
-    let port = server.local_addresses()[0].port().to_string();
-    let said = run("python3", &["-c", PYTHON, &port], b"")?;
+    let to = server.local_addresses()[0];
+    let (ip, port) = (to.ip().to_string(), to.port().to_string());
+    let said = run("python3", &["-c", PYTHON, &ip, &port], b"")?;
     assert_eq!(said.trim_ascii_end(), b"8 echoes");
     let total = stop(server, &log);
     assert_eq!((total.closed_finished, total.bytes_sent), (8, 8 << 20));
@@ -60,25 +62,23 @@ fn python(subject: &Subject) -> Result<(), Skipped> {
 
 /// Both close their side when their input ends, and read on until the server's end.
 fn socat(subject: &Subject) -> Result<(), Skipped> {
-    there_and_back(subject, "socat", |port| {
+    there_and_back(subject, "socat", |to| {
         // It waits for the other direction, for so many seconds at most.
-        ["-t20", "-", &format!("TCP4:127.0.0.1:{port}")].map(String::from).to_vec()
+        ["-t20", "-", &format!("TCP4:{to}")].map(String::from).to_vec()
     })
 }
 
 fn ncat(subject: &Subject) -> Result<(), Skipped> {
-    there_and_back(subject, "ncat", |port| {
-        ["127.0.0.1", &port.to_string()].map(String::from).to_vec()
-    })
+    there_and_back(subject, "ncat", |to| vec![to.ip().to_string(), to.port().to_string()])
 }
 
 fn there_and_back(
     subject: &Subject,
     program: &str,
-    arguments: impl Fn(u16) -> Vec<String>,
+    arguments: impl Fn(SocketAddr) -> Vec<String>,
 ) -> Result<(), Skipped> {
     let (server, log) = subject.echo(&server());
-    let arguments = arguments(server.local_addresses()[0].port());
+    let arguments = arguments(server.local_addresses()[0]);
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let mut bytes = vec![0; 1 << 20];
     fill(1, 0, &mut bytes);

@@ -24,6 +24,7 @@ pub const CHECKS: &[Check] = &[
     ("never_reads", never_reads),
     ("never_reads_where_full_is_the_end", never_reads_where_full_is_the_end),
     ("never_speaks", never_speaks),
+    ("comes_after_a_long_quiet", comes_after_a_long_quiet),
     ("speaks_no_more", speaks_no_more),
     ("stays_when_the_server_has_finished", stays_when_the_server_has_finished),
     ("too_many_connections", too_many_connections),
@@ -151,6 +152,23 @@ fn never_speaks(subject: &Subject) -> Result<(), Skipped> {
     Ok(())
 }
 
+/// Who comes has its whole time, however long nobody was there.
+fn comes_after_a_long_quiet(subject: &Subject) -> Result<(), Skipped> {
+    let limits = Limits { silent: Some(SHORT), idle: None, ..limits() };
+    let (server, log) = subject.echo(&server_with(limits));
+    // The first finds threads that have just begun, the second those that it left.
+    for seed in 1..=2 {
+        thread::sleep(2 * SHORT); // this is about time
+        let mut client = Client::connect(server.local_addresses()[0], seed);
+        client.ping();
+        let address = client.address();
+        drop(client);
+        assert_eq!(log.wait_for_ending(address), How::Finished);
+    }
+    assert_eq!(stop(server, &log).closed_silent, 0);
+    Ok(())
+}
+
 fn speaks_no_more(subject: &Subject) -> Result<(), Skipped> {
     let limits = Limits { silent: None, idle: Some(SHORT), ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
@@ -256,8 +274,8 @@ fn output_beyond_the_limit(subject: &Subject) -> Result<(), Skipped> {
 
 fn limits_that_make_no_sense(subject: &Subject) -> Result<(), Skipped> {
     let wrong = [
-        ("connections", Limits { connections: 0, ..limits() }),
-        ("connections", Limits { connections: MOST_CONNECTIONS + 1, ..limits() }),
+        ("connections-max", Limits { connections: 0, ..limits() }),
+        ("connections-max", Limits { connections: MOST_CONNECTIONS + 1, ..limits() }),
         ("output-bytes", Limits { output_bytes: 0, ..limits() }),
         ("silent", Limits { silent: Some(Duration::ZERO), ..limits() }),
         ("idle", Limits { idle: Some(Duration::ZERO), ..limits() }),

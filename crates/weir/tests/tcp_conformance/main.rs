@@ -9,12 +9,15 @@
 //! A test's name is `check::design/threads`, with what is not a default behind it, and a part of it as an argument runs those that contain
 //! it: `cargo test --test tcp_conformance -- epoll/2`.
 //!
-//! Checks run one at a time, since each is followed by a count of the descriptors of the process:
-//! what a check leaves open fails it.
+//! Each check is followed by a count of the descriptors of its process: what it leaves open fails it. So each
+//! has a process of its own (`suite/apart.rs`), several at a time; with `--test-threads 1` they run one after the
+//! other in one.
 
 mod active;
 #[path = "../suite/alone.rs"]
 mod alone;
+#[path = "../suite/apart.rs"]
+mod apart;
 mod asks;
 mod client;
 mod echo;
@@ -38,9 +41,12 @@ use suite::{Row, required};
 /// How long a check may take before it counts as one that never ends.
 const LONGEST: Duration = Duration::from_secs(90);
 
+/// Checks beside which no other runs.
+const QUIET: &[support::Check] = fairness::CHECKS;
+
 fn main() {
     machine::confine();
-    let mut suite = alone::suite(LONGEST);
+    let mut suite = apart::suite(LONGEST, |name| QUIET.iter().any(|(check, _)| is_of(name, check)));
     let checks = [
         echo::CHECKS,
         ends::CHECKS,
@@ -51,19 +57,29 @@ fn main() {
         #[cfg(feature = "tls")]
         tls::CHECKS,
         faults::CHECKS,
-        fairness::CHECKS,
         stopping::CHECKS,
         foreign::CHECKS,
     ]
     .concat();
-    for subject in support::subjects() {
+    let mut quiet = Vec::new();
+    for subject in support::subjects().into_iter().filter(|of| apart::concerns(&of.name())) {
         let row = Row {
             name: subject.name(),
             unavailable: subject.unavailable(),
             required: required(|name| subject.is_called(name)),
             subject,
         };
+        if row.unavailable.is_none() {
+            quiet.push(row.clone());
+        }
         suite.add(row, &checks);
     }
+    // At the end, so that the others need not wait for them one by one.
+    quiet.into_iter().for_each(|row| suite.add(row, QUIET));
     suite.run(Vec::new());
+}
+
+/// Whether a test has this check.
+fn is_of(name: &str, check: &str) -> bool {
+    name.strip_prefix(check).is_some_and(|rest| rest.starts_with("::"))
 }

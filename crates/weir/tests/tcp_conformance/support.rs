@@ -124,9 +124,12 @@ pub fn echo(_: &mut [u8], output: &mut Output<'_>) {
     output.echo().expect("nothing was sent before");
 }
 
-/// An address on loopback, with a port of the system's choice.
+/// An address on loopback, with a port of the system's choice. Each process has one of its own, so that no
+/// other takes a port that a check has left and comes back to.
 pub fn any_port() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    // Not 127.0.*, which is everyone's, and neither the first nor the last address of a network.
+    SocketAddr::from((Ipv4Addr::new(127, 1 + high % 250, middle, low.clamp(1, 254)), 0))
 }
 
 /// Limits that no check runs into unless it sets them.

@@ -44,12 +44,12 @@ fn start(subject: &Subject, limits: Limits) -> (weir::tcp::Running, std::sync::A
 /// What each script begins with.
 const BEGIN: &str = r#"
 import hashlib, random, socket, ssl, sys, threading
-port, certificate = int(sys.argv[1]), sys.argv[2]
+ip, port, certificate = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 def connect(version=None):
     context = ssl.create_default_context(cafile=certificate)
     if version:
         context.minimum_version = context.maximum_version = version
-    raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+    raw = socket.create_connection((ip, port), timeout=20)
     return context.wrap_socket(raw, server_hostname="localhost")
 def exactly(stream, count):
     pieces = []
@@ -61,10 +61,16 @@ def exactly(stream, count):
     return b"".join(pieces)
 "#;
 
+/// Where a script finds it.
+fn address(server: &weir::tcp::Running) -> [String; 2] {
+    let to = server.local_addresses()[0];
+    [to.ip().to_string(), to.port().to_string()]
+}
+
 /// Runs a script to its end.
 fn script(server: &weir::tcp::Running, text: &str) -> Result<Vec<u8>, Skipped> {
-    let port = server.local_addresses()[0].port().to_string();
-    run("python3", &["-c", &format!("{BEGIN}{text}"), &port, AUTHORITY], b"")
+    let [ip, port] = address(server);
+    run("python3", &["-c", &format!("{BEGIN}{text}"), &ip, &port, AUTHORITY], b"")
 }
 
 /// Both versions, random pieces, and an end in order in both directions.
@@ -103,7 +109,7 @@ fn python_reads_late(subject: &Subject) -> Result<(), Skipped> {
         &server,
         r#"
 context = ssl.create_default_context(cafile=certificate)
-raw = socket.create_connection(("127.0.0.1", port), timeout=20)
+raw = socket.create_connection((ip, port), timeout=20)
 into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
 tls = context.wrap_bio(into, out, server_hostname="localhost")
 while True:
@@ -186,7 +192,7 @@ while raw.recv(1000):
 /// The stop of the server is an end in order to its clients.
 fn at_a_stop(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = start(subject, limits());
-    let port = server.local_addresses()[0].port().to_string();
+    let [ip, port] = address(&server);
     let text = format!(
         r#"{BEGIN}
 stream = connect()
@@ -199,7 +205,7 @@ print("closed in order")
 "#
     );
     let mut child = Command::new("python3")
-        .args(["-c", &text, &port, AUTHORITY])
+        .args(["-c", &text, &ip, &port, AUTHORITY])
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| Skipped(format!("python3: {e}")))?;

@@ -123,7 +123,7 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
     let control = ControlServer::bind(args.control, settings, Arc::clone(&watch) as _)
         .map_err(Failure::failed)?;
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &watch, &control);
+    announce(args, &watch, &control)?;
     watch_until_end(args, &watch, &events);
     let deadline = Instant::now() + REPORT_FETCHED_WITHIN;
     // The generator hangs up once it has its report; there is no event for that.
@@ -158,19 +158,19 @@ fn address(args: &ServePeer) -> Result<SocketAddr, Failure> {
     Ok(address)
 }
 
-fn announce(args: &ServePeer, watch: &PeerWatch, control: &ControlServer) {
+fn announce(args: &ServePeer, watch: &PeerWatch, control: &ControlServer) -> Result<(), Failure> {
     let ready = wire::Ready {
         addresses: vec![watch.address()],
         control: Some(control.local_address()),
         settings: watch.settings().clone(),
     };
     if args.json {
-        super::print_document(&wire::ReadyLine { ready });
-        return;
+        return super::print_document(&wire::ReadyLine { ready });
     }
     crate::print(&text::settings(&ready.settings));
     crate::print(&format!("receives on: {}\n", watch.address()));
     crate::print(&format!("control channel: {}\n", control.local_address()));
+    Ok(())
 }
 
 /// Takes readings until something ends it.
@@ -203,9 +203,9 @@ fn conclude(args: &ServePeer, watch: &PeerWatch) -> Result<u8, Failure> {
         return Err(Failure::failed(message));
     }
     if args.json {
-        super::print_document(&report);
+        super::print_document(&report)?;
     } else {
-        crate::print(&text::report(&report, args.work));
+        crate::print_report(&text::report(&report, args.work))?;
     }
     Ok(if watch.has_wrong_runs() { exit::DATA_ERRORS } else { exit::OK })
 }

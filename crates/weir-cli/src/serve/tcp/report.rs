@@ -123,7 +123,7 @@ pub struct Report {
     pub closed: u64,
     /// Connections that nobody closed: none.
     pub open: u32,
-    /// The most connections that were seen open at a time.
+    /// The most connections that were open at a time.
     pub most_open: u32,
     /// The most threads at a time.
     pub most_threads: usize,
@@ -155,7 +155,6 @@ impl Report {
         design: String,
         settings: BTreeMap<String, String>,
         fin: &Final,
-        most_open: u32,
         before: &Totals,
         sampler: &mut Sampler,
     ) -> Self {
@@ -175,7 +174,7 @@ impl Report {
             ready_max: (batches.count() > 0).then_some(batches.max),
             closed: total.closed(),
             open: fin.open,
-            most_open,
+            most_open: fin.most_open,
             most_threads: fin.most_threads,
             threads_gone: fin.gone.threads,
             threads: fin.threads.iter().map(thread).collect(),
@@ -275,8 +274,12 @@ impl Report {
             let words = counted.map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
             words.collect::<Vec<_>>().join(", ")
         };
-        let _ = writeln!(text, "counters: {}", list(&self.counters));
-        let _ = writeln!(text, "timers: {}", list(&self.timers));
+        for (name, counts) in [("counters", list(&self.counters)), ("timers", list(&self.timers))] {
+            // Where nothing was counted there is nothing to say.
+            if !counts.is_empty() {
+                let _ = writeln!(text, "{name}: {counts}");
+            }
+        }
         text
     }
 }
@@ -326,5 +329,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
         }
+        assert!(!text.contains("timers"), "there were none: {text}");
+        let report = Report { timers: [("set", 3), ("fired", 0)].into(), ..report };
+        assert!(report.text().ends_with("\ntimers: set 3\n"), "{}", report.text());
     }
 }

@@ -5,7 +5,7 @@ use super::columns::short_time;
 use crate::devices::crossing::{by_delay, delay_us, with_measure};
 use crate::devices::fio::{RING, SYNCHRONOUS};
 use crate::devices::results::{Group, Results};
-use crate::devices::rows::{depth_of, title};
+use crate::devices::rows::{AS_FIO, depth_of, is_as_fio, title};
 use crate::devices::sample::{
     CONTEXT_SWITCHES, CPU, DeviceMetric, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, RATE,
 };
@@ -43,7 +43,8 @@ pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) 
     let mut said = vec![format!("{name} is the fastest{among} with {} I/Os/s.", si(winner.median))];
     if let Some(ratio) = winner.to_traditional.and_then(|difference| difference.ratio()) {
         let why = why(results, load, winner.row, results.measure());
-        said.push(format!("That is {} plain reads{why}.", times(&ratio)));
+        let plain = results.loads[load].direction;
+        said.push(format!("That is {} plain {plain}{why}.", times(&ratio)));
     }
     let names = |of: fn(&Place) -> bool| -> Vec<String> {
         let places = ranking.places.iter().filter(|place| of(place));
@@ -115,10 +116,12 @@ pub fn all(results: &Results) -> Vec<Answer> {
 
 /// The loads of which answers are told: of several that differ in their delay, only the ends.
 fn told(results: &Results) -> Vec<usize> {
-    let delayed = by_delay(results);
-    let ends = [delayed.first().copied(), delayed.last().copied()];
+    let axes = by_delay(results);
+    let is_end = |load: usize| {
+        axes.iter().any(|axis| axis.first() == Some(&load) || axis.last() == Some(&load))
+    };
     (0..results.loads.len())
-        .filter(|load| results.loads[*load].delay().is_none() || ends.contains(&Some(*load)))
+        .filter(|load| results.loads[*load].delay().is_none() || is_end(*load))
         .collect()
 }
 
@@ -126,6 +129,25 @@ fn told(results: &Results) -> Vec<usize> {
 fn to(results: &Results, load: usize, row: usize, other: usize) -> Option<String> {
     let difference = results.against(load, &RATE, (row, other));
     Some(format!("{} ({})", times(&difference.ratio()?), worth(&difference)))
+}
+
+/// From which of the others the best row cannot be told, in brackets; nothing where it is really better than
+/// each of them.
+fn doubts(results: &Results, load: usize, best: usize, others: &[usize]) -> String {
+    let (mut tied, mut open) = (vec![], vec![]);
+    for other in others.iter().filter(|other| **other != best) {
+        match results.against(load, &RATE, (best, *other)) {
+            Difference::Real(_) => {}
+            Difference::Tie(_) => tied.push(title(&results.rows[*other])),
+            Difference::TooFew(_) => open.push(title(&results.rows[*other])),
+        }
+    }
+    let said: Vec<String> = [("tied within the noise with", tied), ("open against", open)]
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(what, names)| format!("{what} {}", list(&shortened(names))))
+        .collect();
+    if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) }
 }
 
 /// Ranked rows of weir's own, best first.
@@ -141,18 +163,16 @@ fn asynchronous(results: &Results) -> Vec<String> {
     for load in told(results) {
         let of = &results.loads[load];
         for (group, who) in [(Group::Waits, "that wait"), (Group::Polls, "that poll")] {
-            let rows = own(results, load, group);
-            let Some(best) =
-                rows.iter().copied().find(|row| depth_of(&results.rows[*row]).is_some())
-            else {
-                continue;
-            };
+            let mut rows = own(results, load, group);
+            rows.retain(|row| depth_of(&results.rows[*row]).is_some());
+            let Some(best) = rows.first().copied() else { continue };
             let Some(ratio) = to(results, load, best, measure) else { continue };
             let p50 = |row: usize| known(median(results, load, row, &LATENCY_P50), short_time);
             said.push(format!(
-                "{of}: the best of the designs with several outstanding {who}, {}, makes {ratio} the \
+                "{of}: the best of the designs with several outstanding {who}, {}{}, makes {ratio} the \
                  I/Os of {}, and the median I/O takes {} µs instead of {}{}.",
                 title(&results.rows[best]),
+                doubts(results, load, best, &rows),
                 title(&results.rows[measure]),
                 p50(best),
                 p50(measure),
@@ -237,10 +257,12 @@ fn depths(results: &Results) -> Vec<String> {
                     let rate = known(median(results, load, *row, &RATE), si);
                     format!("{rate} with {}", options.unwrap_or("its own settings"))
                 });
+                let others: Vec<usize> = family.iter().map(|(_, row)| *row).collect();
                 said.push(format!(
-                    "{}: {} is the best of {name}; I/Os/s by depth: {}.",
+                    "{}: {} is the best of {name}{}; I/Os/s by depth: {}.",
                     results.loads[load],
                     title(&results.rows[*first]),
+                    doubts(results, load, *first, &others),
                     list(&rates.collect::<Vec<_>>()),
                 ));
             }
@@ -261,10 +283,7 @@ fn fio(results: &Results) -> Vec<String> {
         let own = |row: usize| results.rows[row].peer.is_none();
         let pairs = [
             (results.measure(), best(&|row| SYNCHRONOUS.contains(&design(row)))),
-            (
-                best(&|row| own(row) && design(row) == "ring-registered"),
-                best(&|row| design(row) == RING),
-            ),
+            (best(&|row| is_as_fio(&results.rows[row])), best(&|row| design(row) == RING)),
         ];
         for (ours, theirs) in pairs {
             let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
@@ -277,24 +296,51 @@ fn fio(results: &Results) -> Vec<String> {
                 why(results, load, ours, Some(theirs)),
             ));
         }
+        // Another depth or batch is another thing than fio does here.
+        let ring = best(&|row| design(row) == RING);
+        let other = best(&|row| own(row) && design(row) == AS_FIO);
+        if let (Some(other), Some(ring)) =
+            (other.filter(|row| !is_as_fio(&results.rows[*row])), ring)
+            && let Some(ratio) = to(results, load, other, ring)
+        {
+            said.push(format!(
+                "{}: with other settings than fio's, 128 outstanding and batches of 32, the best is {}: \
+                 {ratio} the I/Os of {}.",
+                results.loads[load],
+                title(&results.rows[other]),
+                title(&results.rows[ring]),
+            ));
+        }
     }
     or_not_measured(said, "no engine of fio was ranked beside the design that does the same")
 }
 
 fn crossings(results: &Results) -> Vec<String> {
     let Some(measure) = results.measure() else { return vec![no_measure()] };
-    let all = with_measure(results);
+    let axes = by_delay(results);
+    let mut said = vec![];
+    for axis in &axes {
+        let length = match axes.len() {
+            1 => String::new(),
+            _ => format!("{} B: ", results.loads[axis[0]].length),
+        };
+        let sentences = crossings_of(results, measure, axis);
+        said.extend(sentences.into_iter().map(|sentence| format!("{length}{sentence}")));
+    }
+    or_not_measured(said, "it takes plain reads and another design at two delays or more")
+}
+
+/// Who really overtakes plain reads on an axis, and where the others stand.
+fn crossings_of(results: &Results, measure: usize, axis: &[usize]) -> Vec<String> {
+    let mut all = with_measure(results, axis);
+    all.retain(|crossing| crossing.real);
     let name = |row: usize| title(&results.rows[row]);
     let mut said: Vec<String> = all
         .iter()
         .take(MOST_CROSSINGS)
         .map(|crossing| {
-            let sure = match crossing.real {
-                true => "",
-                false => "; that is within the noise",
-            };
             format!(
-                "{} overtakes {} where an I/O takes about {:.1} µs (between {} and {}){sure}.",
+                "{} overtakes {} where an I/O takes about {:.1} µs (between {} and {}).",
                 name(crossing.after),
                 name(crossing.before),
                 crossing.at,
@@ -306,32 +352,50 @@ fn crossings(results: &Results) -> Vec<String> {
     if all.len() > MOST_CROSSINGS {
         said.push(format!("{} more crossings stand in the document.", all.len() - MOST_CROSSINGS));
     }
-    let loads = by_delay(results);
     for row in 0..results.rows.len() {
         let crosses = all.iter().any(|c| c.before == row || c.after == row);
-        let known: Vec<Difference> = loads
-            .iter()
-            .filter(|load| results.unranked(**load, row).is_none())
-            .map(|load| results.against(*load, &RATE, (row, measure)))
-            .collect();
         let again = matches!(results.rows[row].role, Role::Again(_));
-        if row == measure || again || crosses || known.len() < 2 {
+        let reads = results.group_of(row) != Group::Nothing;
+        if row == measure || again || !reads || crosses {
             continue;
         }
-        let ahead = known.iter().filter_map(Difference::ratio).all(|ratio| ratio.median > 1.0);
-        let (ends, which) = (
-            (delay_us(&results.loads[loads[0]]), delay_us(&results.loads[loads[loads.len() - 1]])),
-            if ahead { "ahead of" } else { "behind" },
-        );
-        said.push(format!(
-            "{} is {which} {} from {} to {} µs.",
-            name(row),
-            name(measure),
-            ends.0,
-            ends.1
-        ));
+        let ranked = |load: usize| {
+            [measure, row].into_iter().all(|row| results.unranked(load, row).is_none())
+        };
+        let known: Vec<(usize, Difference)> = axis
+            .iter()
+            .filter(|load| ranked(**load))
+            .map(|load| (*load, results.against(*load, &RATE, (row, measure))))
+            .collect();
+        if known.len() >= 2 {
+            said.push(format!(
+                "{}, beside {}: {}.",
+                name(row),
+                name(measure),
+                standings(results, &known)
+            ));
+        }
     }
-    or_not_measured(said, "it takes plain reads and another design at two delays or more")
+    said
+}
+
+/// What the verdicts at several delays say, those that say the same together.
+fn standings(results: &Results, known: &[(usize, Difference)]) -> String {
+    let standing = |difference: &Difference| match difference {
+        Difference::Real(ratio) if ratio.median > 1.0 => "ahead",
+        Difference::Real(_) => "behind",
+        Difference::Tie(_) => "within the noise",
+        Difference::TooFew(_) => "open",
+    };
+    let said = ["ahead", "behind", "within the noise", "open"].into_iter().filter_map(|one| {
+        let at: Vec<String> = known
+            .iter()
+            .filter(|(_, difference)| standing(difference) == one)
+            .map(|(load, _)| delay_us(&results.loads[*load]).to_string())
+            .collect();
+        (!at.is_empty()).then(|| format!("{one} at {} µs", list(&at)))
+    });
+    said.collect::<Vec<_>>().join(", ")
 }
 
 fn no_measure() -> String {
@@ -388,12 +452,30 @@ mod tests {
         let rows =
             [("sync", 2e6), ("ring --depth 1", 5e5), ("ring --depth 64", 1e6), ("no-op", 8e6)];
         let mut results = results(&rows, 0);
-        results.checked[3].as_mut().unwrap().reads_nothing = true;
+        results.own.checked[3].as_mut().unwrap().reads_nothing = true;
         let text = said(&results, "before a device");
         assert!(text.contains("no-op, which reads nothing, makes 4.00 times"), "{text}");
         let text = said(&results, "outstanding");
         assert!(text.contains("ring --depth 64 is the best of ring"), "{text}");
         assert!(text.contains("450 k with --depth 1 and 900 k with --depth 64"), "{text}");
+    }
+
+    #[test]
+    fn the_best_depth_is_so_only_beyond_the_noise() {
+        let rows = [
+            ("sync", 2e6),
+            ("ring --depth 1", 5e5),
+            ("ring --depth 64", 1.001e6),
+            ("ring --depth 128", 1e6),
+            ("ring --depth 256", 8e5),
+        ];
+        let mut results = results(&rows, 0);
+        results.cells[0][4].samples.truncate(3);
+        let doubts = "(tied within the noise with ring --depth 128; open against ring --depth 256)";
+        let text = said(&results, "outstanding");
+        let wanted = format!("ring --depth 64 is the best of ring {doubts}; I/Os/s by depth");
+        assert!(text.contains(&wanted), "{text}");
+        assert!(said(&results, "pay here").contains(&format!("ring --depth 64 {doubts}, makes")));
     }
 
     #[test]
@@ -405,6 +487,7 @@ mod tests {
                 ("fio psync=fio", 1e6),
                 ("fio sync=fio", 1.25e6),
                 ("fio io_uring=fio", 1.5e6),
+                ("ring-registered --depth 1024 --batch 256", 3.6e6),
             ],
             0,
         );
@@ -414,21 +497,70 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("ring-registered makes 2.00 times"), "{text}");
+        assert!(
+            text.contains("other settings than fio's") && text.contains("--depth 1024"),
+            "{text}"
+        );
+        assert!(
+            text.contains("2.40 times (2.40 to 2.40) (real) the I/Os of fio io_uring"),
+            "{text}"
+        );
     }
 
     #[test]
     fn crossings_are_told_and_who_never_crosses() {
         let loads = [0, 10].map(|us| Load::delayed(Duration::from_micros(us), 4096));
-        let rows: [(&str, &[f64]); 3] =
-            [("sync", &[2e6, 90e3]), ("ring", &[1e6, 900e3]), ("libaio", &[1e6, 50e3])];
-        let results = under(loads.to_vec(), &rows, 0);
+        let rows: [(&str, &[f64]); 5] = [
+            ("sync", &[2e6, 90e3]),
+            ("ring", &[1e6, 900e3]),
+            ("libaio", &[1e6, 50e3]),
+            ("no-op", &[8e6, 8e6]),
+            ("sync-empty", &[1e6, 8e6]),
+        ];
+        let mut results = under(loads.to_vec(), &rows, 0);
+        for nothing in [3, 4] {
+            results.own.checked[nothing].as_mut().unwrap().reads_nothing = true;
+        }
         let text = said(&results, "How long");
+        assert!(!text.contains("no-op") && !text.contains("sync-empty"), "{text}");
         assert!(
             text.contains(
                 "ring overtakes sync where an I/O takes about 2.3 µs (between 0 and 10)."
             ),
             "{text}"
         );
-        assert!(text.contains("libaio is behind sync from 0 to 10 µs."), "{text}");
+        assert!(text.contains("libaio, beside sync: behind at 0 and 10 µs."), "{text}");
+    }
+
+    #[test]
+    fn what_is_within_the_noise_or_open_is_not_called_ahead_or_behind() {
+        let loads = [0, 10, 20].map(|us| Load::delayed(Duration::from_micros(us), 4096));
+        let rows: [(&str, &[f64]); 3] = [
+            ("sync", &[1e6, 1e6, 1e6]),
+            // Its median changes sides within the noise.
+            ("ring", &[1.001e6, 0.999e6, 2e6]),
+            ("libaio", &[1e6, 5e5, 5e5]),
+        ];
+        let mut results = under(loads.to_vec(), &rows, 0);
+        results.cells[1][2].samples.truncate(3);
+        let text = said(&results, "How long");
+        assert!(!text.contains("overtakes"), "{text}");
+        for wanted in [
+            "ring, beside sync: ahead at 20 µs, within the noise at 0 and 10 µs.",
+            "libaio, beside sync: behind at 20 µs, within the noise at 0 µs, open at 10 µs.",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn crossings_are_told_for_each_length() {
+        let load = |us, length| Load::delayed(Duration::from_micros(us), length);
+        let loads = vec![load(0, 512), load(10, 512), load(0, 4096), load(10, 4096)];
+        let rows: [(&str, &[f64]); 2] =
+            [("sync", &[2e6, 90e3, 2e6, 2e6]), ("ring", &[1e6, 900e3, 1e6, 1e6])];
+        let text = said(&under(loads, &rows, 0), "How long");
+        assert!(text.contains("512 B: ring overtakes sync"), "{text}");
+        assert!(text.contains("4096 B: ring, beside sync: behind at 0 and 10 µs."), "{text}");
     }
 }

@@ -16,6 +16,7 @@ use crate::report::layout::{self, Filled, NARROWEST, paragraph};
 use crate::report::table::{self, rounds};
 use crate::stats::quantile;
 use columns::{At, Column, NAMES};
+use weir::device::Direction;
 
 /// The whole report, at most `width` characters wide where the figures allow it.
 pub fn report(results: &Results, width: usize) -> String {
@@ -71,11 +72,11 @@ fn settings(results: &Results, width: usize) -> String {
         let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
         paragraph(&mut text, &line, width);
     }
-    if !results.cores.is_empty() {
-        let cores: Vec<String> = results.cores.iter().map(usize::to_string).collect();
+    if !results.own.cores.is_empty() {
+        let cores: Vec<String> = results.own.cores.iter().map(usize::to_string).collect();
         paragraph(&mut text, &format!("bound to the cores {}", cores.join(",")), width);
     }
-    if let Some(fio) = &results.fio {
+    if let Some(fio) = &results.own.fio {
         let line = format!(
             "{}: its rows are programs of its own; their commands stand in the document",
             fio.version
@@ -85,12 +86,15 @@ fn settings(results: &Results, width: usize) -> String {
     let read = |group: &Group| *group != Group::Nothing;
     let checked = (0..results.rows.len())
         .filter(|row| results.rows[*row].peer.is_none() && read(&results.group_of(*row)))
-        .find_map(|row| results.checked[row].as_ref());
+        .find_map(|row| results.own.checked[row].as_ref());
     if let Some(checked) = checked {
+        let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
         let line = format!(
             "checked before timing: each row made {} reads of {} bytes of a file of known content, and \
-             every byte of it came rightly",
-            checked.ios, checked.length_bytes
+             every byte of it came rightly{}",
+            checked.ios,
+            checked.length_bytes,
+            if writes { "; and as many writes, each of which was taken as a whole" } else { "" }
         );
         paragraph(&mut text, &line, width);
     }
@@ -170,7 +174,7 @@ fn of_time(text: &mut String, results: &Results, load: usize) {
     if said.is_empty() {
         return;
     }
-    let long = load == 0 && results.long_runs.iter().any(Option::is_some);
+    let long = load == 0 && results.own.long_runs.iter().any(Option::is_some);
     let of = if long { "its long run where it made one" } else { "its runs" };
     let _ = writeln!(text, "\n{}: how the rate of each changes within {of}:", results.loads[load]);
     said.iter().for_each(|line| {
@@ -196,7 +200,7 @@ fn legend(text: &mut String, width: usize) {
     for line in [
         "I/Os/s: I/Os that completed, median over the rounds, after the warm-up; ± half of its 95 % \
          interval, or in brackets half of the range of fewer than 6 rounds, which is no interval. × best \
-         and × sync: to the figure of the best row of its group and to that of plain reads, the median over \
+         and × sync: to the figure of the best row of its group and to that of sync, the median over \
          pairs of runs of one round; ~ a tie, within the noise; ? open, too few pairs; - not ranked, for the \
          reason below the table, and then its figures stand alone. (again): the same row under a second \
          name, which shows the noise.",
@@ -232,10 +236,10 @@ mod tests {
             ],
             0,
         );
-        results.checked[2].as_mut().unwrap().idle_cores = Some(1.9);
-        results.checked[3].as_mut().unwrap().reads_nothing = true;
+        results.own.checked[2].as_mut().unwrap().idle_cores = Some(1.9);
+        results.own.checked[3].as_mut().unwrap().reads_nothing = true;
         results.cells[0][4] = Cell { skipped: Some("fio refuses it".into()), ..Cell::default() };
-        results.fio = Some(Fio { version: "fio-3.33".into() });
+        results.own.fio = Some(Fio { version: "fio-3.33".into() });
         let text = report(&results, 205);
         for wanted in [
             "/dev/null, 4096 B, what waits",
@@ -253,6 +257,17 @@ mod tests {
         }
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert!(line("ring ").contains("0.50") && line("no-op").contains("4.00"), "{text}");
+    }
+
+    #[test]
+    fn writes_are_told_as_such() {
+        let mut results = results(&[("sync", 2e6), ("ring", 3e6)], 0);
+        results.loads[0].direction = Direction::Write;
+        let text = report(&results, 205);
+        for wanted in ["/dev/null, 4096 B, writes", "plain writes", "as many writes, each of which"]
+        {
+            assert!(text.contains(wanted), "{wanted:?} is missing of\n{text}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub fn said(results: &Results, load: usize) -> Vec<String> {
 }
 
 fn of_row(results: &Results, load: usize, row: usize) -> Option<String> {
-    match &results.long_runs[row] {
+    match &results.own.long_runs[row] {
         Some(LongRun::Made(Some(decay))) if load == 0 => Some(format!(
             "{:+.2} % a minute, 95 % sure: {:+.2} to {:+.2}; {}",
             decay.percent_per_minute,
@@ -70,7 +70,7 @@ mod tests {
             sample.change_percent_per_s = Some(-5.0 - block as f64);
         }
         let decay = Decay { percent_per_minute: 1.0, low: 0.5, high: 2.0, points: 30 };
-        results.long_runs[2] = Some(LongRun::Made(Some(decay)));
+        results.own.long_runs[2] = Some(LongRun::Made(Some(decay)));
         let said = said(&results, 0);
         assert_eq!(said.len(), 3, "the second name has none: {said:?}");
         assert!(

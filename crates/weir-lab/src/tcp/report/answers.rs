@@ -229,7 +229,7 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
     let (poll, wait) = (best(true)?, best(false)?);
     let rate = results.against(load, &MESSAGES, (poll, wait));
     let time = results.against(load, &LATENCY_P50, (poll, wait));
-    let cores = results.server_cores.len().max(1) as f64;
+    let cores = results.own.server_cores.len().max(1) as f64;
     let busy = |row: usize| {
         median(results, load, row, &SERVER_CPU)
             .map_or_else(|| "?".into(), |share| format!("{:.2}", share / 100.0 * cores))
@@ -309,7 +309,7 @@ mod tests {
     fn polling_buys_what_the_pairs_say() {
         let mut results = results(&[("ring", 150e3), ("epoll", 100e3)], 1);
         assert!(said(&results, "polling").contains("Not measured"));
-        results.idle[0].cores_busy = Some(0.99);
+        results.own.idle[0].cores_busy = Some(0.99);
         results.add_again(0);
         results.cells[0][3] = results.cells[0][0].clone();
         let text = said(&results, "polling");

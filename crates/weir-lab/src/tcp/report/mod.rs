@@ -42,7 +42,7 @@ pub fn report(results: &Results, width: usize) -> String {
             }
         }
     }
-    if results.classic.is_some() {
+    if results.own.classic.is_some() {
         text.push('\n');
         text.push_str(&most(results, width));
         classic::said(results).iter().for_each(|said| paragraph(&mut text, said, width));
@@ -82,18 +82,18 @@ fn settings(results: &Results, width: usize) -> String {
         paragraph(&mut text, &line, width);
     }
     let cores = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    if !results.server_cores.is_empty() {
+    if !results.own.server_cores.is_empty() {
         let line = format!(
             "server on core {}, client on core {}",
-            cores(&results.server_cores),
-            cores(&results.client_cores)
+            cores(&results.own.server_cores),
+            cores(&results.own.client_cores)
         );
         paragraph(&mut text, &line, width);
     }
-    if results.server_cores.len() == 1 {
+    if results.own.server_cores.len() == 1 {
         paragraph(&mut text, "one core: the rows claim nothing about scaling", width);
     }
-    if let Some(checked) = &results.checked {
+    if let Some(checked) = &results.own.checked {
         let (least, most) = checked.message_bytes;
         let line = format!(
             "checked before timing: each row answered {} messages of {least} to {most} bytes on {} \
@@ -189,7 +189,7 @@ fn left_out(results: &Results, load: usize) -> Vec<String> {
 
 /// The most connections that each row held, and what that took.
 fn most(results: &Results, width: usize) -> String {
-    let Some(of) = &results.classic else { return String::new() };
+    let Some(of) = &results.own.classic else { return String::new() };
     let rows: Vec<(String, &Held)> = results
         .rows
         .iter()
@@ -294,7 +294,7 @@ pub(crate) fn here(results: &Results, part: usize, design: &str) -> Option<(Stri
         let sample = cell.samples.last()?;
         return Some((format!("{} of {}", sample.connected, sample.asked), rate));
     }
-    let sample = results.classic.as_ref()?.held.get(row)?.as_ref()?.sample.as_ref()?;
+    let sample = results.own.classic.as_ref()?.held.get(row)?.as_ref()?.sample.as_ref()?;
     let rate = sample.received_bytes_per_s?;
     Some((format!("{} of {}", sample.connected, sample.asked), rate))
 }
@@ -365,7 +365,7 @@ mod tests {
             &[("poll", 80e3), ("epoll", 100e3), ("select", 120e3), ("go=x {port}", 90e3)],
             1,
         );
-        results.idle[2].cores_busy = Some(1.0);
+        results.own.idle[2].cores_busy = Some(1.0);
         results.cells[0][0].samples[2].connected = 60;
         results.cells[0][0].samples[2].cause = Some("no descriptor".into());
         let text = report(&results, 205);
@@ -407,7 +407,7 @@ mod tests {
             sample: Some(results.cells[0][0].samples[0].clone()),
         };
         let none = Held { broke_at: Some(62), cause: Some("nothing".into()), ..Held::default() };
-        results.classic =
+        results.own.classic =
             Some(classic::Classic { most: 50_000, held: vec![Some(held), Some(none), None] });
         let text = most(&results, 205);
         let line =
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn the_table_of_the_original_stands_beside_as_ranks_and_ratios() {
         let mut results = results(&[("blocking", 20e3), ("event-select", 100e3)], 1);
-        results.classic = Some(classic::Classic::up_to(50_000));
+        results.own.classic = Some(classic::Classic::up_to(50_000));
         let text = published(&results, 205);
         let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
         let blocking = line("as fast as they can: blocking");

@@ -124,7 +124,7 @@ mod tests {
     fn what_polls_is_compared_with_the_same_peer() {
         let mut results =
             results(&[("ring", 150e3), ("epoll", 100e3), ("tokio=x {port}", 90e3)], 1);
-        results.idle[0].cores_busy = Some(1.0);
+        results.own.idle[0].cores_busy = Some(1.0);
         let found = against(&results, 0);
         let of: Vec<_> = found
             .iter()

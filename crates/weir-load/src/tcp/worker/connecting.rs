@@ -68,6 +68,7 @@ impl Worker<'_> {
             block.connections -= self.to_begin;
             block.unsettled -= self.to_begin;
             self.to_begin = 0;
+            self.mind_the_making();
             let number = self.blocks.len() as u32 - 1;
             self.begin_schedule(number);
         }
@@ -93,7 +94,7 @@ impl Worker<'_> {
         });
         let began_ns = now_ns();
         self.times.resize(self.slots.len() * self.spec.outstanding as usize, began_ns);
-        self.outcome.first_connect_ns.get_or_insert(began_ns);
+        self.making.get_or_insert((began_ns, began_ns));
         self.live.attempted.one();
         self.connecting += 1;
         self.open += 1;
@@ -115,6 +116,19 @@ impl Worker<'_> {
                     );
                 }
             }
+        }
+    }
+
+    /// Ends the time in which connections are being made, if none is, and none follows before the next block.
+    pub(super) fn mind_the_making(&mut self) {
+        if self.connecting == 0 && self.to_begin == 0 {
+            self.end_making();
+        }
+    }
+
+    pub(super) fn end_making(&mut self) {
+        if let Some((from_ns, to_ns)) = self.making.take() {
+            self.outcome.connecting.add(from_ns, to_ns);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What comes: connections that are made, answers, refusals, and ends.
 
-use super::{End, State, TURN, Worker};
+use super::{End, Slot, State, TURN, Worker};
 use crate::{
     clock::now_ns,
     tcp::{
@@ -10,7 +10,12 @@ use crate::{
         system::{self, Ready},
     },
 };
-use std::{io, sync::atomic::Ordering::Relaxed};
+use std::{io, sync::atomic::Ordering::Relaxed, time::Duration};
+use weir::timer::Wheel;
+
+/// How long a server may take from when it handles nothing further to when its end is seen here, with all
+/// its connections and ours: much longer than any message takes on loopback.
+const CROSSING: Duration = Duration::from_secs(1);
 
 impl Worker<'_> {
     /// Attends to a socket that changed.
@@ -49,7 +54,9 @@ impl Worker<'_> {
         self.live.connected.one();
         self.standing += 1;
         self.live.open.set(self.standing);
-        self.outcome.last_connected_ns = Some(now);
+        if let Some((_, last_ns)) = &mut self.making {
+            *last_ns = now;
+        }
         self.clock.cancel(number);
         let slot = &mut self.slots[number as usize];
         slot.state = State::Open;
@@ -66,8 +73,9 @@ impl Worker<'_> {
         if std::mem::replace(&mut slot.settled, true) {
             return;
         }
-        self.connecting -= 1;
         let block = slot.block;
+        self.connecting -= 1;
+        self.mind_the_making();
         self.blocks[block as usize].unsettled -= 1;
         self.begin_schedule(block);
     }
@@ -167,9 +175,24 @@ impl Worker<'_> {
             State::Ending if slot.stream.under_way() == 0 => End::Finished,
             _ if slot.stream.under_way() == 0 => End::EndedByServer,
             _ if is_reset() => End::Reset,
+            _ if self.may_have_crossed(slot) => End::EndedByServer,
             _ => End::Truncated,
         };
         self.close(number, end);
+    }
+
+    /// Whether the messages under way on a connection that the server ended may have been sent before that
+    /// end was to be seen here, and arrived when the server took nothing more: as happens to one that is
+    /// stopped under load. What it had begun to answer, or had time to, it owed; and so where its end
+    /// follows ours. A sink owes nothing.
+    fn may_have_crossed(&self, slot: &Slot) -> bool {
+        // Messages are not told apart by their age: a server that has several of a connection answers what
+        // came before its stop, and each answer has the next message sent.
+        let silent = self.clock.now().saturating_sub(slot.waiting_since);
+        self.spec.one_way
+            || slot.state == State::Open
+                && silent < Wheel::ticks(CROSSING)
+                && !slot.stream.is_within_an_answer(&self.content)
     }
 
     pub(super) fn break_off(&mut self, number: u32, error: io::Error) {

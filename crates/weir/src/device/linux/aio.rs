@@ -13,7 +13,10 @@ use super::{Descriptor, outcome};
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    device::queue::{Issue, Outcome, PATIENCE, Queue},
+    device::{
+        queue::{Issue, Outcome, PATIENCE, Queue},
+        target::Direction,
+    },
     memory::{Layout, Region, RegionOptions, Slice},
     readiness::bell::Bell,
     ring::{Slots, Token},
@@ -24,8 +27,9 @@ use std::{io, sync::Arc, time::Instant};
 const IO: u8 = 1;
 const ALARM: Token = Token::bare(2);
 
-/// `IOCB_CMD_PREAD` and `IOCB_CMD_POLL`.
+/// `IOCB_CMD_PREAD`, `IOCB_CMD_PWRITE` and `IOCB_CMD_POLL`.
 const READ: u16 = 0;
+const WRITE: u16 = 1;
 const POLL: u16 = 5;
 
 /// `struct iocb`. The two fields that change places with the order of bytes are always zero here.
@@ -137,7 +141,7 @@ impl AioQueue {
             let taken = queue.take(1, until, &calls, |_, outcome, _| read = Some(outcome));
             taken.map_err(|e| Error::io("io_getevents", e))?;
             match read {
-                Some(Outcome::Read(0)) => Ok(()),
+                Some(Outcome::Moved(0)) => Ok(()),
                 other => {
                     let problem = format!("a read of /dev/null brought {other:?}");
                     Err(Error::io("trying it", io::Error::other(problem)))
@@ -301,7 +305,10 @@ impl Queue for AioQueue {
         let token = token.expect("as many slots as slices");
         let block = &mut self.blocks[token.slot()];
         block.data = token.user_data();
-        block.opcode = READ;
+        block.opcode = match self.descriptor.direction {
+            Direction::Read => READ,
+            Direction::Write => WRITE,
+        };
         block.fd = self.descriptor.raw() as u32;
         block.buffer = buffer;
         block.bytes = self.region.layout().payload as u64;
@@ -374,7 +381,7 @@ impl Drop for AioQueue {
             return;
         }
         // It would wait for what does not come; the kernel ends it with the process. Until then it may
-        // write there.
+        // use the memory.
         let left: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
         for under_way in left.into_iter().filter_map(|token| self.slots.remove(token)) {
             under_way.slice.region().count_leaked(1);

@@ -1,7 +1,7 @@
-//! Devices of Linux: what a path leads to, found out without opening it; and reads that return when they
-//! are over.
+//! Devices of Linux: what a path leads to, found out without opening it; and reads and writes that return when
+//! they are over.
 //!
-//! Origin: open(2) with O_PATH (Linux 2.6.39), proc_pid_fd(5); read(2), pread(2); poll(2).
+//! Origin: open(2) with O_PATH (Linux 2.6.39), proc_pid_fd(5); read(2), pread(2), write(2); poll(2).
 
 mod aio;
 mod nothing;
@@ -18,7 +18,7 @@ pub(super) use ring::{MOST_DEPTH, Operation, RingQueue, Shape};
 
 use super::{
     queue::Outcome,
-    target::{Found, Kind},
+    target::{Direction, Found, Kind},
     worker::no_writer,
 };
 use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};
@@ -36,12 +36,18 @@ use std::{
     time::Duration,
 };
 
-/// The name of what reads with plain system calls.
-pub const PROVIDER: &str = "read";
+/// The name of what reads and writes with plain system calls.
+pub const PROVIDER: &str = "calls";
 
 #[expect(clippy::unnecessary_wraps, reason = "elsewhere there are no devices")]
 pub fn availability() -> Result<(), Unavailable> {
     Ok(())
+}
+
+/// Whether the system answered that it has not enough of something: memory, descriptors, threads.
+pub fn is_shortage(error: &io::Error) -> bool {
+    let short = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
+    error.raw_os_error().is_some_and(|errno| short.contains(&errno))
 }
 
 /// An open device. Flags of a descriptor that belongs to others, too, are put back when it goes.
@@ -50,6 +56,8 @@ pub struct Descriptor {
     fd: OwnedFd,
     /// Its flags as they were.
     flags: libc::c_int,
+    /// What each I/O does.
+    direction: Direction,
     /// Whether reads name their place.
     positional: bool,
     /// Whether a read may wait for somebody.
@@ -63,21 +71,27 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Looks at what a path leads to, lets `judge` decide, and opens exactly that for reading.
+    /// Looks at what a path leads to, lets `judge` decide, and opens exactly that, for reading or for writing.
     pub fn open(
         path: &Path,
+        direction: Direction,
         judge: impl FnOnce(&Found) -> Result<Kind, Error>,
     ) -> Result<(Self, Found, Kind), Error> {
         if let Some(number) = descriptor_named(path) {
             let fd = duplicate(number)
                 .map_err(|e| Error::io(format!("taking {} over", path.display()), e))?;
             let (found, kind) = look(&fd, path, judge)?;
-            let descriptor = Self::new(fd, kind, path)?;
-            if descriptor.flags & libc::O_ACCMODE == libc::O_WRONLY {
-                let reason = "it is open for writing only; open it for reading".to_owned();
-                return Err(Error::Refused { path: path.to_owned(), reason });
-            }
-            return Ok((descriptor, found, kind));
+            let descriptor = Self::new(fd, kind, direction, path)?;
+            let reason = match (direction, descriptor.flags & libc::O_ACCMODE) {
+                (Direction::Read, libc::O_WRONLY) => {
+                    "it is open for writing only; open it for reading"
+                }
+                (Direction::Write, libc::O_RDONLY) => {
+                    "it is open for reading only; open it for writing"
+                }
+                _ => return Ok((descriptor, found, kind)),
+            };
+            return Err(Error::Refused { path: path.to_owned(), reason: reason.to_owned() });
         }
         let text = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Refused {
             path: path.to_owned(),
@@ -89,9 +103,13 @@ impl Descriptor {
         // By this name it is opened itself, and not what has taken its name meanwhile. O_NONBLOCK: a
         // named pipe without a writer would wait in this call.
         let itself = CString::new(format!("/proc/self/fd/{}", place.as_raw_fd()));
-        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let access = match direction {
+            Direction::Read => libc::O_RDONLY,
+            Direction::Write => libc::O_WRONLY,
+        };
+        let flags = access | libc::O_NONBLOCK | libc::O_NOCTTY;
         let fd = open(&itself.expect("digits"), flags).map_err(|e| cannot_open(path, e))?;
-        Ok((Self::new(fd, kind, path)?, found, kind))
+        Ok((Self::new(fd, kind, direction, path)?, found, kind))
     }
 
     /// An eventfd of which each read takes one of 2^64 - 2.
@@ -107,7 +125,7 @@ impl Descriptor {
         if written < 0 {
             return Err(Error::io("filling an eventfd", io::Error::last_os_error()));
         }
-        Self::new(fd, Kind::Event, Path::new("eventfd:"))
+        Self::new(fd, Kind::Event, Direction::Read, Path::new("eventfd:"))
     }
 
     /// A timer of which each read takes so long, proved by one that takes next to no time.
@@ -119,12 +137,13 @@ impl Descriptor {
         let mut expired = [0; 8];
         let mut file = File::from(timer);
         io::Read::read_exact(&mut file, &mut expired).map_err(|e| failed("reading", e))?;
-        let mut timer = Self::new(file.into(), Kind::Timer, Path::new("timer:"))?;
+        let path = Path::new("timer:");
+        let mut timer = Self::new(file.into(), Kind::Timer, Direction::Read, path)?;
         timer.delay = Some(delay);
         Ok(timer)
     }
 
-    fn new(fd: OwnedFd, kind: Kind, path: &Path) -> Result<Self, Error> {
+    fn new(fd: OwnedFd, kind: Kind, direction: Direction, path: &Path) -> Result<Self, Error> {
         // SAFETY: takes plain numbers.
         let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
         if flags < 0 {
@@ -132,7 +151,8 @@ impl Descriptor {
         }
         let (positional, may_wait) = (kind == Kind::File, kind.may_wait());
         let (pipe, nothing) = (kind == Kind::Pipe, kind == Kind::Nothing);
-        let descriptor = Self { fd, flags, positional, may_wait, pipe, nothing, delay: None };
+        let delay = None;
+        let descriptor = Self { fd, flags, direction, positional, may_wait, pipe, nothing, delay };
         if nothing {
             nothing::settings(descriptor.raw()).map_err(|answer| Error::Refused {
                 path: path.to_owned(),
@@ -257,7 +277,7 @@ fn open(path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
 fn cannot_open(path: &Path, source: io::Error) -> Error {
     let what = match source.raw_os_error() {
         Some(libc::ENOENT) => "there is nothing of that name; check the path",
-        Some(libc::EACCES | libc::EPERM) => "run as a user who may read it",
+        Some(libc::EACCES | libc::EPERM) => "run as a user who may read it, or write to it",
         Some(libc::ENXIO | libc::ENODEV) => "no driver serves it",
         Some(libc::EBUSY) => "another program has it for itself",
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit of descriptors (`ulimit -n`)",
@@ -282,7 +302,10 @@ fn find(fd: &OwnedFd) -> io::Result<Found> {
     let meta = file.metadata()?;
     let kind = meta.file_type();
     Ok(if kind.is_file() {
-        Found::File(meta.len())
+        match made_up(fd)? {
+            Some(system) => Found::MadeUp(meta.len(), system),
+            None => Found::File(meta.len()),
+        }
     } else if kind.is_dir() {
         Found::Directory
     } else if kind.is_block_device() {
@@ -296,6 +319,32 @@ fn find(fd: &OwnedFd) -> io::Result<Found> {
     } else {
         anonymous(fd)
     })
+}
+
+/// File systems of which the kernel makes up what is read, by the numbers of linux/magic.h.
+const MADE_UP: [(u32, &str); 9] = [
+    (0x9fa0, "proc"),
+    (0x6265_6572, "sysfs"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x7363_6673, "securityfs"),
+    (0x6265_6570, "configfs"),
+    (0x0027_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0x6165_676c, "pstore"),
+];
+
+/// The name of such a file system, if a descriptor leads into one.
+fn made_up(fd: &OwnedFd) -> io::Result<Option<&'static str>> {
+    // SAFETY: all zeroes are a value of it.
+    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes into `system`, which outlives the call.
+    if unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut system) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Its type depends on the processor; the numbers have 32 bits.
+    let number = system.f_type as u32;
+    Ok(MADE_UP.iter().find(|(magic, _)| *magic == number).map(|(_, name)| *name))
 }
 
 /// Numbers of linux/Documentation/admin-guide/devices.txt.
@@ -336,16 +385,16 @@ fn anonymous(fd: &OwnedFd) -> Found {
     }
 }
 
-/// Reads that return when they are over, of one thread.
+/// I/Os that return when they are over, of one thread.
 #[derive(Debug)]
-pub struct Reader {
+pub struct Plain {
     descriptor: Arc<Descriptor>,
     source: Sources,
     /// Ends a wait.
     bell: Arc<Bell>,
 }
 
-impl Reader {
+impl Plain {
     pub fn new(descriptor: &Arc<Descriptor>) -> Result<Self, Error> {
         descriptor.set_waits(false).map_err(|e| Error::io("asking reads not to wait", e))?;
         let bell = Bell::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
@@ -353,7 +402,7 @@ impl Reader {
         Ok(Self { descriptor: Arc::clone(descriptor), source, bell: Arc::new(bell) })
     }
 
-    /// Ends the waits of this reader, now and for ever.
+    /// Ends the waits of this thread, now and for ever.
     pub fn waker(&self) -> Waker {
         let (bell, descriptor) = (Arc::clone(&self.bell), Arc::clone(&self.descriptor));
         Waker::new(move || {
@@ -362,12 +411,12 @@ impl Reader {
         })
     }
 
-    /// Reads once, at a place if the device has places. Where nothing is there yet, it waits.
+    /// Reads once, at a place if the device has places, or writes once. Where nothing is there yet, it waits.
     #[inline]
-    pub fn read(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
+    pub fn issue(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
         self.source.prepare(0, calls);
         let bytes = self.once(buffer, at, calls);
-        if bytes >= 0 { Outcome::Read(bytes as usize) } else { self.again(buffer, at, calls) }
+        if bytes >= 0 { Outcome::Moved(bytes as usize) } else { self.again(buffer, at, calls) }
     }
 
     #[inline]
@@ -377,13 +426,16 @@ impl Reader {
         if self.descriptor.positional {
             // SAFETY: the kernel writes at most `bytes` into the buffer, which outlives the call.
             unsafe { libc::pread(fd, first.cast(), bytes, at as libc::off_t) }
+        } else if self.descriptor.direction == Direction::Write {
+            // SAFETY: the kernel reads `bytes` of the buffer, which outlives the call.
+            unsafe { libc::write(fd, first.cast(), bytes) }
         } else {
             // SAFETY: as above.
             unsafe { libc::read(fd, first.cast(), bytes) }
         }
     }
 
-    /// The same read until it is over, after one that was not.
+    /// The same I/O until it is over, after one that was not.
     #[cold]
     fn again(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
         loop {
@@ -400,7 +452,7 @@ impl Reader {
             }
             let bytes = self.once(buffer, at, calls);
             if bytes >= 0 {
-                return Outcome::Read(bytes as usize);
+                return Outcome::Moved(bytes as usize);
             }
         }
     }
@@ -430,7 +482,7 @@ impl Reader {
 #[inline]
 fn outcome(result: i64) -> Outcome {
     if result >= 0 {
-        return Outcome::Read(result as usize);
+        return Outcome::Moved(result as usize);
     }
     match -result as i32 {
         // EINTR: a worker of the kernel was waiting in it.
@@ -445,6 +497,7 @@ fn null() -> io::Result<Arc<Descriptor>> {
     Ok(Arc::new(Descriptor {
         fd,
         flags: 0,
+        direction: Direction::Read,
         positional: false,
         may_wait: false,
         pipe: false,

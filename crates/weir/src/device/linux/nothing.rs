@@ -13,7 +13,10 @@ use super::{Descriptor, outcome};
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    device::{queue::Outcome, target::Kind},
+    device::{
+        queue::Outcome,
+        target::{Direction, Kind},
+    },
     wake::Waker,
 };
 use std::{io, os::fd::RawFd, path::Path, sync::Arc};
@@ -106,7 +109,7 @@ pub(super) fn open(what: &str) -> Result<Arc<Descriptor>, Unavailable> {
         crate::device::target::Found::Nothing => Ok(Kind::Nothing),
         _ => Err(other().into()),
     };
-    match Descriptor::open(path, judge) {
+    match Descriptor::open(path, Direction::Read, judge) {
         Ok((descriptor, ..)) => Ok(Arc::new(descriptor)),
         Err(Error::Unavailable(reason)) => Err(reason),
         Err(error) => Err(unavailable(format!("it cannot be opened: {error}"))),
@@ -126,7 +129,7 @@ impl Controls {
     /// Proves by one call that it runs here.
     pub fn availability(what: &'static str) -> Result<(), Unavailable> {
         match Self(open(what)?).call(&Counters::default()) {
-            Outcome::Read(0) => Ok(()),
+            Outcome::Moved(0) => Ok(()),
             other => Err(Unavailable::new(what, format!("a control call brought {other:?}"))),
         }
     }
@@ -146,7 +149,7 @@ impl Controls {
             // no memory.
             let answer = unsafe { libc::ioctl(self.0.raw(), libc::Ioctl::from(DO), 0) };
             if answer >= 0 {
-                return Outcome::Read(0);
+                return Outcome::Moved(0);
             }
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             if errno != libc::EINTR {

@@ -10,7 +10,10 @@
 //!
 //! Origin: as [`crate::port::uring`].
 
-use super::{Descriptor, Sources, outcome, ring::KERNEL};
+use super::{
+    Descriptor, Sources, outcome,
+    ring::{KERNEL, plain},
+};
 use crate::{
     Error,
     counters::Counters,
@@ -20,7 +23,7 @@ use crate::{
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
     wake::Waker,
 };
-use io_uring::{opcode, types};
+use io_uring::types;
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -52,6 +55,9 @@ struct State {
     armed: bool,
     /// Nothing is started any more, and what is under way is called back.
     ending: bool,
+    /// What is still to be called back, and when that was last begun.
+    to_call_back: Vec<Token>,
+    called_back: Option<Instant>,
     /// Nobody takes any more.
     closed: bool,
 }
@@ -91,11 +97,21 @@ impl State {
         }
     }
 
+    /// Calls back each I/O under way, once; those that are still there a while later, once more. Asking for
+    /// all of them at each take would cost as many entries as there are I/Os, squared.
     fn call_back(&mut self, calls: &Counters) {
-        let under_way: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
-        for token in under_way {
+        if self.to_call_back.is_empty()
+            && self.called_back.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN)
+        {
+            self.to_call_back.extend(self.slots.iter().map(|(token, _)| token));
+            self.called_back = Some(Instant::now());
+        }
+        while let Some(token) = self.to_call_back.pop() {
             // Refused while the completion queue is full: it is asked again after the next take.
-            if self.submissions.cancel(token, CANCEL, calls).is_err() {
+            if self.slots.get(token).is_some()
+                && self.submissions.cancel(token, CANCEL, calls).is_err()
+            {
+                self.to_call_back.push(token);
                 return;
             }
         }
@@ -127,8 +143,16 @@ impl DevicePort {
         ring.enable().map_err(|e| Error::io("enabling a ring", e))?;
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
         let slots = Slots::new(IO, region.count() as usize);
-        let state =
-            State { submissions, completions, slots, armed: false, ending: false, closed: false };
+        let state = State {
+            submissions,
+            completions,
+            slots,
+            armed: false,
+            ending: false,
+            to_call_back: Vec::with_capacity(region.count() as usize),
+            called_back: None,
+            closed: false,
+        };
         let limit = Limit::new(concurrency, threads as usize);
         let descriptor = Arc::clone(descriptor);
         Ok(Self { ring, state: Mutex::new(state), alarm, limit, descriptor, sources, region })
@@ -154,14 +178,12 @@ impl DevicePort {
         if state.ending {
             return Err(slice);
         }
-        let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
+        let memory = (slice.base().as_ptr(), self.region.layout().payload as u32);
         let fd = types::Fd(self.sources.fd(slice.index()));
         let token = state.slots.insert(UnderWay { slice, issue: *issue });
         let token = token.expect("as many slots as slices");
-        let entry = opcode::Read::new(fd, first, bytes)
-            .offset(self.descriptor.offset(issue.at))
-            .build()
-            .user_data(token.user_data());
+        let (direction, offset) = (self.descriptor.direction, self.descriptor.offset(issue.at));
+        let entry = plain(direction, fd, memory, offset).user_data(token.user_data());
         // SAFETY: the slice is in its slot until the I/O is over, and leaked if the port goes before.
         let pushed = unsafe { state.submissions.push(&[entry]) };
         pushed.expect("there is an entry for each slot");
@@ -223,7 +245,7 @@ impl DevicePort {
         calls: &Counters,
     ) -> io::Result<Option<usize>> {
         loop {
-            let pending = {
+            let (pending, ask_again) = {
                 let mut state = self.lock();
                 if state.closed {
                     return Ok(None);
@@ -254,7 +276,7 @@ impl DevicePort {
                 if !out.is_empty() && pending == 0 {
                     return Ok(Some(out.len()));
                 }
-                pending
+                (pending, state.ending.then_some(ASK_AGAIN))
             };
             let at_least = u32::from(out.is_empty());
             if at_least > 0 {
@@ -262,7 +284,8 @@ impl DevicePort {
             }
             calls.kernel_entries.one();
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            self.ring.enter(pending, at_least, left.filter(|_| at_least > 0), false)?;
+            let wait = left.into_iter().chain(ask_again).min().filter(|_| at_least > 0);
+            self.ring.enter(pending, at_least, wait, false)?;
             let mut state = self.lock();
             state.reap(out, most);
             if state.completions.lost() > 0 {
@@ -295,7 +318,7 @@ impl Seat<'_> {
             calls.parks.one();
             Ok(())
         };
-        self.seat.take(None, before_parking, || self.port.lead(out, most, None, calls))
+        self.seat.take(None, before_parking, |_| self.port.lead(out, most, None, calls))
     }
 }
 
@@ -322,7 +345,7 @@ impl Drop for DevicePort {
         let mut state = self.lock();
         let left: Vec<Token> = state.slots.iter().map(|(token, _)| token).collect();
         for under_way in left.into_iter().filter_map(|token| state.slots.remove(token)) {
-            // The kernel may still write there.
+            // The kernel may still use it.
             under_way.slice.region().count_leaked(1);
             let _leaked = under_way.slice.post();
         }

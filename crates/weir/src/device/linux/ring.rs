@@ -4,14 +4,18 @@
 //! A device that answers at once has then answered everything, and the completions are read from
 //! memory. With a thread of the kernel (SQPOLL) there is no entry at all while both sides are busy.
 //!
-//! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6; READ_FIXED and tables of files, 5.1; this one needs
+//! Origin: io_uring, Linux 5.1; IORING_OP_READ and WRITE, 5.6; the same FIXED and tables of files, 5.1; this one needs
 //! 5.17 (completions that are skipped, which its alarm uses).
 
 use super::{Descriptor, Sources, nothing, outcome};
 use crate::{
     Error, Unavailable,
+    affinity::allowed_cores,
     counters::Counters,
-    device::queue::{Issue, Outcome, PATIENCE, Queue},
+    device::{
+        queue::{Issue, Outcome, PATIENCE, Queue},
+        target::Direction,
+    },
     memory::{Layout, Region, RegionOptions, Slice},
     ring::{self, Alarm, Completions, Entered, Ring, Slots, Submissions, Token, Wanted},
     rio::Woken,
@@ -27,10 +31,10 @@ use std::{
 /// What each I/O is for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A read: the descriptor is looked up and the memory found each time.
-    Read,
-    /// A read of a file and into memory that the ring knows.
-    ReadFixed,
+    /// A read or a write: the descriptor is looked up and the memory found each time.
+    Plain,
+    /// The same of a file and with memory that the ring knows.
+    Registered,
     /// A control call of weir's own nothing device, which does nothing.
     Command,
     /// Nothing at all.
@@ -81,6 +85,20 @@ pub struct RingQueue {
     broken: bool,
 }
 
+/// A read or a write for which the kernel looks the descriptor up and finds the memory.
+#[inline]
+pub(super) fn plain(
+    direction: Direction,
+    fd: types::Fd,
+    (first, bytes): (*mut u8, u32),
+    offset: u64,
+) -> squeue::Entry {
+    match direction {
+        Direction::Read => opcode::Read::new(fd, first, bytes).offset(offset).build(),
+        Direction::Write => opcode::Write::new(fd, first, bytes).offset(offset).build(),
+    }
+}
+
 #[derive(Debug)]
 struct UnderWay {
     slice: Slice,
@@ -99,9 +117,11 @@ impl RingQueue {
         descriptor.set_waits(true).map_err(|e| Error::io("asking reads to wait", e))?;
         let touched = if shape.operation == Operation::NoOp { 0 } else { shape.depth };
         let sources = Sources::of(descriptor, touched)?;
-        let r#use = match shape.polls {
-            Some(_) => ring::Use::KernelThread,
-            None => ring::Use::Deferred,
+        let core = shape.polls.and_then(|_| kernel_thread_core(&allowed_cores(), online_cores()));
+        let r#use = match (shape.polls, core) {
+            (None, _) => ring::Use::Deferred,
+            (Some(_), None) => ring::Use::KernelThread,
+            (Some(_), Some(core)) => ring::Use::KernelThreadOn(core),
         };
         // Beside the I/Os, the two entries of the alarm and the one that is held back for a cancel.
         let submissions = shape.depth + 3;
@@ -123,7 +143,10 @@ impl RingQueue {
             region,
             slots: Slots::new(IO, shape.depth as usize),
             idle,
-            granted: Vec::new(),
+            granted: core
+                .map(|core| ("kernel-thread-core", core.to_string()))
+                .into_iter()
+                .collect(),
             rung: false,
             broken: false,
         })
@@ -148,7 +171,7 @@ impl RingQueue {
                 .take(1, until, &calls, |_, outcome, _| answer = Some(outcome))
                 .map_err(|e| Error::io("taking what is over", e))?;
             match answer {
-                Some(Outcome::Read(0)) => Ok(()),
+                Some(Outcome::Moved(0)) => Ok(()),
                 Some(Outcome::Failed(e)) => {
                     Err(Error::io(format!("an I/O that does nothing ({:?})", shape.operation), e))
                 }
@@ -170,15 +193,22 @@ impl RingQueue {
     #[inline]
     fn entry(&self, slice: &Slice, at: u64, token: Token) -> squeue::Entry {
         let (first, bytes) = (slice.base().as_ptr(), self.region.layout().payload as u32);
+        let (direction, offset) = (self.descriptor.direction, self.descriptor.offset(at));
         let entry = match self.shape.operation {
-            Operation::Read => {
+            Operation::Plain => {
                 let fd = types::Fd(self.sources.fd(slice.index()));
-                opcode::Read::new(fd, first, bytes).offset(self.descriptor.offset(at)).build()
+                plain(direction, fd, (first, bytes), offset)
             }
-            Operation::ReadFixed => {
+            Operation::Registered => {
                 let file = types::Fixed(self.sources.place(slice.index()));
-                let read = opcode::ReadFixed::new(file, first, bytes, 0);
-                read.offset(self.descriptor.offset(at)).build()
+                match direction {
+                    Direction::Read => {
+                        opcode::ReadFixed::new(file, first, bytes, 0).offset(offset).build()
+                    }
+                    Direction::Write => {
+                        opcode::WriteFixed::new(file, first, bytes, 0).offset(offset).build()
+                    }
+                }
             }
             Operation::Command => {
                 opcode::UringCmd16::new(types::Fd(self.descriptor.raw()), nothing::DO).build()
@@ -268,7 +298,7 @@ impl RingQueue {
 impl Queue for RingQueue {
     fn begin(&mut self, calls: &Counters) -> Result<(), Error> {
         self.ring.enable().map_err(|e| Error::io("enabling a ring", e))?;
-        if self.shape.operation == Operation::ReadFixed {
+        if self.shape.operation == Operation::Registered {
             let (first, bytes) = self.region.extent();
             let files = self.sources.files();
             self.ring
@@ -290,11 +320,11 @@ impl Queue for RingQueue {
         armed.expect("nothing was pushed before");
         self.submissions.submit(calls).map_err(|e| Error::io("arming the alarm of a ring", e))?;
         let (submissions, completions) = self.ring.sizes();
-        self.granted = vec![
+        self.granted.extend([
             ("ring-flags", self.ring.flags()),
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
-        ];
+        ]);
         Ok(())
     }
 
@@ -323,13 +353,8 @@ impl Queue for RingQueue {
         let slice = &self.slots.get(token).expect("just inserted").slice;
         let entry = self.entry(slice, issue.at, token);
         // SAFETY: the slice is in its slot until the I/O is over, and leaked if this goes before.
-        while unsafe { self.submissions.push(std::slice::from_ref(&entry)) }.is_err() {
-            // A thread of the kernel tells of what is over before it gives the entries of its batch back.
-            assert!(self.shape.polls.is_some(), "there is an entry for each slot");
-            self.submissions.submit(calls).expect("the kernel's thread is there");
-            calls.kernel_entries.one();
-            std::thread::yield_now();
-        }
+        let pushed = unsafe { self.submissions.push(std::slice::from_ref(&entry)) };
+        pushed.expect("there is an entry for each slot");
     }
 
     fn take(
@@ -393,6 +418,18 @@ impl RingQueue {
     }
 }
 
+/// The core of the kernel's thread where the program keeps to some of the cores that are online: the second of
+/// them. Where it has all the kernel chooses, and one alone the two would only take from each other.
+fn kernel_thread_core(allowed: &[usize], online: usize) -> Option<u32> {
+    let second = allowed.get(1).filter(|_| allowed.len() < online)?;
+    u32::try_from(*second).ok()
+}
+
+fn online_cores() -> usize {
+    // SAFETY: takes a plain number.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(0)
+}
+
 /// How long one wait for what was called back lasts, before it is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -407,15 +444,28 @@ impl Drop for RingQueue {
             }
         }
         // Closing a ring goes on behind the program's back: file and memory are taken away before.
-        if self.shape.operation == Operation::ReadFixed {
+        if self.shape.operation == Operation::Registered {
             let _ = self.ring.set_files(&vec![-1; self.sources.files().len()]);
             let _ = self.ring.take_memory_away();
         }
         let left: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
         for under_way in left.into_iter().filter_map(|token| self.slots.remove(token)) {
-            // The kernel may still write there.
+            // The kernel may still use it.
             under_way.slice.region().count_leaked(1);
             let _leaked = under_way.slice.post();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_thread_keeps_to_the_cores_of_a_program_that_keeps_to_some() {
+        assert_eq!(kernel_thread_core(&[2, 5, 7], 8), Some(5));
+        assert_eq!(kernel_thread_core(&[2], 8), None);
+        assert_eq!(kernel_thread_core(&[0, 1], 2), None, "it has all that there are");
+        assert!(online_cores() >= allowed_cores().len());
     }
 }

@@ -18,7 +18,8 @@ const ISSUE: Issue = Issue { at: 0, since: None };
 fn pipe() -> (Arc<Descriptor>, io::PipeWriter) {
     let (reader, writer) = io::pipe().expect("a pipe");
     let path = Path::new("the pipe");
-    let descriptor = Descriptor::new(OwnedFd::from(reader), Kind::Pipe, path).expect("it is open");
+    let descriptor = Descriptor::new(OwnedFd::from(reader), Kind::Pipe, Direction::Read, path);
+    let descriptor = descriptor.expect("it is open");
     (Arc::new(descriptor), writer)
 }
 
@@ -28,7 +29,7 @@ fn region(depth: u32) -> Arc<Region> {
 
 /// Every shape of a ring that reads.
 fn shapes() -> impl Iterator<Item = Shape> {
-    let operations = [Operation::Read, Operation::ReadFixed];
+    let operations = [Operation::Plain, Operation::Registered];
     let polls = [None, Some(100)];
     operations.into_iter().flat_map(move |operation| {
         polls.into_iter().map(move |polls| Shape { depth: DEPTH, operation, polls })
@@ -56,7 +57,7 @@ fn taken(queue: &mut impl Queue, many: usize, calls: &Counters) -> Vec<Result<Ve
         queue
             .take(missing, Some(end), calls, |_, outcome, bytes| {
                 all.push(match outcome {
-                    Outcome::Read(n) => Ok(bytes[..n].to_vec()),
+                    Outcome::Moved(n) => Ok(bytes[..n].to_vec()),
                     Outcome::CalledBack => Err(true),
                     Outcome::Failed(_) => Err(false),
                 });
@@ -83,9 +84,9 @@ fn nothing_is_written_once_a_queue_with_reads_under_way_has_gone() {
         let slices: Vec<_> = std::iter::from_fn(|| region.take()).collect();
         writer.write_all(&[0xff; 64]).unwrap();
         // The bytes are still there for somebody else: no read of the queue took them.
-        let reader = Reader::new(&descriptor).unwrap();
+        let plain = Plain::new(&descriptor).unwrap();
         let mut buffer = [0; 64];
-        assert!(matches!(reader.read(&mut buffer, 0, &calls), Outcome::Read(64)));
+        assert!(matches!(plain.issue(&mut buffer, 0, &calls), Outcome::Moved(64)));
         assert!(slices.iter().all(|slice| slice.whole().iter().all(|byte| *byte == 0)));
     }
 }
@@ -124,7 +125,7 @@ fn what_is_meant_for_a_read_that_is_over_does_not_hit_the_next_in_its_slot() {
     if cannot_run_here() {
         return;
     }
-    let shape = Shape { depth: 1, operation: Operation::Read, polls: None };
+    let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
     let (descriptor, mut writer) = pipe();
     let (mut queue, _region, calls) = queue(&descriptor, shape);
     queue.start(&ISSUE, &calls);
@@ -188,7 +189,8 @@ fn libaio_reads_calls_nothing_back_late_and_gives_its_memory_back() {
         return;
     }
     let (region, calls) = (region(DEPTH), Counters::default());
-    let zeroes = Descriptor::open(Path::new("/dev/zero"), |_| Ok(Kind::Zero)).unwrap().0;
+    let path = Path::new("/dev/zero");
+    let zeroes = Descriptor::open(path, Direction::Read, |_| Ok(Kind::Zero)).unwrap().0;
     let mut queue = AioQueue::open("the test", &Arc::new(zeroes), Arc::clone(&region)).unwrap();
     queue.begin(&calls).unwrap();
     for _ in 0..3 {
@@ -207,6 +209,71 @@ fn libaio_reads_calls_nothing_back_late_and_gives_its_memory_back() {
     let (waits, _writer) = pipe();
     let refused = AioQueue::open("the test", &waits, region).unwrap_err();
     assert!(refused.to_string().contains("libaio would wait"), "{refused}");
+}
+
+/// Something that keeps what is written: what the devices that may be written to throw away.
+fn kept() -> (io::PipeReader, Arc<Descriptor>) {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let path = Path::new("the pipe");
+    let descriptor = Descriptor::new(OwnedFd::from(writer), Kind::Null, Direction::Write, path);
+    (reader, Arc::new(descriptor.expect("it is open")))
+}
+
+/// All that was written, once nobody can write any more.
+fn read_back(mut reader: io::PipeReader, descriptor: Arc<Descriptor>) -> Vec<u8> {
+    drop(descriptor);
+    let mut all = vec![];
+    io::Read::read_to_end(&mut reader, &mut all).expect("the end comes");
+    all
+}
+
+/// Lets a queue write as many as it is deep, twice.
+fn written_by<Q: Queue>(mut queue: Q, calls: &Counters) {
+    queue.begin(calls).unwrap();
+    for _ in 0..2 {
+        (0..DEPTH).for_each(|_| queue.start(&ISSUE, calls));
+        let each = taken(&mut queue, DEPTH as usize, calls);
+        assert!(each.iter().all(|one| one.as_ref().is_ok_and(|bytes| bytes.len() == 64)));
+    }
+}
+
+#[test]
+fn what_is_written_is_zeroes_of_the_length_asked_for() {
+    let calls = Counters::default();
+    let (reader, descriptor) = kept();
+    let plain = Plain::new(&descriptor).unwrap();
+    assert!(matches!(plain.issue(&mut [0; 64], 0, &calls), Outcome::Moved(64)));
+    drop(plain);
+    assert_eq!(read_back(reader, descriptor), [0; 64]);
+    let all = vec![0; 2 * 64 * DEPTH as usize];
+    if !cannot_run_here() {
+        for shape in shapes() {
+            let (reader, descriptor) = kept();
+            let queue = RingQueue::open("the test", &descriptor, shape, region(DEPTH)).unwrap();
+            written_by(queue, &calls);
+            assert_eq!(read_back(reader, descriptor), all, "{shape:?}");
+        }
+        let (reader, descriptor) = kept();
+        let region = region(DEPTH);
+        let port = DevicePort::open("the test", &descriptor, Arc::clone(&region), 1, 1).unwrap();
+        while let Some(slice) = region.take() {
+            assert!(port.start(slice, &ISSUE, &calls).is_ok());
+        }
+        let (mut done, mut seat, mut many) = (vec![], port.seat(), 0);
+        while many < DEPTH as usize {
+            many += seat.take(&mut done, 32, &calls).unwrap().expect("it is open");
+            assert!(done.drain(..).all(|one| matches!(one.outcome, Outcome::Moved(64))));
+        }
+        drop(seat);
+        drop(port);
+        assert_eq!(read_back(reader, descriptor), all[..64 * DEPTH as usize]);
+    }
+    if !cannot_run("libaio", AioQueue::availability("the test")) {
+        let (reader, descriptor) = kept();
+        let queue = AioQueue::open("the test", &descriptor, region(DEPTH)).unwrap();
+        written_by(queue, &calls);
+        assert_eq!(read_back(reader, descriptor), all);
+    }
 }
 
 #[test]
@@ -228,4 +295,54 @@ fn who_serves_a_device_is_known_by_its_class_or_its_number() {
     assert_eq!(character(1, 5), Found::Zero);
     assert_eq!(character(90, 65_000), Found::Character(Some("mtd".into())));
     assert_eq!(character(60_000, 1), Found::Character(None));
+}
+
+/// Counts what all threads read.
+struct Counts(Arc<std::sync::atomic::AtomicU64>);
+
+impl crate::device::Handler for Counts {
+    fn on_read(&mut self, _: &[u8], _: u64) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// How long a run of many may take to end on a machine that is busy with other things, too.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+
+#[test]
+fn many_threads_read_only_once_all_are_there_and_end_soon() {
+    use crate::device::{AnyDesign, Device, Reads};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    let mut designs = vec!["threads --threads 256"];
+    if !cannot_run_here() {
+        designs.extend([
+            "port --depth 4096 --threads 64",
+            "overlapped-pool --depth 16384 --threads 256",
+        ]);
+    }
+    for text in designs {
+        let read = Arc::new(AtomicU64::new(0));
+        let early = Arc::new(AtomicU64::new(0));
+        let (all, before) = (Arc::clone(&read), Arc::clone(&early));
+        let device = Device::open("/dev/null", &[]).expect("anybody may");
+        let began = Instant::now();
+        let running = Reads::of(&device)
+            .start(AnyDesign::parse(text).expect(text), move |_| {
+                // It is called as each thread is made.
+                before.fetch_max(all.load(Relaxed), Relaxed);
+                Counts(Arc::clone(&all))
+            })
+            .expect(text);
+        assert_eq!(early.load(Relaxed), 0, "{text}: some read before others were there");
+        while read.load(Relaxed) == 0 {
+            assert!(began.elapsed() < ENDS_WITHIN, "{text}: nobody reads");
+            running.wait(Duration::from_millis(10));
+        }
+        let ending = Instant::now();
+        let report = running.stop();
+        assert!(ending.elapsed() < ENDS_WITHIN, "{text} took {:?} to end", ending.elapsed());
+        let total = report.total();
+        assert_eq!(total.issued, total.completed + total.failed, "{text}");
+        assert!(report.failure.is_none(), "{text}: {:?}", report.failure);
+    }
 }

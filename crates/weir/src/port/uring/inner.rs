@@ -11,7 +11,7 @@ use crate::{
         Packet, Refused, Stopped, Token,
         limit::{Limit, Seat},
     },
-    ring::{self, Alarm, Entered, Ring, Wanted},
+    ring::{self, Alarm, Entered, Ring, TimeLeft, Wanted},
     rio::Batch,
     wake::Waker,
 };
@@ -140,26 +140,43 @@ impl<O: Outstanding> Inner<O> {
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
         assert!(out.room() > 0, "a take needs room for a completion");
-        // A time too long to be told is for ever.
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let before_parking = || {
             // What this thread started must not wait until it leads.
             self.commit(counters)?;
             counters.parks.one();
             Ok(())
         };
-        seat.take(until, before_parking, || self.lead(out, until, counters))
+        seat.take(timeout, before_parking, |left| self.lead(out, left, counters))
+    }
+
+    /// What lies ready, for a thread that runs: it runs on. 0 where [`take`](Self::take) is to bring it.
+    #[inline]
+    pub fn take_ready(&self, seat: &Seat<'_>, out: &mut Batch<O::Completion>) -> usize {
+        if !seat.may_go_on() {
+            return 0;
+        }
+        self.with(|state| {
+            // A batch that waits to be submitted goes first, as in a take.
+            let filled = state.fill();
+            if state.closed
+                || filled == Filled::Crowded
+                || state.submissions.pending() >= self.submit_after
+            {
+                return 0;
+            }
+            state.reap(out)
+        })
     }
 
     /// What the leader does: fills, enters, takes. `None`: closed.
     fn lead(
         &self,
         out: &mut Batch<O::Completion>,
-        until: Option<Instant>,
+        timeout: Option<Duration>,
         counters: &Counters,
     ) -> io::Result<Option<usize>> {
+        let mut time = TimeLeft::of(timeout);
         loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let next = self.with(|state| {
                 if state.closed {
                     return Next::Closed;
@@ -192,12 +209,9 @@ impl<O: Outstanding> Inner<O> {
                 Next::Enter { pending, at_least } => (pending, at_least),
             };
             counters.kernel_entries.one();
-            let entered = if at_least > 0 {
-                counters.waits.one();
-                self.ring.enter(pending, at_least, left, false)
-            } else {
-                self.ring.enter(pending, 0, None, false)
-            };
+            counters.waits.add(at_least.into());
+            let left = if at_least > 0 { time.left() } else { None };
+            let entered = self.ring.enter(pending, at_least, left, false);
             let (taken, lost) = self.with(|state| {
                 state.waiting = false;
                 let ready = state.completions.len() as u32;

@@ -34,6 +34,11 @@ impl<'a, O: Outstanding> Place<'a, O> {
     }
 
     #[inline]
+    pub fn take_ready(&self, out: &mut Batch<O::Completion>) -> usize {
+        self.port.take_ready(&self.seat, out)
+    }
+
+    #[inline]
     pub fn with<R>(&self, f: impl FnOnce(&mut State<O>) -> R) -> R {
         self.port.with(f)
     }

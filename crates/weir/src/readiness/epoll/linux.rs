@@ -17,7 +17,7 @@ use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The bell's token; those of sockets fit in 32 bits.
@@ -144,22 +144,23 @@ impl Epoll {
     }
 
     /// Waits until a socket is ready, the time is over, or it is woken. `None`: no time-out.
-    /// The time-out is rounded up to whole milliseconds.
+    /// The time-out is rounded up to whole milliseconds. A signal may end a wait that has one, as if something
+    /// were ready: what is left of the time is known to whoever waits.
     ///
     /// # Errors
     /// What the operating system answered.
     pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
         self.ready = 0;
-        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut left = timeout;
         let count = loop {
             counters.kernel_entries.one();
-            match self.call(left) {
+            match self.call(timeout) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && timeout.is_some() => {
+                    return Ok(Woken::Ready);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) if timeout.is_none() => {} // a time-out of the system's own
                 result => break result?,
             }
-            left = by.map(|by| by.saturating_duration_since(Instant::now()));
         };
         let (mut rang, mut ready) = (false, 0);
         for i in 0..count {

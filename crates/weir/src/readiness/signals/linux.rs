@@ -21,7 +21,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Signals above the first real-time signal that the C library leaves to programs: the lowest ones
@@ -181,7 +181,8 @@ impl Signals {
     }
 
     /// Takes one message, or waits for it until the time is over or it is woken. `None`: no time-out.
-    /// Sockets that were found ready in between are told besides.
+    /// Sockets that were found ready in between are told besides. Another signal may end a wait that has a
+    /// time-out, as if something were ready: what is left of the time is known to whoever waits.
     ///
     /// # Errors
     /// What the operating system answered.
@@ -189,8 +190,11 @@ impl Signals {
         self.ready.clear();
         self.ready.append(&mut self.found);
         let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
-        let message = self.take(timeout, counters)?;
         let mut woken = Woken::Ready;
+        let message = match self.take(timeout, counters) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(woken),
+            message => message?,
+        };
         match message {
             None if self.ready.is_empty() => woken = Woken::TimedOut,
             None => {}
@@ -226,19 +230,16 @@ impl Signals {
         Waker::new(move || thread.wake())
     }
 
-    /// Takes the next signal.
+    /// Takes the next signal. One that has a time-out may be interrupted.
     fn take(&self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Option<Message>> {
-        let by = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut left = timeout;
         loop {
             counters.kernel_entries.one();
-            match take_signal(&self.taken, left) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            match take_signal(&self.taken, timeout) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && timeout.is_none() => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && timeout.is_none() => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 result => return result.map(Some),
             }
-            left = by.map(|by| by.saturating_duration_since(Instant::now()));
         }
     }
 

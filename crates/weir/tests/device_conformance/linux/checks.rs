@@ -11,12 +11,14 @@ use std::{
 };
 use weir::{
     Error,
-    device::{AnyDesign, Device, Handler, Reads},
+    device::{AnyDesign, Device, Direction, Handler, Reads},
 };
 
 pub const CHECKS: &[Check] = &[
     ("counts_are_exact", counts_are_exact),
     ("few_ios_are_no_more", few_ios_are_no_more),
+    ("writes_are_counted_exactly", writes_are_counted_exactly),
+    ("a_stop_ends_writes", a_stop_ends_writes),
     ("a_file_is_read_block_by_block", a_file_is_read_block_by_block),
     ("a_short_file_gives_short_reads", a_short_file_gives_short_reads),
     ("an_empty_file_gives_nothing", an_empty_file_gives_nothing),
@@ -29,6 +31,7 @@ pub const CHECKS: &[Check] = &[
     ("a_stop_ends_reads_that_wait", a_stop_ends_reads_that_wait),
     ("a_stop_ends_reads_that_are_fast", a_stop_ends_reads_that_are_fast),
     ("the_first_error_ends_it", the_first_error_ends_it),
+    ("a_file_that_shrinks_meanwhile_is_noticed", a_file_that_shrinks_meanwhile_is_noticed),
     ("so_many_errors_are_borne", so_many_errors_are_borne),
     ("every_io_of_the_sample_is_timed", every_io_of_the_sample_is_timed),
     ("a_handler_that_panics_ends_it", a_handler_that_panics_ends_it),
@@ -61,6 +64,50 @@ fn few_ios_are_no_more(design: &AnyDesign) -> Result<(), Skipped> {
         let ran = run(design, Reads::of(&at_once(design)).ios(ios))?;
         assert_eq!(ran.report.total().issued, ios);
     }
+    Ok(())
+}
+
+/// To both devices that throw away what is written.
+fn writes_are_counted_exactly(design: &AnyDesign) -> Result<(), Skipped> {
+    const LENGTH: usize = 300;
+    for path in ["/dev/null", "/dev/zero"] {
+        let device = Device::open_for_writing(path).expect("it throws away what is written");
+        assert_eq!(device.direction(), Direction::Write);
+        let reads = Reads::of(&device).length(LENGTH).ios(MANY).sample_every(1);
+        if let Err(reason) = asks(design) {
+            let refused = reads.start(design.clone(), |_| ()).err().expect("it has no writes");
+            assert!(matches!(refused, Error::Unavailable(_)), "{refused:?}");
+            assert!(refused.to_string().contains("it has no writes"), "{refused}");
+            return Err(reason);
+        }
+        let ran = run(design, reads)?;
+        assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
+        let total = ran.report.total();
+        assert_eq!((total.issued, total.completed, total.failed), (MANY, MANY, 0));
+        assert_eq!((total.bytes, total.empty, total.short), (MANY * LENGTH as u64, 0, 0));
+        assert_eq!(total.sampled, MANY);
+        let threads = ran.report.threads.iter().map(|thread| &thread.handler);
+        let (read, written) = threads.fold((0, 0), |(read, written), notes| {
+            (read + notes.reads.len() as u64, written + notes.written.len() as u64)
+        });
+        assert_eq!((read, written), (0, MANY), "each was told as what it is");
+    }
+    Ok(())
+}
+
+fn a_stop_ends_writes(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let device = Device::open_for_writing("/dev/null").expect("it throws away what is written");
+    let running = start(design, Reads::of(&device), |_| ())?;
+    until("some writes", || running.counters().completed > MANY);
+    let effective = running.effective();
+    assert!(effective.contains(&("direction".into(), "writes".into())), "{effective:?}");
+    let report = running.stop();
+    let total = report.total();
+    assert!(total.balances() && total.errors() == 0, "{total:?}");
+    assert_eq!(total.bytes, total.completed * 4096);
+    assert_eq!(report.buffers.0, report.buffers.1, "every buffer is back");
+    assert!(report.failure.is_none(), "{:?}", report.failure);
     Ok(())
 }
 
@@ -245,9 +292,14 @@ fn a_stop_ends_reads_that_are_fast(design: &AnyDesign) -> Result<(), Skipped> {
 /// Its own memory at address 0, which nobody has: every read of it fails.
 const FAILS: &str = "/proc/self/mem";
 
+/// It, named: the kernel makes it up.
+fn failing() -> Device {
+    Device::open(FAILS, &[FAILS.into()]).expect("it was named")
+}
+
 fn the_first_error_ends_it(design: &AnyDesign) -> Result<(), Skipped> {
     asks(design)?;
-    let ran = run(design, Reads::of(&open(FAILS)))?;
+    let ran = run(design, Reads::of(&failing()))?;
     let failure = ran.failure();
     assert!(failure.contains("/proc/self/mem") && failure.contains("os error"), "{failure}");
     let total = ran.report.total();
@@ -256,14 +308,40 @@ fn the_first_error_ends_it(design: &AnyDesign) -> Result<(), Skipped> {
     Ok(())
 }
 
+/// Bytes of a block of the file that shrinks.
+const BLOCK: usize = 512;
+
+fn a_file_that_shrinks_meanwhile_is_noticed(design: &AnyDesign) -> Result<(), Skipped> {
+    asks(design)?;
+    let place = Place::new();
+    let path = place.file(8 * BLOCK);
+    let running = start(design, Reads::of(&open(&path)).length(BLOCK), |_| ())?;
+    until("reads", || running.counters().completed > MANY);
+    assert_eq!((running.counters().short, running.counters().empty), (0, 0));
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("our own");
+    file.set_len(4 * BLOCK as u64 + 7).expect("it shrinks");
+    until("what comes short, and empty", || {
+        let now = running.counters();
+        now.short > 0 && now.empty > 0
+    });
+    let after = running.counters().completed;
+    until("it goes on", || running.counters().completed > after + MANY);
+    let report = running.stop();
+    let total = report.total();
+    assert!(report.failure.is_none(), "{:?}", report.failure);
+    assert!(total.balances() && total.errors() == 0, "{total:?}");
+    assert!(total.bytes < total.completed * BLOCK as u64, "{total:?}");
+    Ok(())
+}
+
 fn so_many_errors_are_borne(design: &AnyDesign) -> Result<(), Skipped> {
     asks(design)?;
-    let ran = run(design, Reads::of(&open(FAILS)).errors_max(MANY).ios(MANY))?;
+    let ran = run(design, Reads::of(&failing()).errors_max(MANY).ios(MANY))?;
     assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
     let (total, errors) = (ran.report.total(), &ran.report.errors);
     assert_eq!((total.failed, total.cancelled, errors.all()), (MANY, 0, MANY));
     assert_eq!(errors.by_kind().len(), 1, "{errors:?}");
-    let ran = run(design, Reads::of(&open(FAILS)).errors_max(10))?;
+    let ran = run(design, Reads::of(&failing()).errors_max(10))?;
     assert!(ran.report.total().errors() > 10 && ran.report.failure.is_some());
     Ok(())
 }

@@ -6,21 +6,23 @@ use super::{
 };
 use libtest_mimic::{Completion, Failed, Trial};
 use std::{
-    io,
+    fs, io,
     os::{fd::AsRawFd, unix::fs::PermissionsExt, unix::net::UnixListener},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 use weir::{
     Error,
-    device::{AnyDesign, Device, Kind, MOST_DELAY, Reads},
+    device::{AnyDesign, Device, Direction, Kind, MOST_DELAY, Reads},
 };
 
 type Check = fn() -> Result<Completion, Failed>;
 
 pub fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 12] = [
         ("what_may_be_read", what_may_be_read),
+        ("what_may_be_written_to", what_may_be_written_to),
+        ("what_must_not_be_written_to", what_must_not_be_written_to),
         ("nothing_is_there", nothing_is_there),
         ("directories_and_sockets", directories_and_sockets),
         ("a_block_device", a_block_device),
@@ -64,6 +66,79 @@ fn what_may_be_read() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
+fn what_may_be_written_to() -> Result<Completion, Failed> {
+    let place = Place::new();
+    let link = place.path("another-name");
+    std::os::unix::fs::symlink("/dev/null", &link)?;
+    for (path, kind) in [
+        ("/dev/null".as_ref(), Kind::Null),
+        (&*link, Kind::Null),
+        ("/dev/zero".as_ref(), Kind::Zero),
+    ] {
+        let device = Device::open_for_writing(path)?;
+        assert_eq!((device.kind(), device.direction()), (kind, Direction::Write));
+    }
+    assert_eq!(open("/dev/null").direction(), Direction::Read);
+    // A descriptor of this process only if it is open for that.
+    let other = fs::OpenOptions::new().write(true).open("/dev/null")?;
+    Device::open_for_writing(format!("/dev/fd/{}", other.as_raw_fd()))?;
+    let read_only = fs::File::open("/dev/null")?;
+    assert!(refused_writes(format!("/dev/fd/{}", read_only.as_raw_fd())).contains("reading only"));
+    Ok(Completion::Completed)
+}
+
+fn refused_writes(path: impl AsRef<Path>) -> String {
+    let error = Device::open_for_writing(path).expect_err("it must not be written to");
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    error.to_string()
+}
+
+fn what_must_not_be_written_to() -> Result<Completion, Failed> {
+    let place = Place::new();
+    let file = place.file(17);
+    let before = fs::read(&file)?;
+    let link = place.path("null");
+    std::os::unix::fs::symlink(&file, &link)?;
+    let (_terminal, terminal) = terminal()?;
+    let (_reader, writer) = io::pipe()?;
+    let mut all = vec![
+        (file.clone(), "a regular file"),
+        // A name says nothing.
+        (link, "a regular file"),
+        (place.fifo(), "a pipe"),
+        (format!("/dev/fd/{}", writer.as_raw_fd()).into(), "a pipe"),
+        ("/dev/full".into(), "a character device"),
+        ("/dev/urandom".into(), "a character device"),
+        (terminal, "a character device"),
+        ("/dev".into(), "a directory"),
+        ("/proc/self/comm".into(), "a write acts"),
+    ];
+    if nothing::missing().is_none() {
+        all.push((nothing::PATH.into(), "no writes"));
+    }
+    if let Some(block) = block_device(&place)? {
+        all.push((block, "a block device"));
+    }
+    for (path, what) in all {
+        let said = refused_writes(&path);
+        let names_both = said.contains("/dev/null (1:3)") && said.contains("/dev/zero (1:5)");
+        assert!(said.contains(what) && names_both && said.contains("no flag"), "{path:?}: {said}");
+    }
+    assert_eq!(fs::read(&file)?, before);
+    Ok(Completion::Completed)
+}
+
+/// A terminal of its own: who has it open, and its path.
+fn terminal() -> io::Result<(fs::File, PathBuf)> {
+    let terminal = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx")?;
+    let mut number: libc::c_uint = 0;
+    // SAFETY: the kernel writes into the number, which outlives the call.
+    if unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCGPTN, &raw mut number) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((terminal, format!("/dev/pts/{number}").into()))
+}
+
 fn nothing_is_there() -> Result<Completion, Failed> {
     let error = Device::open("/dev/weir-has-no-such-device", &[]).expect_err("nothing there");
     let text = error.to_string();
@@ -81,17 +156,22 @@ fn directories_and_sockets() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
-/// A node of a block device that no driver serves: to be refused it need not be opened.
-fn a_block_device() -> Result<Completion, Failed> {
-    let place = Place::new();
+/// A node of a block device that no driver serves: to be refused it need not be opened. `None` where none can
+/// be made.
+fn block_device(place: &Place) -> Result<Option<PathBuf>, Failed> {
     let path = place.path("block");
     let text = std::ffi::CString::new(path.to_str().expect("text"))?;
     // SAFETY: the path is a string that ends with a zero.
     let made = unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o600, libc::makedev(60, 7)) };
-    if made != 0 {
+    Ok((made == 0).then_some(path))
+}
+
+fn a_block_device() -> Result<Completion, Failed> {
+    let place = Place::new();
+    let Some(path) = block_device(&place)? else {
         let why = format!("no block device can be made: {}", io::Error::last_os_error());
         return Ok(Completion::ignored_with(why));
-    }
+    };
     assert!(refused(&path).contains("no flag"));
     let named =
         Device::open(&path, std::slice::from_ref(&path)).expect_err("naming it changes nothing");

@@ -12,7 +12,7 @@ use std::{
 };
 use weir::{
     Error,
-    device::{AnyDesign, Device, Final, Handler, Reads},
+    device::{AnyDesign, Device, Final, Handler, Reads, Wants},
 };
 
 /// A check with its name.
@@ -23,6 +23,8 @@ pub type Check = suite::Check<AnyDesign>;
 pub struct Notes {
     /// What each read brought, and where it was.
     pub reads: Vec<(u64, Vec<u8>)>,
+    /// How many bytes each write wrote.
+    pub written: Vec<usize>,
     /// Latencies.
     pub samples: Vec<u64>,
 }
@@ -30,6 +32,10 @@ pub struct Notes {
 impl Handler for Notes {
     fn on_read(&mut self, bytes: &[u8], at: u64) {
         self.reads.push((at, bytes.to_vec()));
+    }
+
+    fn on_write(&mut self, bytes: usize) {
+        self.written.push(bytes);
     }
 
     fn on_sample(&mut self, ns: u64) {
@@ -59,10 +65,11 @@ pub fn settled(report: Final<Notes>) -> Ran {
     assert!(total.cancelled <= total.failed, "{total:?}");
     let (made, returned) = report.buffers;
     assert_eq!(made, returned, "every buffer is back");
-    let told: u64 = report.threads.iter().map(|thread| thread.handler.reads.len() as u64).sum();
-    assert_eq!(told, total.completed, "each completed read was told once");
-    let bytes: usize =
-        report.threads.iter().flat_map(|t| &t.handler.reads).map(|r| r.1.len()).sum();
+    let notes = || report.threads.iter().map(|thread| &thread.handler);
+    let told: usize = notes().map(|notes| notes.reads.len() + notes.written.len()).sum();
+    assert_eq!(told as u64, total.completed, "each completed I/O was told once");
+    let read: usize = notes().flat_map(|notes| &notes.reads).map(|read| read.1.len()).sum();
+    let bytes = read + notes().flat_map(|notes| &notes.written).sum::<usize>();
     assert_eq!(bytes as u64, total.bytes);
     assert_eq!(report.errors.all(), total.errors(), "each error is known by what it says");
     Ran { report }
@@ -94,11 +101,9 @@ pub fn start<H: Handler>(
 
 /// Whether the design asks its device for bytes at all.
 pub fn asks(design: &AnyDesign) -> Result<(), Skipped> {
-    match design.about().name {
-        "sync-empty" | "no-op" | "control" | "uring-cmd" => {
-            Err(Skipped("it asks for nothing".into()))
-        }
-        _ => Ok(()),
+    match design.wants() {
+        Wants::Content => Ok(()),
+        _ => Err(Skipped("it asks for nothing".into())),
     }
 }
 
@@ -151,8 +156,8 @@ pub fn pattern(at: u64) -> u8 {
 
 /// A device that answers at once, and that the design can ask.
 pub fn at_once(design: &AnyDesign) -> Device {
-    match design.about().name {
-        "control" | "uring-cmd" => open(super::nothing::PATH),
+    match design.wants() {
+        Wants::Calls => open(super::nothing::PATH),
         _ => open("/dev/null"),
     }
 }

@@ -31,7 +31,7 @@ use crate::{
         uring::state::{Outstanding, Stage},
     },
     readiness::{Epoll, Trigger, bell::Bell},
-    ring::{self, Completions, Crowded, Ring, Submissions, Wanted},
+    ring::{self, Completions, Crowded, Ring, Submissions, TimeLeft, Wanted},
     rio::Woken,
     stream::{Listener, Stream},
     wake::Waker,
@@ -102,7 +102,6 @@ impl Provider for UringEvents {
             submissions,
             completions,
             operations: Operations::new(&needs),
-            free: (0..events.len() as u32).rev().collect(),
             events: ManuallyDrop::new(events),
             packets: VecDeque::with_capacity(needs.packets as usize),
             packets_most: needs.packets as usize,
@@ -139,11 +138,9 @@ struct State {
     submissions: Submissions,
     completions: Completions,
     operations: Operations,
-    /// One for each operation that may be outstanding, so that none ever lacks one. Left open where an
-    /// operation's event was never told.
+    /// One for each operation that may be outstanding, by its number. Left open where an operation's event was
+    /// never told.
     events: ManuallyDrop<Vec<Event>>,
-    /// Events that no operation has, the last one on top.
-    free: Vec<u32>,
     packets: VecDeque<Packet>,
     packets_most: usize,
 }
@@ -202,14 +199,13 @@ impl State {
 
     /// Puts what was started into the submission queue, each operation with what follows it.
     fn fill(&mut self) -> Result<(), Crowded> {
-        let Self { operations, submissions, events, free, .. } = self;
-        operations.start_by(|entry, token| {
-            let Some(token) = token else {
+        let Self { operations, submissions, events, .. } = self;
+        operations.start_by(|entry, operation| {
+            let Some((token, number)) = operation else {
                 // SAFETY: a cancel points at nothing.
                 return unsafe { submissions.push(&[entry]) };
             };
-            let number = *free.last().expect("there are as many events as operations");
-            let event = &mut events[number as usize];
+            let event = &mut events[number];
             let entry = entry.flags(squeue::Flags::IO_HARDLINK);
             let signal = opcode::Write::new(types::Fd(event.bell.fd()), (&raw const ONE).cast(), 8);
             let signal = signal.build().flags(squeue::Flags::SKIP_SUCCESS);
@@ -217,20 +213,20 @@ impl State {
             // open until the event was told.
             unsafe { submissions.push(&[entry, signal.user_data(SIGNAL.user_data())]) }?;
             (event.token, event.result) = (Some(token), None);
-            free.pop();
             Ok(())
         })
     }
 
     /// Reads what the kernel says of operations that are over.
     fn reap(&mut self) -> io::Result<()> {
-        let Self { completions, events, .. } = self;
+        let Self { completions, operations, events, .. } = self;
         for entry in completions.take() {
             let token = ring::Token::from_user_data(entry.user_data());
             if token == SIGNAL {
                 return Err(io::Error::from_raw_os_error(-entry.result()));
             }
-            if let Some(event) = events.iter_mut().find(|event| event.token == Some(token)) {
+            let event = events.get_mut(operations.number(token));
+            if let Some(event) = event.filter(|event| event.token == Some(token)) {
                 event.result = Some(entry.result());
             }
         }
@@ -244,7 +240,6 @@ impl State {
         // Told without one it is the last one's, as nobody promises that it is told once.
         let (Some(token), Some(result)) = (event.token, event.result) else { return Ok(()) };
         (event.token, event.result) = (None, None);
-        self.free.push(number);
         self.operations.finish(token, result, out);
         Ok(())
     }
@@ -260,7 +255,7 @@ impl EventsPort {
         draining: bool,
     ) -> io::Result<Option<usize>> {
         assert!(out.room() > 0, "a take needs room for a completion");
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut time = TimeLeft::of(timeout);
         let mut set = lock(&self.set);
         loop {
             if !draining && self.inner.is_closed() {
@@ -281,9 +276,8 @@ impl EventsPort {
             if out.len() > before {
                 return Ok(Some(out.len() - before));
             }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             counters.waits.one();
-            let woken = set.wait(left, counters)?;
+            let woken = set.wait(time.left(), counters)?;
             for index in 0..set.ready_count() {
                 let number = set.ready_at(index);
                 self.inner.with(|state| state.told(number, out))?;

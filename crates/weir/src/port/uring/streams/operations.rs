@@ -212,6 +212,17 @@ impl Operations {
         }
     }
 
+    /// An operation's number among all that may be outstanding: that of its slot.
+    #[inline]
+    pub(super) fn number(&self, token: ring::Token) -> usize {
+        let before = match token.class() {
+            ACCEPT => 0,
+            RECEIVE => self.accepts.most(),
+            _ => self.accepts.most() + self.receives.most(),
+        };
+        before + token.slot()
+    }
+
     fn forget_name(&mut self, name: *mut Name) {
         // SAFETY: it was made a pointer by `accept`, and the kernel is done with it.
         self.names.push(unsafe { Box::from_raw(name) });
@@ -263,11 +274,11 @@ impl Operations {
     }
 
     /// Hands what waits to `push`: what is to be cancelled first, then everything in the order started,
-    /// with the tokens of operations.
+    /// with the tokens and numbers of operations.
     #[inline]
     pub(super) fn start_by(
         &mut self,
-        mut push: impl FnMut(squeue::Entry, Option<ring::Token>) -> Result<(), Crowded>,
+        mut push: impl FnMut(squeue::Entry, Option<(ring::Token, usize)>) -> Result<(), Crowded>,
     ) -> Result<(), Crowded> {
         while let Some(&token) = self.closing.last() {
             // One that is over meanwhile has nothing outstanding, and its descriptor may be another's.
@@ -283,7 +294,7 @@ impl Operations {
                 Some(entry) => (entry, Stage::Started),
                 None => (opcode::Nop::new().build(), Stage::Returning),
             };
-            push(entry.user_data(token.user_data()), Some(token))?;
+            push(entry.user_data(token.user_data()), Some((token, self.number(token))))?;
             self.started += u32::from(stage == Stage::Started);
             *self.stage(token).expect("what is queued is not over") = stage;
             self.queued.pop_front();

@@ -25,6 +25,11 @@ impl Worker for StreamsWorker<'_> {
         self.0.take(out, timeout, counters)
     }
 
+    #[inline]
+    fn take_ready(&mut self, out: &mut Taken) -> usize {
+        self.0.take_ready(out)
+    }
+
     fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
         self.0.with(|state| match state.closed {
             true => Err(Refused::Closed),

@@ -70,7 +70,7 @@ impl StreamQueue for Never {
         match self.0 {}
     }
 
-    fn is_short(&self, _: StreamId) -> bool {
+    fn is_short(&mut self, _: StreamId) -> bool {
         match self.0 {}
     }
 

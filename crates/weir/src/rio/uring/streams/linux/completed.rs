@@ -119,6 +119,9 @@ impl UringStreamQueue {
         let over = match -result {
             libc::ENOBUFS => {
                 self.counters.no_buffer.one();
+                if let Some(group) = &mut self.rings[at].group {
+                    group.lack(&mut self.slices);
+                }
                 StreamCompletion::Starved { connection }
             }
             // It was told to stop, and perhaps to go on since.

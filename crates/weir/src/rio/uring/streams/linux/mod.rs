@@ -328,10 +328,7 @@ fn add_ring(queue: &mut UringStreamQueue, io: IoUring, flags: Flags) -> io::Resu
             // SAFETY: the entries and the region live as long as the queue does, which takes the group away
             // or leaks both.
             unsafe { ring.register_buffers(address, entries, requests::GROUP) }?;
-            for _ in 0..each {
-                let Some(slice) = queue.slices.region.take() else { break };
-                group.give(&mut queue.slices, slice);
-            }
+            group.grow(&mut queue.slices);
             Some(group)
         }
     };

@@ -208,10 +208,10 @@ impl StreamQueue for UringStreamQueue {
     }
 
     #[inline]
-    fn is_short(&self, connection: StreamId) -> bool {
+    fn is_short(&mut self, connection: StreamId) -> bool {
         let at = (connection.number / self.files) as usize;
-        match self.rings.get(at).and_then(|ring| ring.group.as_ref()) {
-            Some(group) => group.held() < group.most() / 4,
+        match self.rings.get_mut(at).and_then(|ring| ring.group.as_mut()) {
+            Some(group) => group.is_short() && !group.lack(&mut self.slices),
             // Each has its own; only the answers share.
             None => self.free.is_empty(),
         }
@@ -302,7 +302,6 @@ impl StreamQueue for UringStreamQueue {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woken> {
         self.keep_up();
         self.broken()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // What the others have is told by the bell, from the moment that they have nothing.
         for ring in &mut self.rings[1..] {
             if ring.needs_entry(&self.counters) {
@@ -312,22 +311,22 @@ impl StreamQueue for UringStreamQueue {
                 return Ok(Woken::Ready);
             }
         }
-        loop {
-            if self.alarm.was_asked() {
-                return Ok(Woken::ByWaker);
-            }
-            let first = &mut self.rings[0];
-            if first.completions.len() > 0 {
-                return Ok(Woken::Ready);
-            }
-            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            let pending = first.submissions.pending();
-            self.counters.kernel_entries.one();
-            let entered = first.ring.enter(pending, 1, left, false)?;
-            if entered == Entered::TimedOut && first.completions.len() == 0 {
-                return Ok(Woken::TimedOut);
-            }
+        if self.alarm.was_asked() {
+            return Ok(Woken::ByWaker);
         }
+        let first = &mut self.rings[0];
+        if first.completions.len() > 0 {
+            return Ok(Woken::Ready);
+        }
+        let pending = first.submissions.pending();
+        self.counters.kernel_entries.one();
+        let entered = first.ring.enter(pending, 1, timeout, false)?;
+        if self.alarm.was_asked() {
+            return Ok(Woken::ByWaker);
+        }
+        // What interrupts it leaves nothing to take: what is left of the time is known to whoever waits.
+        let over = entered == Entered::TimedOut && first.completions.len() == 0;
+        Ok(if over { Woken::TimedOut } else { Woken::Ready })
     }
 
     fn waker(&self) -> Waker {

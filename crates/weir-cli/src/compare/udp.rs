@@ -1,0 +1,742 @@
+//! `weir compare udp`: every design of UDP that can run here, under the same load, side by side.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use weir::socket::MOST_BUSY_POLL;
+use weir_lab::bench::processes::Processes;
+use weir_lab::child::Interrupt;
+use weir_lab::experiment::{self, Progress, Settings};
+use weir_lab::link::{self, Link, Site};
+use weir_lab::machine::Machine;
+use weir_lab::plan::{
+    self, Asked, Depth, Load, Rate, Row, Sweep, Takes, Work, asked, link_rows,
+    rows::{self, Breadth},
+};
+use weir_lab::random::fresh_seed;
+use weir_lab::report::number::{percent, si};
+use weir_lab::report::{json, table};
+use weir_lab::results::Results;
+use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
+
+use super::EXIT_CODES;
+use super::display::{Display, about, planned_rows};
+use super::part::{self, Document, OfAll, Part};
+use crate::cores::{self, Cores};
+use crate::exit::Failure;
+
+/// What says something of speed, or of rows that the comparison of memory does not have.
+const IGNORED_BY_MEMORY: [&str; 23] = [
+    "peer",
+    "peer_head",
+    "quick",
+    "full",
+    "time",
+    "length",
+    "work",
+    "threads",
+    "ports",
+    "parallel",
+    "generators",
+    "rcvbuf",
+    "load",
+    "pace",
+    "sweep",
+    "no_send_offload",
+    "receive_offload",
+    "busy_poll",
+    "confidence",
+    "on",
+    "seed",
+    "verbose",
+    "dry_run",
+];
+
+/// Where server and generator meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    /// On the loopback device.
+    Loopback,
+    /// On a pair of network devices between two network namespaces, made for the comparison and gone
+    /// with it; needs root.
+    Veth,
+}
+
+/// Options of `weir compare udp`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct UdpArgs {
+    /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
+    /// [default: every design once, on its best provider, with at most as many threads as the
+    /// server has cores].
+    #[arg(long)]
+    design: Vec<String>,
+
+    /// A program of another library, to be compared with the designs: a name, "=", and its command.
+    /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
+    /// its command it need not, and what it received is derived. May be given several times.
+    #[arg(long, value_name = "NAME=COMMAND")]
+    peer: Vec<String>,
+
+    /// Bytes that such a program wants to see at the beginning of each datagram.
+    #[arg(long, value_name = "NAME=HEX", requires = "peer")]
+    peer_head: Vec<String>,
+
+    /// A first look in half a minute (all kinds: a minute): saturation only, too few rounds for
+    /// intervals.
+    #[arg(long, conflicts_with = "full")]
+    pub(super) quick: bool,
+
+    /// The whole study: every load, size, work and number of ports, flows and generators, receive
+    /// offload beside its absence, and sweeps over load, work and threads. --dry-run tells how long it
+    /// takes.
+    #[arg(long)]
+    full: bool,
+
+    /// Each design on each of its providers, on one thread and on its own number of threads; takes
+    /// about 5 minutes.
+    #[arg(long, conflicts_with = "design")]
+    variants: bool,
+
+    /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
+    /// each design; takes about 3 minutes.
+    #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
+    memory: bool,
+
+    /// Time that it may take in all [default: 110s, with --quick 30s (all kinds: 60s), with --variants 5m; with more
+    /// loads than usual what their rounds take, see --dry-run].
+    #[arg(short = 't', long, value_parser = parse_time)]
+    pub(super) time: Option<Duration>,
+
+    /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
+    /// base; each other value is compared by itself, with the first of the others.
+    #[arg(
+        short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ','
+    )]
+    length: Vec<usize>,
+
+    /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
+    /// them on state that all threads share under a lock [default: 0].
+    #[arg(long, value_delimiter = ',')]
+    work: Vec<Work>,
+
+    /// Numbers of threads of each design that takes one and is not given one by --design: a row for
+    /// each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Vec<u32>,
+
+    /// Ports that the server listens on; a flow goes to one of them [default: 1].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    ports: Vec<u16>,
+
+    /// Flows of each generator [default: 1].
+    #[arg(
+        short = 'P', long, visible_alias = "flows", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=1024)
+    )]
+    parallel: Vec<u16>,
+
+    /// Generators: threads that send, on cores of their own as far as there are any [default: 1].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
+    generators: Vec<u16>,
+
+    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    #[arg(long, value_parser = parse_size)]
+    rcvbuf: Option<usize>,
+
+    /// Loads: saturation, datagrams per second (k = 1000) or a share of each design's own maximum, as
+    /// in saturation,75%,50k [default: saturation,50k, with --quick saturation].
+    #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
+    load: Vec<Pace>,
+
+    /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
+    /// design's own maximum: 50k or 75%; may be given several times.
+    #[arg(long, value_parser = parse_pace)]
+    pace: Vec<Pace>,
+
+    /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
+    /// latencies below it; work and threads, where designs overtake one another.
+    #[arg(long, value_delimiter = ',')]
+    sweep: Vec<Swept>,
+
+    /// Generator without segmentation offload.
+    #[arg(long)]
+    no_send_offload: bool,
+
+    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
+    /// one. Only: such rows alone. Paired: each design with and without in the same rounds, which gives
+    /// the ratio; they are not ranked among each other [with --full on loopback: paired].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
+    receive_offload: Option<ReceiveOffload>,
+
+    /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
+    /// may need CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
+    /// nothing to poll, and the report says so.
+    #[arg(long, value_parser = parse_polling)]
+    busy_poll: Option<u64>,
+
+    /// A load may end early once every verdict is given and half of every 95 % interval is at most
+    /// this share of its figure.
+    #[arg(long, default_value = "5%", value_parser = parse_percent)]
+    pub(super) confidence: f64,
+
+    /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
+    #[arg(long)]
+    pub(super) server_cpu: Option<Cores>,
+
+    /// Cores of the generators, which take them in turn [default: the last ones].
+    #[arg(long)]
+    pub(super) generator_cpu: Option<Cores>,
+
+    /// Where server and generator meet. On a link of their own AF_XDP takes part, and every row is
+    /// flooded with live frames; such figures are compared among themselves only.
+    #[arg(long, value_enum, default_value_t = On::Loopback)]
+    on: On,
+
+    /// Seed of the order, to have it again.
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+
+    /// Print every command before it is started.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+
+    /// Print the plan and run nothing.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// One document on standard output instead of the table: all figures with every sample.
+    #[arg(short = 'J', long)]
+    pub(super) json: bool,
+}
+
+/// A paced load, as written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Pace(Rate);
+
+/// What is swept, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Swept {
+    /// The offered load.
+    Load,
+    /// Work per datagram.
+    Work,
+    /// Threads.
+    Threads,
+}
+
+/// Which rows have receive offload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReceiveOffload {
+    /// None.
+    No,
+    /// All.
+    Only,
+    /// Each has one beside it that does.
+    Paired,
+}
+
+fn parse_load(text: &str) -> Result<Pace, String> {
+    match text {
+        "saturation" => Ok(Pace(Rate::Saturation)),
+        _ => parse_pace(text),
+    }
+}
+
+fn parse_pace(text: &str) -> Result<Pace, String> {
+    match text.ends_with('%') {
+        true => Ok(Pace(Rate::OfMaximum(parse_percent(text)?))),
+        false => Ok(Pace(Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64))),
+    }
+}
+
+/// How long sockets poll, in microseconds.
+fn parse_polling(text: &str) -> Result<u64, String> {
+    let time = parse_time(text)?;
+    match u64::try_from(time.as_micros()) {
+        Ok(us) if us > 0 && time <= MOST_BUSY_POLL => Ok(us),
+        _ => Err(format!("{text:?} is not allowed; allowed: 1us to {MOST_BUSY_POLL:?}")),
+    }
+}
+
+/// Seconds for every variant of every design, with the loads of the default.
+const VARIANTS_BUDGET_S: f64 = 300.0;
+
+/// Runs `weir compare udp`.
+pub fn run(args: &UdpArgs) -> ExitCode {
+    let document = if args.json { Document::StandardOutput } else { Document::Nowhere };
+    if args.memory {
+        let command = crate::arguments();
+        return match compare_memory(args, &command) {
+            Ok(code) => ExitCode::from(code),
+            Err(failed) => part::refuse("weir compare", &command, document, &failed),
+        };
+    }
+    part::run("weir compare", document, |command, interrupt| compare(args, command, interrupt))
+}
+
+impl UdpArgs {
+    /// What a comparison of all kinds has of it: saturation alone, since a second load takes as long again.
+    pub fn of_all(of: &OfAll) -> Self {
+        Self {
+            design: vec![],
+            peer: vec![],
+            peer_head: vec![],
+            quick: of.quick,
+            full: false,
+            variants: false,
+            memory: false,
+            time: Some(of.time),
+            length: vec![],
+            work: vec![],
+            threads: vec![],
+            ports: vec![],
+            parallel: vec![],
+            generators: vec![],
+            rcvbuf: None,
+            load: vec![Pace(Rate::Saturation)],
+            pace: vec![],
+            sweep: vec![],
+            no_send_offload: false,
+            receive_offload: None,
+            busy_poll: None,
+            confidence: of.confidence,
+            server_cpu: of.server_cpu.clone(),
+            generator_cpu: of.generator_cpu.clone(),
+            on: On::Loopback,
+            seed: Some(of.seed),
+            verbose: of.verbose,
+            dry_run: of.dry_run,
+            json: false,
+        }
+    }
+
+    /// Whether nothing is asked for that only UDP has.
+    pub fn are_for_all(&self) -> bool {
+        let Self {
+            design,
+            peer,
+            peer_head,
+            quick: _,
+            full,
+            variants,
+            memory,
+            time: _,
+            length,
+            work,
+            threads,
+            ports,
+            parallel,
+            generators,
+            rcvbuf,
+            load,
+            pace,
+            sweep,
+            no_send_offload,
+            receive_offload,
+            busy_poll,
+            confidence: _,
+            server_cpu: _,
+            generator_cpu: _,
+            on,
+            seed: _,
+            verbose: _,
+            dry_run: _,
+            json: _,
+        } = self;
+        let given = [
+            !design.is_empty(),
+            !peer.is_empty(),
+            !peer_head.is_empty(),
+            *full,
+            *variants,
+            *memory,
+            !length.is_empty(),
+            !work.is_empty(),
+            !threads.is_empty(),
+            !ports.is_empty(),
+            !parallel.is_empty(),
+            !generators.is_empty(),
+            rcvbuf.is_some(),
+            !load.is_empty(),
+            !pace.is_empty(),
+            !sweep.is_empty(),
+            *no_send_offload,
+            receive_offload.is_some(),
+            busy_poll.is_some(),
+            *on != On::Loopback,
+        ];
+        !given.contains(&true)
+    }
+}
+
+fn compare_memory(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
+    let interrupt = super::heed_interrupts()?;
+    let (server_cores, _) = cores::share_out(&args.server_cpu, &args.generator_cpu, 1)?;
+    let rows = designs(args, server_cores.len())?;
+    crate::memory::compare(&super::program()?, &interrupt, &rows, args.json, command)
+}
+
+/// Compares them.
+pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+    let depth = depth(args);
+    let asked = asked(args, depth)?;
+    let loads = asked.loads();
+    let most_generators = loads.iter().map(|load| load.generators).max().unwrap_or(1);
+    let (server_cores, generator_cores) =
+        cores::share_out(&args.server_cpu, &args.generator_cpu, most_generators.into())?;
+    let program = super::program()?;
+    let rows = rows(args, &asked, server_cores.len())?;
+
+    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    results.seed = args.seed.unwrap_or_else(fresh_seed);
+    results.asked_half_width = args.confidence;
+    results.server_cores = server_cores.clone();
+    results.generator_cores = generator_cores.clone();
+    results.warnings.extend(shared_cores(&results, most_generators));
+    let budget_s = args
+        .time
+        .map(|time| time.as_secs_f64())
+        .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
+    let settings = Settings { depth, budget_s };
+    eprint!("{}", effective(&results, &settings));
+    if args.dry_run {
+        let plan = json::plan(&results, depth, settings.budget_s(&results));
+        return Ok(Part::planned(plan));
+    }
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
+    let mut bench = Processes::new(program, server_cores, first, interrupt, tell)
+        .with_more_generator_cores(more.unwrap_or_default().to_vec());
+    if args.on == On::Veth {
+        // This thread is at the generator's end of it from now on.
+        let link = Link::make().map_err(weir::Error::from)?;
+        results.link = Some(link.describe().into());
+        bench = bench.at(Site::Link(link));
+    }
+    let mut display = Display::new();
+    experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
+        show(&mut display, &progress);
+    });
+    display.clear();
+    let code = experiment::exit_code(&results);
+    Ok(Part::made(results, code, table::report, json::document))
+}
+
+/// Whether all variants are compared under the usual loads, and nothing that takes longer was asked for.
+fn is_plain_variants(args: &UdpArgs, loads: &[Load]) -> bool {
+    let ordinary = loads.len() <= 2 && loads.iter().all(|load| load.takes == Takes::default());
+    let usual_rows = args.on == On::Loopback && args.threads.is_empty();
+    args.variants && depth(args) == Depth::Standard && ordinary && usual_rows
+}
+
+fn depth(args: &UdpArgs) -> Depth {
+    match (args.quick, args.full) {
+        (true, _) => Depth::Quick,
+        (_, true) => Depth::Full,
+        _ => Depth::Standard,
+    }
+}
+
+/// What was asked for, as the plan takes it.
+fn asked(args: &UdpArgs, depth: Depth) -> Result<Asked, Failure> {
+    const MOST_BYTES: usize = weir_load::stamp::DATAGRAM_BYTES_MAX;
+    if let Some(length) = args.length.iter().find(|length| **length > MOST_BYTES) {
+        return Err(Failure::usage(format!(
+            "a datagram of {length} bytes is too long; a UDP datagram carries at most {MOST_BYTES}"
+        )));
+    }
+    if args.on == On::Veth && args.no_send_offload {
+        return Err(Failure::usage(
+            "--no-send-offload says nothing on a link: every row is flooded with frames there; leave \
+             it out, or compare on loopback",
+        ));
+    }
+    let too_long = |length: &&usize| **length > link::LONGEST_BYTES as usize;
+    if let (On::Veth, Some(length)) = (args.on, args.length.iter().find(too_long)) {
+        return Err(Failure::usage(format!(
+            "a datagram of {length} bytes does not go over the link in one packet; at most {} do",
+            link::LONGEST_BYTES
+        )));
+    }
+    let sizes_bytes: Vec<u32> = args.length.iter().map(|length| *length as u32).collect();
+    let generators = args.generators.first().copied().unwrap_or(1);
+    let ports = args.ports.first().copied().unwrap_or(1);
+    let offload = offload(args);
+    let base = Load {
+        work: args.work.first().copied().unwrap_or_default(),
+        ports,
+        flows: args.parallel.first().copied().unwrap_or(1),
+        generators,
+        receive_offload: offload == ReceiveOffload::Only,
+        send_offload: !args.no_send_offload,
+        rcvbuf_bytes: args.rcvbuf.map(|bytes| bytes as u64),
+        busy_poll_us: args.busy_poll,
+        ..Load::saturation(sizes_bytes.first().copied().unwrap_or(64))
+    };
+    let paced = args.pace.iter().map(|Pace(rate)| *rate);
+    let besides = (!args.pace.is_empty()).then_some(Rate::Saturation);
+    let rates = args.load.iter().map(|Pace(rate)| *rate).chain(besides).chain(paced).collect();
+    let asked = Asked {
+        rates,
+        sizes_bytes,
+        works: args.work.clone(),
+        ports: args.ports.clone(),
+        flows: args.parallel.clone(),
+        generators: args.generators.clone(),
+        sweeps: args
+            .sweep
+            .iter()
+            .map(|swept| match swept {
+                Swept::Load => Sweep::Load,
+                Swept::Work => Sweep::Work,
+                Swept::Threads => Sweep::Threads,
+            })
+            .collect(),
+        with_offload: offload == ReceiveOffload::Paired,
+        ..Asked::new(depth, base)
+    };
+    Ok(if depth == Depth::Full { asked.or_the_whole_study() } else { asked })
+}
+
+fn offload(args: &UdpArgs) -> ReceiveOffload {
+    let unless_said = if args.full && args.on == On::Loopback {
+        ReceiveOffload::Paired
+    } else {
+        ReceiveOffload::No
+    };
+    args.receive_offload.unwrap_or(unless_said)
+}
+
+/// The designs that were asked for; without any, those that suit the place.
+fn designs(args: &UdpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
+    let breadth = match args.variants {
+        true => Breadth::Variants,
+        false => Breadth::Designs { cores },
+    };
+    Ok(match (args.design.is_empty(), args.on) {
+        (false, _) => rows::of_texts(&args.design).map_err(Failure::usage)?,
+        (true, On::Veth) => link_rows::all(breadth),
+        (true, On::Loopback) => rows::all(breadth),
+    })
+}
+
+/// The rows: designs, on the numbers of threads that were asked for, with receive offload beside
+/// them if that was, and one of them twice.
+fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure> {
+    let mut rows = designs(args, cores)?;
+    let in_sweep = asked.sweeps.contains(&Sweep::Threads);
+    let numbers = match (args.threads.is_empty(), in_sweep) {
+        (false, _) => args.threads.clone(),
+        (true, true) => asked::THREADS.to_vec(),
+        (true, false) => vec![],
+    };
+    let by_itself = |row: &Row| !args.design.is_empty() && row.threads().is_some();
+    if !numbers.is_empty() {
+        rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
+    }
+    rows.extend(plan::peer::of_texts(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
+    if asked.with_offload {
+        rows::with_offload(&mut rows);
+    }
+    let again = rows::preferred_again(&rows);
+    plan::add_again(&mut rows, again);
+    Ok(rows)
+}
+
+/// What must be known of cores that several share.
+fn shared_cores(results: &Results, most_generators: u16) -> Vec<String> {
+    let mut warnings = vec![];
+    let both = results.generator_cores.iter().find(|core| results.server_cores.contains(core));
+    if let Some(core) = both {
+        warnings
+            .push(format!("server and generator share core {core}: rates say little about either"));
+    }
+    let cores = results.generator_cores.len();
+    if usize::from(most_generators) > cores {
+        warnings.push(format!(
+            "{most_generators} generators share {cores} of the cores: they send no more than fewer"
+        ));
+    }
+    warnings
+}
+
+/// The effective settings, before anything runs.
+fn effective(results: &Results, settings: &Settings) -> String {
+    let budget = settings.budget_s(results);
+    let time = about(budget);
+    let mut text = format!(
+        "compares {} rows under {} loads in about {time}: server on core {:?}, generator on core {:?}, \
+         intervals of ±{} asked for, seed {}\n",
+        results.rows.len(),
+        results.loads.len(),
+        results.server_cores,
+        results.generator_cores,
+        percent(results.asked_half_width),
+        results.seed
+    );
+    let rows: Vec<usize> =
+        results.loads.iter().map(|load| plan::rows_of(load, &results.rows).len()).collect();
+    let shares = plan::shares(settings.depth, &results.loads, &rows, budget);
+    for ((load, rows), share_s) in results.loads.iter().zip(rows).zip(shares) {
+        let rounds = settings.depth.rounds_of(load);
+        let part = format!("{rows} rows, about {rounds} rounds, {share_s:.0} s");
+        text.push_str(&format!("  load: {load} ({part})\n"));
+    }
+    text.push_str(&planned_rows(&results.rows, |row| {
+        let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
+        format!("{row}{swept}")
+    }));
+    text
+}
+
+/// Shows how an experiment goes.
+fn show(display: &mut Display, progress: &Progress) {
+    match progress {
+        Progress::Calibrated(calibration) => display.keep(&format!(
+            "the generator sends at most {} datagrams/s",
+            si(calibration.sent_per_s)
+        )),
+        Progress::Checking(row) => display.change(&format!("checks {row}")),
+        Progress::Dropped(row, reason) => {
+            display.keep(&format!("{row} is left out: {reason}"));
+        }
+        Progress::Load(load, schedule) => {
+            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
+            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
+        }
+        Progress::Run { number, of, row } => display.change(&format!("[{number}/{of}] {row}")),
+        Progress::Failed(row, reason) => display.keep(&failed(row, reason)),
+        Progress::Skipped(row, reason) => {
+            display.keep(&format!("{row} is left out of this load: {reason}"));
+        }
+    }
+}
+
+fn failed(row: &Row, reason: &str) -> String {
+    format!("{row} failed: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(words: &[&str]) -> UdpArgs {
+        crate::compare::parsed(words)
+    }
+
+    fn loads(words: &[&str]) -> Vec<String> {
+        let args = args(words);
+        let asked = asked(&args, depth(&args)).unwrap();
+        asked.loads().iter().map(Load::to_string).collect()
+    }
+
+    #[test]
+    fn lists_are_one_load_for_each_value() {
+        let words = ["--size", "64,1k", "--work", "0,shared:9", "--flows=1,4", "--load=saturation"];
+        let wanted = [
+            "saturation, 64 B",
+            "saturation, 1024 B",
+            "saturation, 64 B, work shared:9",
+            "saturation, 64 B, 4 flows",
+        ];
+        assert_eq!(loads(&words), wanted);
+        assert_eq!(loads(&["-l", "1400", "--quick"]), ["saturation, 1400 B"]);
+        let paced = ["--load", "50k,75%"];
+        let wanted = [
+            "saturation, 64 B",
+            "paced at 50000/s, 64 B",
+            "paced at 75 % of each row's maximum, 64 B",
+        ];
+        assert_eq!(loads(&paced), wanted);
+        assert_eq!(loads(&["--pace", "75%", "--pace", "50k"]).len(), 3);
+        assert_eq!(loads(&["--ports", "4", "--quick"]), ["saturation, 64 B, 4 ports, 4 flows"]);
+        assert_eq!(loads(&["--sweep", "load", "--quick"]).len(), 14);
+    }
+
+    #[test]
+    fn receive_offload_is_for_all_for_none_or_beside() {
+        let of = |words: &[&str]| offload(&args(words));
+        assert_eq!(of(&[]), ReceiveOffload::No);
+        assert_eq!(of(&["--receive-offload"]), ReceiveOffload::Only);
+        assert_eq!(of(&["--receive-offload=paired"]), ReceiveOffload::Paired);
+        assert_eq!(of(&["--full"]), ReceiveOffload::Paired);
+        assert_eq!(of(&["--full", "--receive-offload=no"]), ReceiveOffload::No);
+    }
+
+    #[test]
+    fn rows_follow_from_designs_threads_and_offload() {
+        let of = |words: &[&str]| -> Vec<String> {
+            let args = args(words);
+            let asked = asked(&args, depth(&args)).unwrap();
+            rows(&args, &asked, 1).unwrap().iter().map(Row::title).collect()
+        };
+        let words = ["--design", "blocking", "--threads", "1,2"];
+        assert_eq!(
+            of(&words),
+            ["blocking --threads 1", "blocking --threads 2", "blocking --threads 1 (again)"]
+        );
+        let words = ["--design", "blocking --threads 4", "--threads", "1,2"];
+        assert_eq!(of(&words), ["blocking --threads 4", "blocking --threads 4 (again)"]);
+        let words = ["--design", "blocking", "--receive-offload=paired"];
+        let wanted =
+            ["blocking", "blocking (offload)", "blocking (again)", "blocking (offload) (again)"];
+        assert_eq!(of(&words), wanted);
+        let swept = of(&["--design", "blocking", "--sweep", "threads", "--quick"]);
+        assert_eq!(
+            swept,
+            [
+                "blocking --threads 1",
+                "blocking --threads 2",
+                "blocking --threads 8",
+                "blocking --threads 1 (again)"
+            ]
+        );
+    }
+
+    #[test]
+    fn all_variants_have_their_time_where_nothing_more_is_asked_for() {
+        let of = |words: &[&str]| {
+            let args = args(words);
+            is_plain_variants(&args, &asked(&args, depth(&args)).unwrap().loads())
+        };
+        assert!(of(&["--variants"]) && of(&["--variants", "-l", "1024"]));
+        for more in [
+            &["--quick"][..],
+            &["--threads", "1,2"],
+            &["--receive-offload=paired"],
+            &["--sweep", "threads"],
+            &["--on", "veth"],
+            &["-l", "64,1024"],
+        ] {
+            assert!(!of(&[&["--variants"], more].concat()), "{more:?}");
+        }
+        assert!(!of(&[]));
+    }
+
+    #[test]
+    fn a_row_or_a_load_given_twice_is_there_once() {
+        assert_eq!(loads(&["--load", "50k,50k"]), ["paced at 50000/s, 64 B"]);
+        let args = args(&["--design", "blocking", "--threads", "2,2"]);
+        let asked = asked(&args, depth(&args)).unwrap();
+        let rows = rows(&args, &asked, 1).unwrap();
+        assert_eq!(rows.len(), 2, "one, and again: {rows:?}");
+    }
+
+    #[test]
+    fn a_time_of_polling_has_limits() {
+        assert_eq!(parse_polling("50us"), Ok(50));
+        assert_eq!(parse_polling("1ms"), Ok(1000));
+        assert!(parse_polling("0").is_err() && parse_polling("2").is_err());
+    }
+
+    #[test]
+    fn a_pace_is_a_rate_or_a_share() {
+        assert_eq!(parse_pace("50k"), Ok(Pace(Rate::PerSecond(50_000))));
+        assert_eq!(parse_pace("75%"), Ok(Pace(Rate::OfMaximum(0.75))));
+        assert!(
+            parse_pace("0").is_err() && parse_pace("150%").is_err() && parse_pace("x").is_err()
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Results that cannot be written are told of; a reader that has gone had enough.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output, Stdio};
+
+use common::{ends, errors, interrupt, weir};
+
+/// A device on which nothing has room.
+fn full() -> Stdio {
+    File::options().write(true).open("/dev/full").expect("it is there").into()
+}
+
+/// A pipe of which nobody reads.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+fn started(words: &[&str], output: Stdio) -> Child {
+    let mut command = weir(words);
+    command.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
+    command.spawn().expect("weir can be started")
+}
+
+/// Closes its input and waits for its end.
+fn ended(mut child: Child) -> Output {
+    drop(child.stdin.take());
+    ends(child)
+}
+
+/// Commands that find something by themselves, and one that serves until its input ends.
+fn commands(port: &str) -> Vec<Vec<&str>> {
+    let load = ["load", "tcp", "127.0.0.1", "-p", port, "-x", "3", "-i", "0"];
+    let flood = ["flood", "127.0.0.1", "-p", port, "-k", "1", "-i", "0"];
+    let iops = ["iops", "/dev/zero", "-k", "100", "-O", "0", "-i", "0"];
+    let udp = ["serve", "udp", "--bind", "127.0.0.1:0", "--design", "blocking", "--end-with-input"];
+    let tcp = ["serve", "tcp", "--bind", "127.0.0.1:0", "--design", "poll", "--end-with-input"];
+    let all: [&[&str]; 6] = [&load, &flood, &iops, &udp, &tcp, &["designs"]];
+    let with_json = all.iter().map(|words| [words, &["--json"][..]].concat());
+    all.iter().map(|words| words.to_vec()).chain(with_json).collect()
+}
+
+/// A TCP server that echoes, and its port. Whether anybody takes a datagram there is all the same.
+fn server() -> (Child, String) {
+    let words = [
+        "serve",
+        "tcp",
+        "--echo",
+        "--json",
+        "--bind",
+        "127.0.0.1:0",
+        "--end-with-input",
+        "-i",
+        "0",
+    ];
+    let mut child = started(&words, Stdio::piped());
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+    lines.read_line(&mut line).expect("a ready line");
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("a document");
+    let address = ready["ready"]["addresses"][0].as_str().expect("an address");
+    let port = address.rsplit(':').next().expect("a port").to_owned();
+    std::thread::spawn(move || lines.lines().for_each(drop));
+    (child, port)
+}
+
+#[test]
+fn what_finds_no_room_is_told_of() {
+    let (server, port) = server();
+    for words in commands(&port) {
+        let output = ended(started(&words, full()));
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert_eq!(said.matches("cannot write the results").count(), 1, "{words:?}: {said}");
+        assert!(said.contains("No space left"), "{words:?}: {said}");
+    }
+    assert_eq!(ended(server).status.code(), Some(0));
+}
+
+#[test]
+fn a_reader_that_has_gone_had_enough() {
+    let (server, port) = server();
+    for words in commands(&port) {
+        let output = ended(started(&words, unread()));
+        let said = errors(&output);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+        assert!(!said.contains("cannot write") && !said.contains("Broken pipe"), "{said}");
+    }
+    assert_eq!(ended(server).status.code(), Some(0));
+}
+
+/// Lines of intervals have their heading, wherever they go.
+#[test]
+fn lines_beside_documents_have_a_heading() {
+    for (kind, heading) in [("tcp", "accepted/s"), ("udp", "datagrams/s")] {
+        let words = ["serve", kind, "--json", "--bind", "127.0.0.1:0", "-i", "20ms"];
+        let mut child = started(&words, Stdio::null());
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let first = lines.next().expect("a line").expect("text");
+        assert!(first.contains(heading), "{first}");
+        let second = lines.next().expect("a line").expect("text");
+        assert!(second.trim().starts_with("0."), "{second}");
+        std::thread::spawn(move || lines.for_each(drop));
+        interrupt(child.id());
+        assert_eq!(ended(child).status.code(), Some(0));
+    }
+}
