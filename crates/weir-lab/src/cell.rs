@@ -8,30 +8,65 @@ use crate::stats::compare::{Reading, alike};
 use crate::stats::{Estimate, bootstrap, median};
 use crate::verdict::{Verdict, of_runs};
 use crate::wire::Latency;
+use serde::Serialize;
 use weir::machine::MOST_LOAD_OF_OTHERS;
+
+/// When a run was made, and on what machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct When {
+    /// The block it belongs to.
+    pub block: u32,
+    /// False if the machine was another than during most runs of the load, so that the medians are
+    /// taken without it.
+    pub counted: bool,
+    /// Nanoseconds of a cache line's way from core to core just before it.
+    pub core_to_core_ns: Option<f64>,
+    /// The same just after it.
+    pub core_to_core_after_ns: Option<f64>,
+    /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
+    pub load_of_others: Option<f64>,
+}
+
+impl Default for When {
+    fn default() -> Self {
+        Self {
+            block: 0,
+            counted: true,
+            core_to_core_ns: None,
+            core_to_core_after_ns: None,
+            load_of_others: None,
+        }
+    }
+}
+
+impl When {
+    /// In a block, and nothing is known of the machine.
+    pub fn in_block(block: u32) -> Self {
+        Self { block, ..Self::default() }
+    }
+
+    /// Its time from core to core before and after.
+    fn times(&self) -> [Option<f64>; 2] {
+        [self.core_to_core_ns, self.core_to_core_after_ns]
+    }
+}
 
 /// What every sample has, whatever it tells of.
 pub trait Measured {
-    /// The block it belongs to.
-    fn block(&self) -> u32;
-    /// Whether the medians are taken with it.
-    fn counted(&self) -> bool;
-    /// Says whether they are.
-    fn count(&mut self, counted: bool);
-    /// Nanoseconds of a cache line's way from core to core just before the run and just after it.
-    fn core_to_core_ns(&self) -> [Option<f64>; 2];
+    /// When it was made, and on what machine.
+    fn when(&self) -> &When;
+    /// The same, to be changed.
+    fn when_mut(&mut self) -> &mut When;
     /// What limited the run.
     fn verdict(&self) -> &Verdict;
     /// Why nothing may be concluded from it, if so.
     fn invalid(&self) -> Option<String>;
-    /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
-    fn load_of_others(&self) -> Option<f64>;
     /// Its latencies, and the histogram that they are of; that is empty if there was none.
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]);
 
     /// Whether the machine became another (core to core) in the middle of the run.
     fn changed_machine(&self) -> bool {
-        let [before, after] = self.core_to_core_ns();
+        let [before, after] = self.when().times();
         !alike(before, after)
     }
 
@@ -45,7 +80,8 @@ pub trait Measured {
             return None;
         }
         let value = (metric.of)(self)?;
-        Some(Reading { block: self.block(), value, core_to_core_ns: self.core_to_core_ns()[0] })
+        let When { block, core_to_core_ns, .. } = *self.when();
+        Some(Reading { block, value, core_to_core_ns })
     }
 }
 
@@ -166,7 +202,7 @@ impl<S: Measured> Cell<S> {
 
     /// The samples that count: what every figure of the cell is made of.
     pub fn counted(&self) -> impl Iterator<Item = &S> {
-        self.samples.iter().filter(|sample| sample.counted())
+        self.samples.iter().filter(|sample| sample.when().counted)
     }
 
     /// The values of a metric, where known, of the samples that count.
@@ -207,20 +243,19 @@ pub fn count_only_alike<S: Measured>(cells: &mut [Cell<S>]) {
     let times: Vec<f64> = cells
         .iter()
         .flat_map(|cell| &cell.samples)
-        .filter_map(|sample| sample.core_to_core_ns()[0])
+        .filter_map(|sample| sample.when().core_to_core_ns)
         .collect();
     let usual = median(&times);
     for cell in cells {
         let like = |sample: &S| {
-            let times = sample.core_to_core_ns();
+            let times = sample.when().times();
             times.into_iter().all(|time| alike(time, usual))
         };
         let like_count = cell.samples.iter().filter(|s| like(s)).count();
         let enough = like_count >= FEWEST_ALIKE;
         cell.of_another_machine = !enough && like_count < cell.samples.len();
         cell.samples.iter_mut().for_each(|s| {
-            let counted = !enough || like(s);
-            s.count(counted);
+            s.when_mut().counted = !enough || like(s);
         });
     }
 }

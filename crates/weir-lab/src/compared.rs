@@ -307,7 +307,8 @@ impl<K: Kind> Results<K> {
 
     /// Warns if other programs had a good part of the cores while the runs were made.
     pub fn busy_machine(&self) -> Option<String> {
-        let mut loads: Vec<f64> = self.samples().filter_map(Measured::load_of_others).collect();
+        let mut loads: Vec<f64> =
+            self.samples().filter_map(|sample| sample.when().load_of_others).collect();
         loads.extend(self.own.besides().loads_of_others);
         cell::busy_machine(&loads)
     }

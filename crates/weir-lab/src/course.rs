@@ -6,7 +6,7 @@
 
 use crate::bench::RunError;
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::cell::{Cell, Conformance, Measured};
+use crate::cell::{Cell, Conformance, Measured, When};
 use crate::compared::{Kind, Results};
 use crate::plan::{Row, Schedule};
 use crate::random::Random;
@@ -53,17 +53,6 @@ pub struct Run<'a, L> {
     pub warmup_ms: u64,
     /// Milliseconds that are measured.
     pub run_ms: u64,
-}
-
-/// When a run was made, and on what machine.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct When {
-    /// The block it belongs to.
-    pub block: u32,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
 }
 
 /// Where runs are made.
@@ -192,7 +181,7 @@ pub fn sample<K: Course>(
     let core_to_core_ns = bench.core_to_core_ns();
     let made = bench.run(run)?;
     let core_to_core_after_ns = bench.core_to_core_ns();
-    let when = When { block, core_to_core_ns, core_to_core_after_ns };
+    let when = When { block, core_to_core_ns, core_to_core_after_ns, ..When::default() };
     Ok(K::sample(results, row, run.load, &when, made))
 }
 
@@ -377,7 +366,7 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
         let Self { experiment, results, load, schedule } = self;
         experiment.measure_once(results, (*load, row), block, *schedule)?;
-        let lost = |sample: &K::Sample| sample.block() == block && sample.changed_machine();
+        let lost = |sample: &K::Sample| sample.when().block == block && sample.changed_machine();
         Ok(results.cells[*load][row].samples.last().is_some_and(lost))
     }
 }

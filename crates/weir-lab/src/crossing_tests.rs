@@ -1,4 +1,5 @@
 use super::*;
+use crate::cell::When;
 use crate::machine::Machine;
 use crate::plan::{Load, Takes, Work, add_again};
 use crate::results::Conformance;
@@ -20,7 +21,10 @@ fn results(rows: &[(&str, f64, f64)], shared: bool) -> Results {
         let (_, cost, slope) = rows[row % rows.len()];
         for (index, steps) in STEPS.into_iter().enumerate() {
             for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].into_iter().enumerate() {
-                let at = Circumstances { block: block as u32, ..Circumstances::default() };
+                let at = Circumstances {
+                    when: When::in_block(block as u32),
+                    ..Circumstances::default()
+                };
                 let mut sample = Sample::of(&at, &server(), &flood());
                 let waver = if row >= rows.len() && block % 2 == 0 { 1.01 } else { 1.0 };
                 let rate = 1e9 / (cost + slope * f64::from(steps));

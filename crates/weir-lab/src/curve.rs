@@ -153,6 +153,7 @@ fn next(results: &Results, load: usize, row: usize, known: Highest) -> Result<f6
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::cell::When;
     use crate::machine::Machine;
     use crate::plan::Row;
     use crate::results::Conformance;
@@ -161,7 +162,8 @@ pub(crate) mod tests {
 
     /// A run that was offered so many a second, of which this share was lost.
     pub(crate) fn offered(block: u32, per_second: f64, lost: f64) -> Sample {
-        let at = Circumstances { block, paced: true, ..Circumstances::default() };
+        let at =
+            Circumstances { when: When::in_block(block), paced: true, ..Circumstances::default() };
         let mut sample = Sample::of(&at, &server(), &flood());
         let dropped = (sample.ledger.sent as f64 * lost).round() as u64;
         sample.ledger.received = sample.ledger.sent - dropped;

@@ -6,7 +6,7 @@
 
 use crate::bench::{Bench, Extent, Made, Run, RunError};
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::cell::Measured;
+use crate::cell::{Measured, When};
 use crate::curve::{self, NoRate};
 use crate::exit;
 use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
@@ -320,10 +320,13 @@ impl Experiment<'_> {
                 let calibration = results.calibration(&load);
                 let alike = calibration.map(|c| c.is_alike(core_to_core_ns));
                 let at = Circumstances {
-                    block,
-                    core_to_core_ns,
-                    core_to_core_after_ns: self.bench.core_to_core_ns(),
-                    load_of_others,
+                    when: When {
+                        block,
+                        core_to_core_ns,
+                        core_to_core_after_ns: self.bench.core_to_core_ns(),
+                        load_of_others,
+                        ..When::default()
+                    },
                     paced: per_second.is_some(),
                     calibrated_per_s: calibration
                         .filter(|_| alike == Some(true))
@@ -382,7 +385,7 @@ impl Blocks for Course<'_, '_> {
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
         let Self { experiment, results, load, schedule } = self;
         experiment.measure_once(results, *load, row, block, *schedule)?;
-        let lost = |sample: &Sample| sample.block == block && sample.changed_machine();
+        let lost = |sample: &Sample| sample.when.block == block && sample.changed_machine();
         Ok(results.cells[*load][row].samples.last().is_some_and(lost))
     }
 }

@@ -13,7 +13,7 @@ use crate::wire::Latency;
 pub fn merged<S: Measured>(samples: &[S]) -> Option<Latency> {
     let mut all: BTreeMap<u64, u64> = BTreeMap::new();
     let mut ends: Option<(u64, u64)> = None;
-    for sample in samples.iter().filter(|sample| sample.counted()) {
+    for sample in samples.iter().filter(|sample| sample.when().counted) {
         let (Some(latency), histogram) = sample.latencies() else { continue };
         if histogram.is_empty() {
             return None;
@@ -83,7 +83,7 @@ mod tests {
         let all = merged(&samples).unwrap();
         assert_eq!((all.n, all.min, all.max), (1000, 8, 995));
         assert_eq!((all.p50, all.p90, all.p99, all.p999), (10, 10, 995, 995));
-        samples[1].counted = false;
+        samples[1].when.counted = false;
         assert_eq!(merged(&samples).unwrap().max, 10, "what does not count is left out");
     }
 

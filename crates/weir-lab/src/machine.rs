@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use weir::machine::{Limit, LoadMeter};
+use weir::machine::{Limit, Load, LoadMeter};
 
 /// What is known of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -23,15 +23,26 @@ impl Machine {
     /// Describes this machine and watches it for a moment. To be called before anything is
     /// pinned or started.
     pub fn watch() -> Self {
+        Self::watched(|machine, load| {
+            weir::machine::warnings(machine, load).iter().map(ToString::to_string).collect()
+        })
+    }
+
+    /// The same for I/Os of devices, of which other things make figures doubtful.
+    pub fn watch_for_ios() -> Self {
+        Self::watched(warnings_of_ios)
+    }
+
+    fn watched(warnings: fn(&weir::machine::Machine, Load) -> Vec<String>) -> Self {
         let mut meter = LoadMeter::start();
         std::thread::sleep(WATCHED);
         let load = meter.read(0);
         let machine = weir::machine::Machine::describe();
-        let warnings = weir::machine::warnings(&machine, load);
+        let warnings = warnings(&machine, load);
         let mut properties = properties(&machine);
         properties.insert("load_of_others_percent".into(), json!(load.others.map(|s| s * 100.0)));
         properties.insert("stolen_percent".into(), json!(load.stolen.map(|s| s * 100.0)));
-        Self { properties, warnings: warnings.iter().map(ToString::to_string).collect() }
+        Self { properties, warnings }
     }
 
     /// A property as text, or `None` where it is unknown.
@@ -42,6 +53,17 @@ impl Machine {
             other => Some(other.to_string()),
         }
     }
+}
+
+/// What makes rates of I/Os doubtful: what makes any doubtful, and what checks or slows each entry into the
+/// kernel.
+pub(crate) fn warnings_of_ios(machine: &weir::machine::Machine, load: Load) -> Vec<String> {
+    let mut warnings = weir::machine::warnings(machine, load);
+    // There is no generator that would need cores of its own.
+    warnings.retain(|warning| !["cores", "siblings"].contains(&warning.about));
+    warnings.extend(weir::machine::mitigations(machine));
+    warnings.extend(weir::machine::Instruments::find().warnings());
+    warnings.iter().map(ToString::to_string).collect()
 }
 
 /// Its properties by name, with units in the names; unknown ones are null.

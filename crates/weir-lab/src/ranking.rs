@@ -256,6 +256,7 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::When;
     use crate::machine::Machine;
     use crate::plan::{Role, Row};
     use crate::results::Conformance;
@@ -273,7 +274,10 @@ mod tests {
         for (row, (_, _, speed)) in speeds.iter().enumerate() {
             results.conformance[row] = Conformance::Passed;
             for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].iter().enumerate() {
-                let at = Circumstances { block: block as u32, ..Circumstances::default() };
+                let at = Circumstances {
+                    when: When::in_block(block as u32),
+                    ..Circumstances::default()
+                };
                 let mut sample = Sample::of(&at, &server(), &flood());
                 // The second name wavers by 1 % against the first.
                 let waver = 1.0 + if block % 2 == 0 { 0.01 } else { -0.01 };

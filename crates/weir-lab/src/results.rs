@@ -322,7 +322,7 @@ fn unequal(cells: &[(&Row, &Cell)], names: &[&str]) -> Vec<String> {
 /// Warns if other programs had a good part of the cores while the runs were made.
 pub fn busy_machine(results: &Results) -> Vec<String> {
     let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let loads: Vec<f64> = samples.filter_map(|sample| sample.load_of_others).collect();
+    let loads: Vec<f64> = samples.filter_map(|sample| sample.when.load_of_others).collect();
     cell::busy_machine(&loads).into_iter().collect()
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cell::MOST_FAILURES_KEPT;
+use crate::cell::{MOST_FAILURES_KEPT, When};
 use crate::sample::tests::{flood, server};
 use crate::sample::{Circumstances, THREADS_USED};
 use crate::verdict::{Limit, Verdict};
@@ -10,8 +10,12 @@ fn results(designs: &[&str]) -> Results {
 }
 
 fn sample(block: u32) -> Sample {
-    let at =
-        Circumstances { block, server_cores: 1, generator_cores: 1, ..Circumstances::default() };
+    let at = Circumstances {
+        when: When::in_block(block),
+        server_cores: 1,
+        generator_cores: 1,
+        ..Circumstances::default()
+    };
     Sample::of(&at, &server(), &flood())
 }
 
@@ -87,13 +91,14 @@ fn a_time_when_the_machine_was_another_does_not_count() {
     for (row, times) in [(0, [27.0, 28.0, 170.0, 30.0]), (1, [27.0, 170.0, 170.0, 29.0])] {
         for (block, time) in times.into_iter().enumerate() {
             let mut sample = sample(block as u32);
-            sample.core_to_core_ns = Some(time);
+            sample.when.core_to_core_ns = Some(time);
             results.cells[0][row].samples.push(sample);
         }
     }
     results.count_only_alike();
-    let counted =
-        |row: usize| results.cells[0][row].samples.iter().map(|s| s.counted).collect::<Vec<_>>();
+    let counted = |row: usize| {
+        results.cells[0][row].samples.iter().map(|s| s.when.counted).collect::<Vec<_>>()
+    };
     assert_eq!(counted(0), [true, true, false, true]);
     assert_eq!(counted(1), [true; 4], "two samples would be too few");
     assert_eq!(results.unranked(0, 0), None);
@@ -116,7 +121,7 @@ fn a_sample_that_does_not_count_is_in_no_figure_and_still_must_be_whole() {
     samples.iter_mut().for_each(|s| s.verdict = verdict(Limit::Server));
     // What another machine lost, and what limited it there.
     for sample in &mut samples[..3] {
-        sample.counted = false;
+        sample.when.counted = false;
         sample.ledger.received -= 10_000;
         sample.ledger.dropped_socket = Some(10_000);
         sample.pace_kept = Some(0.5);
@@ -127,9 +132,9 @@ fn a_sample_that_does_not_count_is_in_no_figure_and_still_must_be_whole() {
     assert_eq!(cell.ledger().unwrap().sent, 600_000);
     assert_eq!(cell.verdict().unwrap().limited_by, Limit::Server);
     assert_eq!(results.unranked(0, 0), None);
-    results.cells[0][0].samples[3].counted = false;
+    results.cells[0][0].samples[3].when.counted = false;
     assert_eq!((results.cells[0][0].ledger(), results.cells[0][0].verdict()), (None, None));
-    results.cells[0][0].samples[3].counted = true;
+    results.cells[0][0].samples[3].when.counted = true;
 
     results.cells[0][0].samples[0].ledger.received -= 50_000;
     assert!(results.unranked(0, 0).unwrap().contains("ledger"));
@@ -159,7 +164,7 @@ fn a_busy_machine_is_warned_of() {
     assert!(busy_machine(&results).is_empty());
     for (block, load) in [0.02, 0.5, 0.6, 0.01].into_iter().enumerate() {
         let mut sample = sample(block as u32);
-        sample.load_of_others = Some(load);
+        sample.when.load_of_others = Some(load);
         results.cells[0][0].samples.push(sample);
     }
     let warnings = busy_machine(&results);
@@ -167,7 +172,7 @@ fn a_busy_machine_is_warned_of() {
         warnings[0].starts_with("in 2 of 4 runs other programs had more than 10 %"),
         "{warnings:?}"
     );
-    results.cells[0][0].samples.iter_mut().for_each(|s| s.load_of_others = Some(0.05));
+    results.cells[0][0].samples.iter_mut().for_each(|s| s.when.load_of_others = Some(0.05));
     assert!(busy_machine(&results).is_empty());
 }
 

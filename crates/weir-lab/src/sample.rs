@@ -6,7 +6,7 @@ use serde::Serialize;
 
 pub use crate::cell::Metric;
 
-use crate::cell::{Measured, metrics};
+use crate::cell::{Measured, When, metrics};
 use crate::ledger::{Balance, Ledger};
 use crate::verdict::{Evidence, Verdict, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
@@ -14,14 +14,8 @@ use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 /// The circumstances of a run, that neither child knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Circumstances {
-    /// The block it belongs to.
-    pub block: u32,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
-    /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
-    pub load_of_others: Option<f64>,
+    /// When it was made, and on what machine.
+    pub when: When,
     /// True if the generator kept to a rate.
     pub paced: bool,
     /// What the generator sends per second into a sink that drops, where that was measured while
@@ -38,20 +32,12 @@ pub struct Circumstances {
 /// One run's figures. Unknown ones are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
-    /// The block it belongs to.
-    pub block: u32,
-    /// False if the machine was another than during most runs of the load, so that the
-    /// medians are taken without it.
-    pub counted: bool,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
+    /// When it was made, and on what machine.
+    #[serde(flatten)]
+    pub when: When,
     /// Whether the machine was the same (core to core) as at the generator's calibration; `None`
     /// without one.
     pub calibration_alike: Option<bool>,
-    /// Share (0 to 1) of all cores that other programs had meanwhile.
-    pub load_of_others: Option<f64>,
     /// Datagrams per second that reached the handler after the warm-up.
     pub received_per_s: Option<f64>,
     /// Datagrams per second offered over the whole run.
@@ -156,12 +142,8 @@ impl Sample {
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),
         });
         Self {
-            block: at.block,
-            counted: true,
-            core_to_core_ns: at.core_to_core_ns,
-            core_to_core_after_ns: at.core_to_core_after_ns,
+            when: at.when,
             calibration_alike: at.calibration_alike,
-            load_of_others: at.load_of_others,
             received_per_s,
             offered_per_s: divide(flood.offered as f64, sent_for_s),
             sent_per_s,
@@ -236,20 +218,12 @@ impl Sample {
 }
 
 impl Measured for Sample {
-    fn block(&self) -> u32 {
-        self.block
+    fn when(&self) -> &When {
+        &self.when
     }
 
-    fn counted(&self) -> bool {
-        self.counted
-    }
-
-    fn count(&mut self, counted: bool) {
-        self.counted = counted;
-    }
-
-    fn core_to_core_ns(&self) -> [Option<f64>; 2] {
-        [self.core_to_core_ns, self.core_to_core_after_ns]
+    fn when_mut(&mut self) -> &mut When {
+        &mut self.when
     }
 
     fn verdict(&self) -> &Verdict {
@@ -258,10 +232,6 @@ impl Measured for Sample {
 
     fn invalid(&self) -> Option<String> {
         Self::invalid(self)
-    }
-
-    fn load_of_others(&self) -> Option<f64> {
-        self.load_of_others
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
@@ -323,9 +293,9 @@ metrics! {
     /// Share of the generator's windows in which it kept its pace.
     PACE, "pace_kept_percent", "%", |s| s.pace_kept.map(|share| share * 100.0);
     /// A cache line's way from core to core.
-    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.core_to_core_ns;
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
     /// Share of all cores that other programs had.
-    OTHERS, "load_of_others_percent", "%", |s| s.load_of_others.map(|share| share * 100.0);
+    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
 }
 
 #[cfg(test)]
@@ -403,8 +373,14 @@ pub(crate) mod tests {
         assert_eq!(sample.verdict.limited_by, Limit::Server);
         assert_eq!(sample.data_error(), None);
         assert_eq!(sample.reading(&LATENCY_P99).unwrap().value, 7000.0);
-        let changed =
-            Sample { core_to_core_ns: Some(27.0), core_to_core_after_ns: Some(170.0), ..sample };
+        let changed = Sample {
+            when: When {
+                core_to_core_ns: Some(27.0),
+                core_to_core_after_ns: Some(170.0),
+                ..sample.when
+            },
+            ..sample
+        };
         assert_eq!(changed.reading(&LATENCY_P99), None, "two machines in one run");
     }
 

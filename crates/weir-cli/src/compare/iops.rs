@@ -121,24 +121,13 @@ impl IopsArgs {
     /// What a comparison of all kinds has of it.
     pub fn of_all(of: &OfAll) -> Self {
         Self {
-            path: vec![],
-            write: false,
-            design: vec![],
-            length: vec![4096],
-            delay: vec![],
-            device: vec![],
-            fio: false,
             quick: of.quick,
-            sweep: false,
-            decay: None,
-            rounds: None,
             time: Some(of.time),
             confidence: of.confidence,
-            cpu: None,
             seed: Some(of.seed),
             verbose: of.verbose,
             dry_run: of.dry_run,
-            json: None,
+            ..super::defaults()
         }
     }
 
@@ -162,14 +151,11 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     let fio = args.fio.then(Fio::find);
     let rows = rows(args, fio.as_ref())?;
     let program = super::program()?;
-    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    let mut results = Results::new(command.to_vec(), Machine::watch_for_ios(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
     results.own.fio = fio.and_then(Result::ok);
     results.own.cores = cores(args)?;
-    let instruments = weir::machine::Instruments::find().warnings();
-    let mitigations = weir::machine::mitigations(&weir::machine::Machine::describe());
-    results.warnings.extend(mitigations.iter().chain(&instruments).map(ToString::to_string));
     eprint!("{}", effective(&results, &settings));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
@@ -362,7 +348,7 @@ mod tests {
     use super::*;
 
     fn args(words: &[&str]) -> IopsArgs {
-        crate::compare::parsed(words)
+        crate::compare::parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     fn devices(words: &[&str]) -> Vec<String> {

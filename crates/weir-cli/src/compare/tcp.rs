@@ -155,19 +155,8 @@ impl TcpArgs {
     /// What a comparison of all kinds has of it: one number of connections, since three take longer.
     pub fn of_all(of: &OfAll) -> Self {
         Self {
-            design: vec![],
-            peer: vec![],
-            peers: None,
-            length: vec![],
             connections: vec![CONNECTIONS_OF_ALL],
-            pattern: vec![],
-            outstanding: None,
-            buffer: None,
             quick: of.quick,
-            sweep: false,
-            classic: false,
-            most: 0,
-            rounds: None,
             time: Some(of.time),
             confidence: of.confidence,
             server_cpu: of.server_cpu.clone(),
@@ -175,7 +164,7 @@ impl TcpArgs {
             seed: Some(of.seed),
             verbose: of.verbose,
             dry_run: of.dry_run,
-            json: None,
+            ..super::defaults()
         }
     }
 
@@ -339,7 +328,7 @@ mod tests {
     use super::*;
 
     fn args(words: &[&str]) -> TcpArgs {
-        crate::compare::parsed(words)
+        crate::compare::parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     fn loads(words: &[&str]) -> Vec<String> {

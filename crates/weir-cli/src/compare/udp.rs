@@ -1,264 +1,29 @@
 //! `weir compare udp`: every design of UDP that can run here, under the same load, side by side.
 
-use std::process::ExitCode;
-use std::time::Duration;
+mod options;
 
-use clap::{Args, ValueEnum};
-use weir::socket::MOST_BUSY_POLL;
+use std::process::ExitCode;
+
 use weir_lab::bench::processes::Processes;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::{self, Progress, Settings};
 use weir_lab::link::{self, Link, Site};
 use weir_lab::machine::Machine;
 use weir_lab::plan::{
-    self, Asked, Depth, Load, Rate, Row, Sweep, Takes, Work, asked, link_rows,
+    self, Asked, Depth, Load, Rate, Row, Sweep, Takes, asked, link_rows,
     rows::{self, Breadth},
 };
 use weir_lab::random::fresh_seed;
 use weir_lab::report::number::{percent, si};
 use weir_lab::report::{json, table};
 use weir_lab::results::Results;
-use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
-use super::EXIT_CODES;
+pub use self::options::UdpArgs;
+use self::options::{On, Pace, ReceiveOffload, Swept};
 use super::display::{Display, about, planned_rows};
-use super::part::{self, Document, OfAll, Part};
-use crate::cores::{self, Cores};
+use super::part::{self, Document, Part};
+use crate::cores;
 use crate::exit::Failure;
-
-/// What says something of speed, or of rows that the comparison of memory does not have.
-const IGNORED_BY_MEMORY: [&str; 23] = [
-    "peer",
-    "peer_head",
-    "quick",
-    "full",
-    "time",
-    "length",
-    "work",
-    "threads",
-    "ports",
-    "parallel",
-    "generators",
-    "rcvbuf",
-    "load",
-    "pace",
-    "sweep",
-    "no_send_offload",
-    "receive_offload",
-    "busy_poll",
-    "confidence",
-    "on",
-    "seed",
-    "verbose",
-    "dry_run",
-];
-
-/// Where server and generator meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum On {
-    /// On the loopback device.
-    Loopback,
-    /// On a pair of network devices between two network namespaces, made for the comparison and gone
-    /// with it; needs root.
-    Veth,
-}
-
-/// Options of `weir compare udp`.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = EXIT_CODES)]
-pub struct UdpArgs {
-    /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
-    /// [default: every design once, on its best provider, with at most as many threads as the
-    /// server has cores].
-    #[arg(long)]
-    design: Vec<String>,
-
-    /// A program of another library, to be compared with the designs: a name, "=", and its command.
-    /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
-    /// its command it need not, and what it received is derived. May be given several times.
-    #[arg(long, value_name = "NAME=COMMAND")]
-    peer: Vec<String>,
-
-    /// Bytes that such a program wants to see at the beginning of each datagram.
-    #[arg(long, value_name = "NAME=HEX", requires = "peer")]
-    peer_head: Vec<String>,
-
-    /// A first look in half a minute (all kinds: a minute): saturation only, too few rounds for
-    /// intervals.
-    #[arg(long, conflicts_with = "full")]
-    pub(super) quick: bool,
-
-    /// The whole study: every load, size, work and number of ports, flows and generators, receive
-    /// offload beside its absence, and sweeps over load, work and threads. --dry-run tells how long it
-    /// takes.
-    #[arg(long)]
-    full: bool,
-
-    /// Each design on each of its providers, on one thread and on its own number of threads; takes
-    /// about 5 minutes.
-    #[arg(long, conflicts_with = "design")]
-    variants: bool,
-
-    /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
-    /// each design; takes about 3 minutes.
-    #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
-    memory: bool,
-
-    /// Time that it may take in all [default: 110s, with --quick 30s (all kinds: 60s), with --variants 5m; with more
-    /// loads than usual what their rounds take, see --dry-run].
-    #[arg(short = 't', long, value_parser = parse_time)]
-    pub(super) time: Option<Duration>,
-
-    /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
-    /// base; each other value is compared by itself, with the first of the others.
-    #[arg(
-        short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ','
-    )]
-    length: Vec<usize>,
-
-    /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
-    /// them on state that all threads share under a lock [default: 0].
-    #[arg(long, value_delimiter = ',')]
-    work: Vec<Work>,
-
-    /// Numbers of threads of each design that takes one and is not given one by --design: a row for
-    /// each.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
-    threads: Vec<u32>,
-
-    /// Ports that the server listens on; a flow goes to one of them [default: 1].
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
-    ports: Vec<u16>,
-
-    /// Flows of each generator [default: 1].
-    #[arg(
-        short = 'P', long, visible_alias = "flows", value_delimiter = ',',
-        value_parser = clap::value_parser!(u16).range(1..=1024)
-    )]
-    parallel: Vec<u16>,
-
-    /// Generators: threads that send, on cores of their own as far as there are any [default: 1].
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
-    generators: Vec<u16>,
-
-    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
-    #[arg(long, value_parser = parse_size)]
-    rcvbuf: Option<usize>,
-
-    /// Loads: saturation, datagrams per second (k = 1000) or a share of each design's own maximum, as
-    /// in saturation,75%,50k [default: saturation,50k, with --quick saturation].
-    #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
-    load: Vec<Pace>,
-
-    /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
-    /// design's own maximum: 50k or 75%; may be given several times.
-    #[arg(long, value_parser = parse_pace)]
-    pace: Vec<Pace>,
-
-    /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
-    /// latencies below it; work and threads, where designs overtake one another.
-    #[arg(long, value_delimiter = ',')]
-    sweep: Vec<Swept>,
-
-    /// Generator without segmentation offload.
-    #[arg(long)]
-    no_send_offload: bool,
-
-    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
-    /// one. Only: such rows alone. Paired: each design with and without in the same rounds, which gives
-    /// the ratio; they are not ranked among each other [with --full on loopback: paired].
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
-    receive_offload: Option<ReceiveOffload>,
-
-    /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
-    /// may need CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
-    /// nothing to poll, and the report says so.
-    #[arg(long, value_parser = parse_polling)]
-    busy_poll: Option<u64>,
-
-    /// A load may end early once every verdict is given and half of every 95 % interval is at most
-    /// this share of its figure.
-    #[arg(long, default_value = "5%", value_parser = parse_percent)]
-    pub(super) confidence: f64,
-
-    /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
-    #[arg(long)]
-    pub(super) server_cpu: Option<Cores>,
-
-    /// Cores of the generators, which take them in turn [default: the last ones].
-    #[arg(long)]
-    pub(super) generator_cpu: Option<Cores>,
-
-    /// Where server and generator meet. On a link of their own AF_XDP takes part, and every row is
-    /// flooded with live frames; such figures are compared among themselves only.
-    #[arg(long, value_enum, default_value_t = On::Loopback)]
-    on: On,
-
-    /// Seed of the order, to have it again.
-    #[arg(long)]
-    pub(super) seed: Option<u64>,
-
-    /// Print every command before it is started.
-    #[arg(short, long)]
-    pub(super) verbose: bool,
-
-    /// Print the plan and run nothing.
-    #[arg(long)]
-    pub(super) dry_run: bool,
-
-    /// One document on standard output instead of the table: all figures with every sample.
-    #[arg(short = 'J', long)]
-    pub(super) json: bool,
-}
-
-/// A paced load, as written.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Pace(Rate);
-
-/// What is swept, as written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Swept {
-    /// The offered load.
-    Load,
-    /// Work per datagram.
-    Work,
-    /// Threads.
-    Threads,
-}
-
-/// Which rows have receive offload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ReceiveOffload {
-    /// None.
-    No,
-    /// All.
-    Only,
-    /// Each has one beside it that does.
-    Paired,
-}
-
-fn parse_load(text: &str) -> Result<Pace, String> {
-    match text {
-        "saturation" => Ok(Pace(Rate::Saturation)),
-        _ => parse_pace(text),
-    }
-}
-
-fn parse_pace(text: &str) -> Result<Pace, String> {
-    match text.ends_with('%') {
-        true => Ok(Pace(Rate::OfMaximum(parse_percent(text)?))),
-        false => Ok(Pace(Rate::PerSecond(parse_rate(text)?.round().max(1.0) as u64))),
-    }
-}
-
-/// How long sockets poll, in microseconds.
-fn parse_polling(text: &str) -> Result<u64, String> {
-    let time = parse_time(text)?;
-    match u64::try_from(time.as_micros()) {
-        Ok(us) if us > 0 && time <= MOST_BUSY_POLL => Ok(us),
-        _ => Err(format!("{text:?} is not allowed; allowed: 1us to {MOST_BUSY_POLL:?}")),
-    }
-}
 
 /// Seconds for every variant of every design, with the loads of the default.
 const VARIANTS_BUDGET_S: f64 = 300.0;
@@ -274,101 +39,6 @@ pub fn run(args: &UdpArgs) -> ExitCode {
         };
     }
     part::run("weir compare", document, |command, interrupt| compare(args, command, interrupt))
-}
-
-impl UdpArgs {
-    /// What a comparison of all kinds has of it: saturation alone, since a second load takes as long again.
-    pub fn of_all(of: &OfAll) -> Self {
-        Self {
-            design: vec![],
-            peer: vec![],
-            peer_head: vec![],
-            quick: of.quick,
-            full: false,
-            variants: false,
-            memory: false,
-            time: Some(of.time),
-            length: vec![],
-            work: vec![],
-            threads: vec![],
-            ports: vec![],
-            parallel: vec![],
-            generators: vec![],
-            rcvbuf: None,
-            load: vec![Pace(Rate::Saturation)],
-            pace: vec![],
-            sweep: vec![],
-            no_send_offload: false,
-            receive_offload: None,
-            busy_poll: None,
-            confidence: of.confidence,
-            server_cpu: of.server_cpu.clone(),
-            generator_cpu: of.generator_cpu.clone(),
-            on: On::Loopback,
-            seed: Some(of.seed),
-            verbose: of.verbose,
-            dry_run: of.dry_run,
-            json: false,
-        }
-    }
-
-    /// Whether nothing is asked for that only UDP has.
-    pub fn are_for_all(&self) -> bool {
-        let Self {
-            design,
-            peer,
-            peer_head,
-            quick: _,
-            full,
-            variants,
-            memory,
-            time: _,
-            length,
-            work,
-            threads,
-            ports,
-            parallel,
-            generators,
-            rcvbuf,
-            load,
-            pace,
-            sweep,
-            no_send_offload,
-            receive_offload,
-            busy_poll,
-            confidence: _,
-            server_cpu: _,
-            generator_cpu: _,
-            on,
-            seed: _,
-            verbose: _,
-            dry_run: _,
-            json: _,
-        } = self;
-        let given = [
-            !design.is_empty(),
-            !peer.is_empty(),
-            !peer_head.is_empty(),
-            *full,
-            *variants,
-            *memory,
-            !length.is_empty(),
-            !work.is_empty(),
-            !threads.is_empty(),
-            !ports.is_empty(),
-            !parallel.is_empty(),
-            !generators.is_empty(),
-            rcvbuf.is_some(),
-            !load.is_empty(),
-            !pace.is_empty(),
-            !sweep.is_empty(),
-            *no_send_offload,
-            receive_offload.is_some(),
-            busy_poll.is_some(),
-            *on != On::Loopback,
-        ];
-        !given.contains(&true)
-    }
 }
 
 fn compare_memory(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
@@ -623,7 +293,7 @@ mod tests {
     use super::*;
 
     fn args(words: &[&str]) -> UdpArgs {
-        crate::compare::parsed(words)
+        crate::compare::parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     fn loads(words: &[&str]) -> Vec<String> {
@@ -722,21 +392,5 @@ mod tests {
         let asked = asked(&args, depth(&args)).unwrap();
         let rows = rows(&args, &asked, 1).unwrap();
         assert_eq!(rows.len(), 2, "one, and again: {rows:?}");
-    }
-
-    #[test]
-    fn a_time_of_polling_has_limits() {
-        assert_eq!(parse_polling("50us"), Ok(50));
-        assert_eq!(parse_polling("1ms"), Ok(1000));
-        assert!(parse_polling("0").is_err() && parse_polling("2").is_err());
-    }
-
-    #[test]
-    fn a_pace_is_a_rate_or_a_share() {
-        assert_eq!(parse_pace("50k"), Ok(Pace(Rate::PerSecond(50_000))));
-        assert_eq!(parse_pace("75%"), Ok(Pace(Rate::OfMaximum(0.75))));
-        assert!(
-            parse_pace("0").is_err() && parse_pace("150%").is_err() && parse_pace("x").is_err()
-        );
     }
 }

@@ -18,7 +18,7 @@ pub fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 /// How many datagrams the dequeues brought.
-pub fn batches(counters: &Snapshot) -> wire::Batches {
+fn batches(counters: &Snapshot) -> wire::Batches {
     let of: &BatchSnapshot = &counters.batches;
     let count = of.count();
     let known = |value: u64| (count > 0).then_some(value);
@@ -32,8 +32,18 @@ pub fn batches(counters: &Snapshot) -> wire::Batches {
     }
 }
 
+/// Puts into a report what each thread counted.
+pub fn put_counts(report: &mut wire::ServerReport, threads: &[Snapshot]) {
+    let total = total(threads);
+    report.threads_started = threads.len() as u32;
+    report.threads_used = threads.iter().filter(|thread| thread.datagrams > 0).count() as u32;
+    report.counters = total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+    report.batches = batches(&total);
+    report.threads = threads.iter().map(thread_report).collect();
+}
+
 /// One thread.
-pub fn thread_report(counters: &Snapshot) -> wire::ThreadReport {
+fn thread_report(counters: &Snapshot) -> wire::ThreadReport {
     wire::ThreadReport {
         dequeues: counters.dequeues,
         notifies: counters.notifies,

@@ -446,6 +446,12 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
     let mut report = watch.report();
     if let Some(server) = watch.take_server() {
         let Final { slices, failure, threads, .. } = server.stop();
+        if report.runs == 0 {
+            // It is of the server's whole life, which has only just ended.
+            let counted: Vec<_> = threads.iter().map(|thread| thread.counters.clone()).collect();
+            account::put_counts(&mut report, &counted);
+            report.audit.received = account::total(&counted).datagrams;
+        }
         let usage: Vec<_> = threads.iter().map(|thread| thread.usage).collect();
         account::add_usage(&mut report.threads, &usage);
         report.slices_missing = slices.missing;

@@ -13,7 +13,7 @@ use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
 use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
 
-use super::account::{audit_report, batches, both, thread_report, total};
+use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
 use super::handler::Measured;
 
@@ -203,20 +203,15 @@ impl Watch {
         let dropped = Dropped::of(&settings, &total, dropped_socket);
         let softnet = system.softnet_total().dropped;
         let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
-        wire::ServerReport {
+        let mut report = wire::ServerReport {
             design: self.design.clone(),
             settings,
             end_signalled,
             runs: 0, // the caller knows
             other_runs: course.other_runs,
-            threads_started: threads.len() as u32,
-            threads_used: threads.iter().filter(|thread| thread.datagrams > 0).count() as u32,
             cut_short: course.cut_short.clone(),
             slices_missing: 0, // known only once the server has stopped
             window: course.readings.window(),
-            counters: total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
-            batches: batches(&total),
-            threads: threads.iter().map(thread_report).collect(),
             sockets: course.dropped_at_each(&sockets),
             audit: audit.map_or_else(
                 || wire::Audit { received: total.datagrams, ..wire::Audit::default() },
@@ -240,7 +235,10 @@ impl Watch {
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
             },
-        }
+            ..wire::ServerReport::default()
+        };
+        put_counts(&mut report, &threads);
+        report
     }
 
     fn tell(&self, event: Event) {

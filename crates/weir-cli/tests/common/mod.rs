@@ -33,6 +33,20 @@ pub fn document(output: &Output) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
 }
 
+/// Whether the machine changed while a comparison measured, as a virtual one may at any time: its times from core
+/// to core lie more than twice apart. What cannot be compared then is not, and a test cannot ask for it.
+pub fn machine_changed(document: &Value) -> bool {
+    let rows = document["results"].as_array().into_iter().flatten();
+    let runs = rows.filter_map(|row| row["runs"].as_array()).flatten();
+    let times: Vec<f64> = runs
+        .flat_map(|run| [&run["core_to_core_ns"], &run["core_to_core_after_ns"]])
+        .filter_map(Value::as_f64)
+        .collect();
+    let (least, most) =
+        (times.iter().copied().reduce(f64::min), times.iter().copied().reduce(f64::max));
+    least.zip(most).is_some_and(|(least, most)| most > 2.0 * least)
+}
+
 /// What it said on its standard error.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

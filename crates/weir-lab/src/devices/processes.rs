@@ -247,6 +247,7 @@ fn made(
         bytes_per_s: window.bytes_per_s,
         counts: (report.counts.completed, report.counts.failed),
         latency_histogram: report.latency_histogram,
+        sampling_percent: report.sampling_percent,
         kernel_entries_per_io: window.kernel_entries_per_io,
         ios_per_take: window.ios_per_take,
         hand_overs_per_io: window.hand_overs_per_io,
@@ -379,6 +380,7 @@ mod tests {
             "intervals": [{"from_ns": 0, "to_ns": 30000000, "completed": 60, "total": 60},
                 {"from_ns": 30000000, "to_ns": 31000000, "completed": 1, "total": 61}],
             "report": {"counts": {"completed": 100, "failed": 3}, "latency_histogram": [[400, 7]],
+                "sampling_percent": 0.25,
                 "window": {"ios_per_s": 2000.0, "bytes_per_s": 0.0, "cpu_utilization_percent": 50.0,
                     "voluntary_switches_per_s": 500.0, "involuntary_switches_per_s": 500.0}}}"#;
         let document: Document = serde_json::from_str(text).unwrap();
@@ -387,7 +389,7 @@ mod tests {
         let run = made(&CommandLine::new("weir"), 30, document, report, window);
         assert_eq!((run.parts, run.counts), ((vec![2000.0], 0.03), (100, 3)));
         assert_eq!((run.context_switches_per_io, run.cores_busy), (Some(0.5), Some(0.5)));
-        assert_eq!(run.waits_per_io, Some(0.25));
+        assert_eq!((run.waits_per_io, run.sampling_percent), (Some(0.25), Some(0.25)));
         assert_eq!(
             (run.invalid.as_deref(), run.settings["depth"].as_str()),
             (Some("3 I/Os failed"), "7")

@@ -105,8 +105,8 @@ impl Kind for Devices {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::cell::When;
     use crate::cell::{Cell, Conformance, Status};
-    use crate::course::When;
     use crate::devices::plan::DEVICE;
     use crate::devices::sample::tests::made;
     use crate::machine::Machine;
@@ -134,7 +134,7 @@ pub(crate) mod tests {
             for load in 0..results.loads.len() {
                 for (block, common) in [1.0, 0.6, 1.1, 0.9, 0.7, 0.8, 1.0].into_iter().enumerate() {
                     let waver = if second && block % 2 == 0 { 1.01 } else { 1.0 };
-                    let at = When { block: block as u32, ..When::default() };
+                    let at = When::in_block(block as u32);
                     let sample = Sample::of(&at, made(rows[of].1[load] * common * waver));
                     results.cells[load][row].samples.push(sample);
                 }

@@ -6,8 +6,7 @@ use serde::Serialize;
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 use super::bench::Made;
-use crate::cell::{Measured, Metric, metrics};
-use crate::course::When;
+use crate::cell::{Measured, Metric, When, metrics};
 use crate::iops::decay;
 use crate::latency::of_histogram;
 use crate::verdict::{Limit, USED_UP, Verdict};
@@ -16,17 +15,9 @@ use crate::wire::Latency;
 /// One run's figures. Unknown ones are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
-    /// The block it belongs to.
-    pub block: u32,
-    /// False if the machine was another than during most runs of the load, so that the medians are
-    /// taken without it.
-    pub counted: bool,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
-    /// Share (0 to 1) of all cores that other programs had meanwhile.
-    pub load_of_others: Option<f64>,
+    /// When it was made, and on what machine.
+    #[serde(flatten)]
+    pub when: When,
     /// I/Os completed per second.
     pub ios_per_s: f64,
     /// Bytes per second.
@@ -40,6 +31,8 @@ pub struct Sample {
     /// Their histogram, to be merged with those of other runs.
     #[serde(skip)]
     pub latency_histogram: Vec<(u64, u64)>,
+    /// What taking them costs, in percent of an I/O's time.
+    pub sampling_percent: Option<f64>,
     /// Entries into the kernel for each I/O.
     pub kernel_entries_per_io: Option<f64>,
     /// I/Os that a take brought.
@@ -71,16 +64,13 @@ impl Sample {
     pub fn of(at: &When, made: Made) -> Self {
         let (parts, part_s) = &made.parts;
         Self {
-            block: at.block,
-            counted: true,
-            core_to_core_ns: at.core_to_core_ns,
-            core_to_core_after_ns: at.core_to_core_after_ns,
-            load_of_others: made.load_of_others,
+            when: When { load_of_others: made.load_of_others, ..*at },
             ios_per_s: made.ios_per_s,
             bytes_per_s: made.bytes_per_s,
             completed: made.counts.0,
             failed: made.counts.1,
             latency_ns: of_histogram(&made.latency_histogram),
+            sampling_percent: made.sampling_percent,
             kernel_entries_per_io: made.kernel_entries_per_io,
             ios_per_take: made.ios_per_take,
             hand_overs_per_io: made.hand_overs_per_io,
@@ -150,20 +140,12 @@ pub fn word(limit: Limit) -> &'static str {
 }
 
 impl Measured for Sample {
-    fn block(&self) -> u32 {
-        self.block
+    fn when(&self) -> &When {
+        &self.when
     }
 
-    fn counted(&self) -> bool {
-        self.counted
-    }
-
-    fn count(&mut self, counted: bool) {
-        self.counted = counted;
-    }
-
-    fn core_to_core_ns(&self) -> [Option<f64>; 2] {
-        [self.core_to_core_ns, self.core_to_core_after_ns]
+    fn when_mut(&mut self) -> &mut When {
+        &mut self.when
     }
 
     fn verdict(&self) -> &Verdict {
@@ -172,10 +154,6 @@ impl Measured for Sample {
 
     fn invalid(&self) -> Option<String> {
         self.invalid.clone()
-    }
-
-    fn load_of_others(&self) -> Option<f64> {
-        self.load_of_others
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
@@ -200,6 +178,8 @@ metrics! {
     LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
     /// Longest latency of the sample.
     LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    /// What taking latencies costs of an I/O's time.
+    SAMPLING, "sampling_percent", "%", |s| s.sampling_percent;
     /// CPU time for each I/O.
     CPU, "cpu_ns_per_io", "ns", |s| s.cpu_ns_per_io;
     /// The part of it in the kernel.
@@ -217,9 +197,9 @@ metrics! {
     /// How the rate changes within a run.
     CHANGE, "change_percent_per_s", "%/s", |s| s.change_percent_per_s;
     /// A cache line's way from core to core.
-    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.core_to_core_ns;
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
     /// Share of all cores that other programs had.
-    OTHERS, "load_of_others_percent", "%", |s| s.load_of_others.map(|share| share * 100.0);
+    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
 }
 
 #[cfg(test)]
@@ -233,6 +213,7 @@ pub(crate) mod tests {
             ios_per_s,
             counts: (ios_per_s as u64 / 2, 0),
             latency_histogram: vec![(400, 90), (900, 10)],
+            sampling_percent: Some(0.2),
             kernel_entries_per_io: Some(1.0),
             cpu_ns_per_io: Some(1e9 / ios_per_s),
             cpu_system_ns_per_io: Some(0.8e9 / ios_per_s),

@@ -13,7 +13,7 @@ use weir::{
         os::{ProcessUsage, Sampler},
     },
     device::{Handler, Kind, Running},
-    machine::{self, LoadMeter, Machine},
+    machine::{LoadMeter, Machine},
 };
 use weir_load::{
     Stop,
@@ -97,12 +97,7 @@ pub fn measure(
         own.add_to(&mut histogram);
     }
     let load = window.as_ref().map(|(_, load)| *load).unwrap_or_default();
-    let mut warnings = machine::warnings(&machine, load);
-    // There is no generator that would need cores of its own.
-    warnings.retain(|warning| !["cores", "siblings"].contains(&warning.about));
-    warnings.extend(machine::mitigations(&machine));
-    warnings.extend(machine::Instruments::find().warnings());
-    let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let mut warnings = crate::machine::warnings_of_ios(&machine, load);
     if spec.device.kind() == Kind::File && total.empty > 0 {
         warnings.push(format!(
             "{} reads of the file came empty: it holds nothing, or has become shorter meanwhile",

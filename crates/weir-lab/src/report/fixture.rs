@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::bench::Checked;
+use crate::cell::When;
 use crate::machine::Machine;
 use crate::plan::{Load, Rate, Role, Row, Schedule};
 use crate::results::{Calibration, Conformance, Results};
@@ -67,10 +68,13 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
         max: shape.latency_p50_ns * 3,
     };
     let at = Circumstances {
-        block: block as u32,
-        core_to_core_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
-        core_to_core_after_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
-        load_of_others: Some(0.01),
+        when: When {
+            block: block as u32,
+            core_to_core_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
+            core_to_core_after_ns: Some(if block == 3 { 170.0 } else { 27.0 }),
+            load_of_others: Some(0.01),
+            ..When::default()
+        },
         paced,
         calibrated_per_s: (block != 3).then_some(2.4e6),
         calibration_alike: Some(block != 3),
@@ -193,8 +197,11 @@ pub fn with_offload() -> Results {
         results.conformance.push(Conformance::Passed);
         let mut cell = results.cells[0][of].clone();
         for sample in &mut cell.samples {
-            let second =
-                if matches!(role, Role::Again(_)) && sample.block % 2 == 0 { 1.01 } else { 1.0 };
+            let second = if matches!(role, Role::Again(_)) && sample.when.block % 2 == 0 {
+                1.01
+            } else {
+                1.0
+            };
             sample.received_per_s = sample.received_per_s.map(|rate| rate * gain * second);
         }
         results.cells[0].push(cell);

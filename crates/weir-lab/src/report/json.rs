@@ -273,7 +273,7 @@ pub(crate) fn metrics<S: Measured>(cell: &Cell<S>, metrics: &[Metric<S>], seed: 
         let samples: Vec<Option<f64>> =
             cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
         let mut value = estimate(cell.estimate(metric, seed));
-        let counted: Vec<bool> = cell.samples.iter().map(Measured::counted).collect();
+        let counted: Vec<bool> = cell.samples.iter().map(|sample| sample.when().counted).collect();
         value.insert("samples".into(), json!(samples));
         value.insert("counted".into(), json!(counted));
         value.insert("unit".into(), json!(metric.unit));

@@ -264,7 +264,7 @@ fn why_open(results: &Results, load: usize, ranking: &Ranking) -> String {
     }
     let cells = &results.cells[load];
     let samples = || cells.iter().flat_map(|cell| &cell.samples);
-    let rounds = samples().map(|sample| sample.block + 1).max().unwrap_or(0) as usize;
+    let rounds = samples().map(|sample| sample.when.block + 1).max().unwrap_or(0) as usize;
     let mut causes = vec![];
     if rounds < FEWEST_SAMPLES {
         causes.push(format!("only {rounds} were made"));

@@ -121,7 +121,7 @@ fn settings(results: &Results, width: usize) -> String {
         .iter()
         .flatten()
         .flat_map(|cell| &cell.samples)
-        .filter_map(|sample| sample.core_to_core_ns)
+        .filter_map(|sample| sample.when.core_to_core_ns)
         .collect();
     if let (Some(low), Some(middle), Some(high)) =
         (quantile(&core_to_core, 0.0), quantile(&core_to_core, 0.5), quantile(&core_to_core, 1.0))
@@ -292,7 +292,7 @@ fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
         None => write!(text, " Too few rounds for intervals."),
     };
     let runs: Vec<&Sample> = results.cells[load].iter().flat_map(|cell| &cell.samples).collect();
-    let unlike = runs.iter().filter(|sample| !sample.counted).count();
+    let unlike = runs.iter().filter(|sample| !sample.when.counted).count();
     if unlike > 0 {
         let _ = write!(
             text,

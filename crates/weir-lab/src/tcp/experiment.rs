@@ -8,8 +8,8 @@ use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, Sample};
-use crate::cell::Cell;
-use crate::course::{self, Bench, Course, Tell, When};
+use crate::cell::{Cell, When};
+use crate::course::{self, Bench, Course, Tell};
 use crate::exit;
 use crate::plan::Schedule;
 use crate::random::Random;
@@ -49,11 +49,8 @@ impl Course for Tcp {
     }
 
     fn sample(results: &Results, row: usize, load: &Load, when: &When, made: Made) -> Sample {
-        let When { block, core_to_core_ns, core_to_core_after_ns } = *when;
         let at = Circumstances {
-            block,
-            core_to_core_ns,
-            core_to_core_after_ns,
+            when: *when,
             server_cores: results.own.server_cores.len().max(1),
             client_cores: results.own.client_cores.len().max(1),
             polls: results.polls(row),

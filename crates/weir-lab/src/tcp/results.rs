@@ -69,7 +69,7 @@ impl Kind for Tcp {
         Besides {
             has_figures: classic.has_figures(),
             is_invalid: classic.has_invalid_runs(),
-            loads_of_others: classic.samples().filter_map(|of| of.load_of_others).collect(),
+            loads_of_others: classic.samples().filter_map(|of| of.when.load_of_others).collect(),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::bench::Made;
 use super::plan::Load;
-use crate::cell::{Measured, Metric, metrics};
+use crate::cell::{Measured, Metric, When, metrics};
 use crate::latency::of_histogram;
 use crate::sample::divide;
 use crate::verdict::{Limit, USED_UP, Verdict};
@@ -15,12 +15,8 @@ use crate::wire::Latency;
 /// The circumstances of a run, that neither child knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Circumstances {
-    /// The block it belongs to.
-    pub block: u32,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
+    /// When it was made, and on what machine.
+    pub when: When,
     /// How many cores the server had.
     pub server_cores: usize,
     /// How many cores the client had.
@@ -32,17 +28,9 @@ pub struct Circumstances {
 /// One run's figures. Unknown ones are `None`. A message is counted when all of it has come back.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
-    /// The block it belongs to.
-    pub block: u32,
-    /// False if the machine was another than during most runs of the load, so that the medians are
-    /// taken without it.
-    pub counted: bool,
-    /// Nanoseconds of a cache line's way from core to core just before it.
-    pub core_to_core_ns: Option<f64>,
-    /// The same just after it.
-    pub core_to_core_after_ns: Option<f64>,
-    /// Share (0 to 1) of all cores that other programs had meanwhile.
-    pub load_of_others: Option<f64>,
+    /// When it was made, and on what machine.
+    #[serde(flatten)]
+    pub when: When,
     /// Messages per second that came back.
     pub messages_per_s: Option<f64>,
     /// Bytes per second that the client sent.
@@ -128,11 +116,7 @@ impl Sample {
         let client_cpu = measured.and_then(|w| busy(w.cpu_ns, w.elapsed_ns, at.client_cores));
         let standing = server.standing.as_ref();
         Self {
-            block: at.block,
-            counted: true,
-            core_to_core_ns: at.core_to_core_ns,
-            core_to_core_after_ns: at.core_to_core_after_ns,
-            load_of_others: made.load_of_others,
+            when: When { load_of_others: made.load_of_others, ..at.when },
             messages_per_s,
             sent_bytes_per_s: rate(|window| window.bytes_sent),
             received_bytes_per_s: rate(|window| window.bytes_received),
@@ -242,20 +226,12 @@ pub fn word(limit: Limit) -> &'static str {
 }
 
 impl Measured for Sample {
-    fn block(&self) -> u32 {
-        self.block
+    fn when(&self) -> &When {
+        &self.when
     }
 
-    fn counted(&self) -> bool {
-        self.counted
-    }
-
-    fn count(&mut self, counted: bool) {
-        self.counted = counted;
-    }
-
-    fn core_to_core_ns(&self) -> [Option<f64>; 2] {
-        [self.core_to_core_ns, self.core_to_core_after_ns]
+    fn when_mut(&mut self) -> &mut When {
+        &mut self.when
     }
 
     fn verdict(&self) -> &Verdict {
@@ -264,10 +240,6 @@ impl Measured for Sample {
 
     fn invalid(&self) -> Option<String> {
         self.invalid.clone()
-    }
-
-    fn load_of_others(&self) -> Option<f64> {
-        self.load_of_others
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
@@ -321,9 +293,9 @@ metrics! {
     /// Connections made per second.
     CONNECTS, "connects_per_s", "connections/s", |s| s.connects_per_s;
     /// A cache line's way from core to core.
-    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.core_to_core_ns;
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
     /// Share of all cores that other programs had.
-    OTHERS, "load_of_others_percent", "%", |s| s.load_of_others.map(|share| share * 100.0);
+    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
 }
 
 #[cfg(test)]
@@ -398,7 +370,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn at(block: u32) -> Circumstances {
-        Circumstances { block, server_cores: 1, client_cores: 1, ..Circumstances::default() }
+        let when = When::in_block(block);
+        Circumstances { when, server_cores: 1, client_cores: 1, ..Circumstances::default() }
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn settings(results: &Results, width: usize) -> String {
         paragraph(&mut text, &format!("machine: {}", known.join(", ")), width);
     }
     let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let times: Vec<f64> = samples.filter_map(|sample| sample.core_to_core_ns).collect();
+    let times: Vec<f64> = samples.filter_map(|sample| sample.when.core_to_core_ns).collect();
     if let (Some(low), Some(middle), Some(high)) =
         (quantile(&times, 0.0), quantile(&times, 0.5), quantile(&times, 1.0))
     {
