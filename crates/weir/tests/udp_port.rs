@@ -8,12 +8,16 @@ use required::cannot_run;
 use std::{
     collections::HashSet,
     net::{SocketAddr, UdpSocket},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use weir::{
     limits::Limits,
     udp::{AnyDesign, Datagram, Port, PortBatch, Replies, Server},
 };
+
+/// What all tests give to a server, as one type: each type of a handler is all designs on all providers, compiled.
+type Handle = Box<dyn FnMut(Datagram<'_>, &mut Replies<'_>) + Send>;
 
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
@@ -45,8 +49,8 @@ fn a_sink_sees_every_datagram_once_from_its_source() {
     for design in designs() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let address: SocketAddr = address.parse().unwrap();
-            let server =
-                Server::bind(address).start(design.clone(), |_| Seen(HashSet::new())).unwrap();
+            let seen = Arc::new(Mutex::new(HashSet::new()));
+            let server = Server::bind(address).start(design.clone(), noting_in(&seen)).unwrap();
             let to = server.local_addresses()[0];
             let peers = [0, 1, 2].map(|_| UdpSocket::bind(address).unwrap());
             let received = || server.counters().iter().map(|c| c.datagrams).sum::<u64>();
@@ -62,25 +66,30 @@ fn a_sink_sees_every_datagram_once_from_its_source() {
             let slices = report.slices;
             assert_eq!((slices.made, slices.missing), (slices.returned, 0), "{design:?}");
             assert_eq!(report.total().datagrams, 600);
-            let mut all = HashSet::new();
-            for (number, len, source) in report.threads.iter().flat_map(|t| &t.handler.0) {
+            let seen = seen.lock().unwrap();
+            assert_eq!(seen.len(), 600);
+            for (number, len, source) in seen.iter() {
                 assert_eq!(*len, 8 + *number as usize % 1000);
                 assert_eq!(*source, peers[*number as usize % 3].local_addr().unwrap());
-                assert!(all.insert(number), "{number} came twice");
             }
-            assert_eq!(all.len(), 600);
         }
     }
 }
 
-/// Notes number, length and source of each datagram.
-struct Seen(HashSet<(u64, usize, SocketAddr)>);
+/// Number, length and source of each datagram.
+type Seen = Arc<Mutex<HashSet<(u64, usize, SocketAddr)>>>;
 
-impl weir::udp::Handler for Seen {
-    fn on_datagram(&mut self, datagram: Datagram<'_>, _: &mut Replies<'_>) {
-        let number = u64::from_le_bytes(datagram.bytes[..8].try_into().unwrap());
-        assert!(datagram.bytes[8..].iter().all(|&byte| byte == number as u8));
-        self.0.insert((number, datagram.bytes.len(), datagram.source));
+/// Notes them.
+fn noting_in(seen: &Seen) -> impl FnMut(usize) -> Handle + Send + use<> {
+    let seen = Arc::clone(seen);
+    move |_| {
+        let seen = Arc::clone(&seen);
+        Box::new(move |datagram: Datagram<'_>, _: &mut Replies<'_>| {
+            let number = u64::from_le_bytes(datagram.bytes[..8].try_into().unwrap());
+            assert!(datagram.bytes[8..].iter().all(|&byte| byte == number as u8));
+            let once = seen.lock().unwrap().insert((number, datagram.bytes.len(), datagram.source));
+            assert!(once, "{number} came twice");
+        })
     }
 }
 
@@ -91,14 +100,14 @@ fn an_echo_and_a_reply_of_its_own_come_from_the_right_address() {
         let server = Server::bind(address)
             .and_bind(address)
             .limits(Limits { replies_per_s: None, ..Limits::echo(0) })
-            .start(design.clone(), |_| {
-                |datagram: Datagram<'_>, replies: &mut Replies<'_>| {
+            .start(design.clone(), |_| -> Handle {
+                Box::new(|datagram, replies| {
                     if datagram.bytes.first() == Some(&b'c') {
                         replies.send(b"copy").unwrap();
                     } else {
                         replies.echo().unwrap();
                     }
-                }
+                })
             })
             .unwrap();
         let peer = UdpSocket::bind(address).unwrap();
@@ -127,14 +136,14 @@ fn a_stop_under_load_and_a_panic_give_every_slice_back() {
     for design in designs() {
         for panics in [false, true] {
             let server = Server::bind("127.0.0.1:0".parse().unwrap())
-                .start(design.clone(), move |_| {
+                .start(design.clone(), move |_| -> Handle {
                     let mut left = 200;
-                    move |_: Datagram<'_>, _: &mut Replies<'_>| {
+                    Box::new(move |_, _| {
                         left -= 1;
                         if panics && left == 0 {
                             std::panic::resume_unwind(Box::new("on purpose"));
                         }
-                    }
+                    })
                 })
                 .unwrap();
             let (to, peer) = (server.local_addresses()[0], UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -164,7 +173,7 @@ fn what_was_granted_is_stated() {
     }
     design.set("concurrency", "3").unwrap();
     let server = Server::bind("127.0.0.1:0".parse().unwrap())
-        .start(design, |_| |_: Datagram<'_>, _: &mut Replies<'_>| {})
+        .start(design, |_| -> Handle { Box::new(|_, _| {}) })
         .unwrap();
     let effective = server.effective();
     let value = |name: &str| effective.iter().rev().find(|(n, _)| n == name).unwrap().1.clone();

@@ -16,6 +16,9 @@ use weir::{
     udp::{AnyDesign, Datagram, Replies, RioSharded, Server},
 };
 
+/// What both tests give to a server, as one type: each is all designs on all providers, compiled.
+type Handle = Box<dyn FnMut(Datagram<'_>, &mut Replies<'_>) + Send>;
+
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -47,12 +50,12 @@ fn a_datagram_is_handled_on_the_core_that_received_it() {
         return;
     }
     let (told, seen) = mpsc::channel();
-    let make = move |thread: usize| {
+    let make = move |thread: usize| -> Handle {
         let told = told.clone();
-        move |datagram: Datagram<'_>, _: &mut Replies<'_>| {
+        Box::new(move |datagram, _| {
             let from = usize::from(datagram.bytes[0]);
             let _ = told.send((from, current_core(), thread));
-        }
+        })
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::bind(any).start(design, make).unwrap();
@@ -86,7 +89,7 @@ fn threads_that_no_core_leads_to_are_refused() {
         return;
     }
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let sink = |_| |_: Datagram<'_>, _: &mut Replies<'_>| ();
+    let sink = |_| -> Handle { Box::new(|_, _| ()) };
     let Err(error) = Server::bind(any).start(design, sink).map(drop) else {
         panic!("a thread waits for what never comes");
     };

@@ -34,12 +34,14 @@ fn mixed(number: u64) -> u64 {
 /// Fills in what the stream of this seed says from a position on: every position has a byte of its
 /// own, so bytes that are lost, doubled or exchanged are found.
 pub fn fill(seed: u64, from: u64, bytes: &mut [u8]) {
-    let mut word = 0;
-    for (position, byte) in (from..).zip(bytes) {
-        if position % 8 == 0 || word == 0 {
-            word = mixed(seed.wrapping_mul(0x9e37_79b9).wrapping_add(position / 8)) | 1 << 63;
-        }
-        *byte = word.to_le_bytes()[(position % 8) as usize];
+    let (mut position, mut rest) = (from, bytes);
+    while !rest.is_empty() {
+        let word = mixed(seed.wrapping_mul(0x9e37_79b9).wrapping_add(position / 8)) | 1 << 63;
+        let begins = (position % 8) as usize;
+        let (part, behind) = rest.split_at_mut(rest.len().min(8 - begins));
+        part.copy_from_slice(&word.to_le_bytes()[begins..begins + part.len()]);
+        position += part.len() as u64;
+        rest = behind;
     }
 }
 
@@ -48,7 +50,8 @@ pub fn fill(seed: u64, from: u64, bytes: &mut [u8]) {
 pub fn verify(seed: u64, from: u64, bytes: &[u8]) {
     let mut right = vec![0; bytes.len()];
     fill(seed, from, &mut right);
-    if let Some(at) = bytes.iter().zip(&right).position(|(one, other)| one != other) {
+    if bytes != right {
+        let at = bytes.iter().zip(&right).position(|(one, other)| one != other).unwrap();
         let (is, should) = (bytes[at], right[at]);
         panic!("stream {seed}: byte {} is {is:#04x}, not {should:#04x}", from + at as u64);
     }

@@ -240,7 +240,7 @@ fn a_timer_is_never_early(design: &AnyDesign) -> Result<(), Skipped> {
         assert_eq!(early, 0, "of {ios} reads of {delay:?}");
         // Every design pays an entry for each timer that is set, and says so.
         let calls = ran.report.calls();
-        assert!(calls.kernel_entries > ios, "{calls:?}");
+        assert!(calls.kernel_entries >= ios, "{calls:?}");
         if design.about().name == "sync" {
             assert_eq!(calls.kernel_entries, 2 * ios);
             let together = delay * ios as u32;

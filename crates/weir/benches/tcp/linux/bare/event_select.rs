@@ -27,8 +27,9 @@ struct Group {
 
 pub fn event_select(run: &Run) -> io::Result<()> {
     let open = AtomicUsize::new(0);
+    // They outlive the threads: a bell that is closed after it was rung is told no more.
+    let mut groups: Vec<Group> = Vec::new();
     thread::scope(|scope| {
-        let mut groups: Vec<Group> = Vec::new();
         run.accept_for(&open, |connection| {
             let room = |group: &Group| take_room(&group.taken, GROUP);
             let place = groups.iter().position(room);
