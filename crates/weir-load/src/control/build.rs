@@ -72,13 +72,19 @@ impl Default for Hash {
 impl Hash {
     /// Adds a piece; what its last word lacks is taken as zeros.
     fn add(&mut self, bytes: &[u8]) {
-        for piece in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..piece.len()].copy_from_slice(piece);
-            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3);
-            // A product carries upwards only: its upper half must reach the lower one.
-            self.0 ^= self.0 >> 32;
+        let (words, rest) = bytes.as_chunks();
+        words.iter().for_each(|word| self.add_word(*word));
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.add_word(last);
         }
+    }
+
+    fn add_word(&mut self, word: [u8; 8]) {
+        self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3);
+        // A product carries upwards only: its upper half must reach the lower one.
+        self.0 ^= self.0 >> 32;
     }
 }
 
