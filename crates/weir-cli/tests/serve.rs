@@ -44,6 +44,31 @@ fn a_flood_is_served_and_accounted_for() {
     assert!(report["window"]["datagrams"].as_u64().is_some_and(|n| n > 0), "{report}");
 }
 
+#[test]
+fn without_a_run_the_report_is_of_the_whole_life_until_its_end() {
+    let mut server = Server::start(&["--design", "blocking --threads 2", "--echo"]);
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(common::SOON)).unwrap();
+    for n in 0..20u8 {
+        peer.send_to(&[n; 9], ("127.0.0.1", server.port)).unwrap();
+        let mut back = [0; 10];
+        assert_eq!(peer.recv(&mut back).unwrap(), 9);
+    }
+    // The last reply may not have been counted yet.
+    server.close_input();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["runs"]), (Some(0), &0.into()), "{report:#}");
+    let counters = &report["counters"];
+    assert_eq!((&counters["datagrams"], &counters["replies"]), (&20.into(), &20.into()));
+    assert_eq!(report["audit"]["received"], 20);
+    let threads = report["threads"].as_array().unwrap();
+    let of_threads = |name: &str| threads.iter().map(|of| of[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((threads.len(), of_threads("datagrams")), (2, 20), "{threads:?}");
+    let used = threads.iter().filter(|of| of["datagrams"].as_u64() > Some(0)).count();
+    assert_eq!(report["threads_used"], used);
+    assert!(threads.iter().all(|of| of["cpu_ns"].is_u64()), "{threads:?}");
+}
+
 /// The whole flood finds room in the socket, since 64 datagrams take as much as a few.
 #[cfg(target_os = "linux")]
 #[test]

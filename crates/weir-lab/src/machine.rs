@@ -28,7 +28,7 @@ impl Machine {
         })
     }
 
-    /// The same for I/Os of devices, of which other things make figures doubtful.
+    /// The same with the warnings that matter to I/Os of devices.
     pub fn watch_for_ios() -> Self {
         Self::watched(warnings_of_ios)
     }

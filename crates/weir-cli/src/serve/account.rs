@@ -32,14 +32,15 @@ fn batches(counters: &Snapshot) -> wire::Batches {
     }
 }
 
-/// Puts into a report what each thread counted.
-pub fn put_counts(report: &mut wire::ServerReport, threads: &[Snapshot]) {
+/// Puts into a report what each thread counted. Gives that of all.
+pub fn put_counts(report: &mut wire::ServerReport, threads: &[Snapshot]) -> Snapshot {
     let total = total(threads);
     report.threads_started = threads.len() as u32;
     report.threads_used = threads.iter().filter(|thread| thread.datagrams > 0).count() as u32;
     report.counters = total.named().iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
     report.batches = batches(&total);
     report.threads = threads.iter().map(thread_report).collect();
+    total
 }
 
 /// One thread.

@@ -447,10 +447,10 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
     if let Some(server) = watch.take_server() {
         let Final { slices, failure, threads, .. } = server.stop();
         if report.runs == 0 {
-            // It is of the server's whole life, which has only just ended.
+            // It is of the server's whole life: what its threads counted is so until their end. What the system
+            // counted is so until the stop, since to give memory back is no service.
             let counted: Vec<_> = threads.iter().map(|thread| thread.counters.clone()).collect();
-            account::put_counts(&mut report, &counted);
-            report.audit.received = account::total(&counted).datagrams;
+            report.audit.received = account::put_counts(&mut report, &counted).datagrams;
         }
         let usage: Vec<_> = threads.iter().map(|thread| thread.usage).collect();
         account::add_usage(&mut report.threads, &usage);

@@ -209,6 +209,12 @@ impl Watch {
             end_signalled,
             runs: 0, // the caller knows
             other_runs: course.other_runs,
+            // What the threads counted is put in below.
+            threads_started: 0,
+            threads_used: 0,
+            counters: BTreeMap::new(),
+            batches: wire::Batches::default(),
+            threads: vec![],
             cut_short: course.cut_short.clone(),
             slices_missing: 0, // known only once the server has stopped
             window: course.readings.window(),
@@ -235,7 +241,6 @@ impl Watch {
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
             },
-            ..wire::ServerReport::default()
         };
         put_counts(&mut report, &threads);
         report

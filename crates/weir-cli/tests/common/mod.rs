@@ -34,7 +34,8 @@ pub fn document(output: &Output) -> Value {
 }
 
 /// Whether the machine changed while a comparison measured, as a virtual one may at any time: its times from core
-/// to core lie more than twice apart. What cannot be compared then is not, and a test cannot ask for it.
+/// to core lie more than twice apart (`ALIKE_WITHIN` of weir-lab). A comparison makes no pairs of such runs then, so
+/// a test cannot ask for ranks and ratios.
 pub fn machine_changed(document: &Value) -> bool {
     let rows = document["results"].as_array().into_iter().flatten();
     let runs = rows.filter_map(|row| row["runs"].as_array()).flatten();
@@ -45,6 +46,13 @@ pub fn machine_changed(document: &Value) -> bool {
     let (least, most) =
         (times.iter().copied().reduce(f64::min), times.iter().copied().reduce(f64::max));
     least.zip(most).is_some_and(|(least, most)| most > 2.0 * least)
+}
+
+/// Whether a row is ranked, or is not for the only reason that no test can help: the machine was another.
+pub fn is_ranked_if_possible(row: &Value) -> bool {
+    let reason = &row["reason"];
+    reason.is_null()
+        || reason.as_str().is_some_and(|why| why.starts_with("the machine was another"))
 }
 
 /// What it said on its standard error.

@@ -31,7 +31,7 @@ pub struct Made {
     pub counts: (u64, u64),
     /// Its latencies as a histogram: pairs of ns and count; empty where none was taken.
     pub latency_histogram: Vec<(u64, u64)>,
-    /// What taking them costs, in percent of an I/O's time.
+    /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
     /// Entries into the kernel for each I/O.
     pub kernel_entries_per_io: Option<f64>,

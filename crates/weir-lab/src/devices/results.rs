@@ -105,8 +105,7 @@ impl Kind for Devices {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cell::When;
-    use crate::cell::{Cell, Conformance, Status};
+    use crate::cell::{Cell, Conformance, Status, When};
     use crate::devices::plan::DEVICE;
     use crate::devices::sample::tests::made;
     use crate::machine::Machine;

@@ -31,7 +31,7 @@ pub struct Sample {
     /// Their histogram, to be merged with those of other runs.
     #[serde(skip)]
     pub latency_histogram: Vec<(u64, u64)>,
-    /// What taking them costs, in percent of an I/O's time.
+    /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
     /// Entries into the kernel for each I/O.
     pub kernel_entries_per_io: Option<f64>,
@@ -178,7 +178,7 @@ metrics! {
     LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
     /// Longest latency of the sample.
     LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
-    /// What taking latencies costs of an I/O's time.
+    /// What taking latencies costs of an I/O's CPU time.
     SAMPLING, "sampling_percent", "%", |s| s.sampling_percent;
     /// CPU time for each I/O.
     CPU, "cpu_ns_per_io", "ns", |s| s.cpu_ns_per_io;
@@ -213,7 +213,7 @@ pub(crate) mod tests {
             ios_per_s,
             counts: (ios_per_s as u64 / 2, 0),
             latency_histogram: vec![(400, 90), (900, 10)],
-            sampling_percent: Some(0.2),
+            sampling_percent: Some(ios_per_s / 1e7),
             kernel_entries_per_io: Some(1.0),
             cpu_ns_per_io: Some(1e9 / ios_per_s),
             cpu_system_ns_per_io: Some(0.8e9 / ios_per_s),

@@ -54,7 +54,7 @@ pub struct Report {
     /// Latencies of the sample: pairs of ns and count.
     #[serde(default)]
     pub latency_histogram: Vec<(u64, u64)>,
-    /// What taking them costs, in percent of an I/O's time.
+    /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
 }
 

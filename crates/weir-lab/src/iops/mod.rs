@@ -221,7 +221,7 @@ pub struct Report {
     pub latency_histogram: Histogram,
     /// One I/O in so many was timed.
     pub sample_every: u32,
-    /// What reading the clock for that costs, in percent of an I/O's time; `None` where none was timed.
+    /// What reading the clock for that costs, in percent of an I/O's CPU time; `None` where none was timed.
     pub sampling_percent: Option<f64>,
     /// What makes the figures doubtful.
     pub warnings: Vec<String>,

@@ -40,7 +40,7 @@ const IGNORED_BY_MEMORY: [&str; 23] = [
 
 /// Where server and generator meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum On {
+pub(super) enum On {
     /// On the loopback device.
     Loopback,
     /// On a pair of network devices between two network namespaces, made for the comparison and gone
@@ -56,144 +56,144 @@ pub struct UdpArgs {
     /// [default: every design once, on its best provider, with at most as many threads as the
     /// server has cores].
     #[arg(long)]
-    pub(crate) design: Vec<String>,
+    pub(super) design: Vec<String>,
 
     /// A program of another library, to be compared with the designs: a name, "=", and its command.
     /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
     /// its command it need not, and what it received is derived. May be given several times.
     #[arg(long, value_name = "NAME=COMMAND")]
-    pub(crate) peer: Vec<String>,
+    pub(super) peer: Vec<String>,
 
     /// Bytes that such a program wants to see at the beginning of each datagram.
     #[arg(long, value_name = "NAME=HEX", requires = "peer")]
-    pub(crate) peer_head: Vec<String>,
+    pub(super) peer_head: Vec<String>,
 
     /// A first look in half a minute (all kinds: a minute): saturation only, too few rounds for
     /// intervals.
     #[arg(long, conflicts_with = "full")]
-    pub(crate) quick: bool,
+    pub(in crate::compare) quick: bool,
 
     /// The whole study: every load, size, work and number of ports, flows and generators, receive
     /// offload beside its absence, and sweeps over load, work and threads. --dry-run tells how long it
     /// takes.
     #[arg(long)]
-    pub(crate) full: bool,
+    pub(super) full: bool,
 
     /// Each design on each of its providers, on one thread and on its own number of threads; takes
     /// about 5 minutes.
     #[arg(long, conflicts_with = "design")]
-    pub(crate) variants: bool,
+    pub(super) variants: bool,
 
     /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
     /// each design; takes about 3 minutes.
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
-    pub(crate) memory: bool,
+    pub(super) memory: bool,
 
     /// Time that it may take in all [default: 110s, with --quick 30s (all kinds: 60s), with --variants 5m; with more
     /// loads than usual what their rounds take, see --dry-run].
     #[arg(short = 't', long, value_parser = parse_time)]
-    pub(crate) time: Option<Duration>,
+    pub(in crate::compare) time: Option<Duration>,
 
     /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
     /// base; each other value is compared by itself, with the first of the others.
     #[arg(
         short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ','
     )]
-    pub(crate) length: Vec<usize>,
+    pub(super) length: Vec<usize>,
 
     /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
     /// them on state that all threads share under a lock [default: 0].
     #[arg(long, value_delimiter = ',')]
-    pub(crate) work: Vec<Work>,
+    pub(super) work: Vec<Work>,
 
     /// Numbers of threads of each design that takes one and is not given one by --design: a row for
     /// each.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) threads: Vec<u32>,
+    pub(super) threads: Vec<u32>,
 
     /// Ports that the server listens on; a flow goes to one of them [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) ports: Vec<u16>,
+    pub(super) ports: Vec<u16>,
 
     /// Flows of each generator [default: 1].
     #[arg(
         short = 'P', long, visible_alias = "flows", value_delimiter = ',',
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
-    pub(crate) parallel: Vec<u16>,
+    pub(super) parallel: Vec<u16>,
 
     /// Generators: threads that send, on cores of their own as far as there are any [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) generators: Vec<u16>,
+    pub(super) generators: Vec<u16>,
 
     /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
-    pub(crate) rcvbuf: Option<usize>,
+    pub(super) rcvbuf: Option<usize>,
 
     /// Loads: saturation, datagrams per second (k = 1000) or a share of each design's own maximum, as
     /// in saturation,75%,50k [default: saturation,50k, with --quick saturation].
     #[arg(long, value_parser = parse_load, value_delimiter = ',', conflicts_with = "pace")]
-    pub(crate) load: Vec<Pace>,
+    pub(super) load: Vec<Pace>,
 
     /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
     /// design's own maximum: 50k or 75%; may be given several times.
     #[arg(long, value_parser = parse_pace)]
-    pub(crate) pace: Vec<Pace>,
+    pub(super) pace: Vec<Pace>,
 
     /// What to vary in small steps: load gives each design's no-drop and partial-drop rate and the
     /// latencies below it; work and threads, where designs overtake one another.
     #[arg(long, value_delimiter = ',')]
-    pub(crate) sweep: Vec<Swept>,
+    pub(super) sweep: Vec<Swept>,
 
     /// Generator without segmentation offload.
     #[arg(long)]
-    pub(crate) no_send_offload: bool,
+    pub(super) no_send_offload: bool,
 
     /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
     /// one. Only: such rows alone. Paired: each design with and without in the same rounds, which gives
     /// the ratio; they are not ranked among each other [with --full on loopback: paired].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
-    pub(crate) receive_offload: Option<ReceiveOffload>,
+    pub(super) receive_offload: Option<ReceiveOffload>,
 
     /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
     /// may need CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
     /// nothing to poll, and the report says so.
     #[arg(long, value_parser = parse_polling)]
-    pub(crate) busy_poll: Option<u64>,
+    pub(super) busy_poll: Option<u64>,
 
     /// A load may end early once every verdict is given and half of every 95 % interval is at most
     /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
-    pub(crate) confidence: f64,
+    pub(in crate::compare) confidence: f64,
 
     /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
     #[arg(long)]
-    pub(crate) server_cpu: Option<Cores>,
+    pub(in crate::compare) server_cpu: Option<Cores>,
 
     /// Cores of the generators, which take them in turn [default: the last ones].
     #[arg(long)]
-    pub(crate) generator_cpu: Option<Cores>,
+    pub(in crate::compare) generator_cpu: Option<Cores>,
 
     /// Where server and generator meet. On a link of their own AF_XDP takes part, and every row is
     /// flooded with live frames; such figures are compared among themselves only.
     #[arg(long, value_enum, default_value_t = On::Loopback)]
-    pub(crate) on: On,
+    pub(super) on: On,
 
     /// Seed of the order, to have it again.
     #[arg(long)]
-    pub(crate) seed: Option<u64>,
+    pub(in crate::compare) seed: Option<u64>,
 
     /// Print every command before it is started.
     #[arg(short, long)]
-    pub(crate) verbose: bool,
+    pub(in crate::compare) verbose: bool,
 
     /// Print the plan and run nothing.
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub(in crate::compare) dry_run: bool,
 
     /// One document on standard output instead of the table: all figures with every sample.
     #[arg(short = 'J', long)]
-    pub(crate) json: bool,
+    pub(in crate::compare) json: bool,
 }
 
 impl UdpArgs {
@@ -233,11 +233,11 @@ impl UdpArgs {
 
 /// A paced load, as written.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pace(pub(crate) Rate);
+pub(super) struct Pace(pub(super) Rate);
 
 /// What is swept, as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Swept {
+pub(super) enum Swept {
     /// The offered load.
     Load,
     /// Work per datagram.
@@ -248,7 +248,7 @@ pub(crate) enum Swept {
 
 /// Which rows have receive offload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReceiveOffload {
+pub(super) enum ReceiveOffload {
     /// None.
     No,
     /// All.
@@ -293,10 +293,25 @@ mod tests {
         assert!(are_for_all(&[]) && are_for_all(&["--quick", "-t", "9", "--seed", "4", "--json"]));
         for words in [
             &["--design", "blocking"][..],
+            &["--peer", "tokio=peer"],
+            &["--peer", "tokio=peer", "--peer-head", "tokio=00"],
+            &["--full"],
+            &["--variants"],
+            &["--memory"],
             &["-l", "64"],
-            &["--on", "veth"],
+            &["--work", "0"],
+            &["--threads", "1"],
+            &["--ports", "1"],
+            &["-P", "1"],
+            &["--generators", "1"],
+            &["--rcvbuf", "1m"],
             &["--load", "50k"],
+            &["--pace", "50k"],
+            &["--sweep", "load"],
             &["--quick", "--no-send-offload"],
+            &["--receive-offload=no"],
+            &["--busy-poll", "50us"],
+            &["--on", "veth"],
         ] {
             assert!(!are_for_all(words), "{words:?}");
         }

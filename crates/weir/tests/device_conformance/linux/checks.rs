@@ -238,9 +238,11 @@ fn a_timer_is_never_early(design: &AnyDesign) -> Result<(), Skipped> {
         assert_eq!(samples.len() as u64, ios);
         let early = samples.iter().filter(|ns| u128::from(**ns) < delay.as_nanos()).count();
         assert_eq!(early, 0, "of {ios} reads of {delay:?}");
-        // Every design pays an entry for each timer that is set, and says so.
+        // Every design pays an entry for each timer that is set, and says so; others than the one whose submissions
+        // the kernel looks for have entries of their own besides.
         let calls = ran.report.calls();
-        assert!(calls.kernel_entries >= ios, "{calls:?}");
+        let own = u64::from(design.about().name != "ring-polled");
+        assert!(calls.kernel_entries >= ios + own, "{calls:?}");
         if design.about().name == "sync" {
             assert_eq!(calls.kernel_entries, 2 * ios);
             let together = delay * ios as u32;

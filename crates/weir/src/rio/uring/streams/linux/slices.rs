@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(slices.region.in_pool(), 2);
     }
 
-    /// Enough for slices to be added where they are short, which takes 32. Miri is slow.
+    /// Enough for slices to be added where they are short, which takes some 30. Miri is slow.
     const BURSTS: u32 = if cfg!(miri) { 50 } else { 1000 };
 
     #[test]
