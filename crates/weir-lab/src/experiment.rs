@@ -7,9 +7,10 @@
 use crate::bench::{Bench, Extent, Made, Run, RunError};
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
 use crate::cell::{Measured, When};
+use crate::course::Progress as Happened;
 use crate::curve::{self, NoRate};
 use crate::exit;
-use crate::plan::{self, Depth, Load, Role, Row, Schedule, budget};
+use crate::plan::{self, Depth, Load, Role, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
 use crate::results::{
@@ -46,25 +47,8 @@ impl Settings {
 pub enum Progress<'a> {
     /// The generator was calibrated.
     Calibrated(Calibration),
-    /// A row is checked.
-    Checking(&'a Row),
-    /// A row failed its check or cannot run.
-    Dropped(&'a Row, String),
-    /// A load begins, by this schedule.
-    Load(&'a Load, Schedule),
-    /// A run is made: which of how many of this load.
-    Run {
-        /// Its number, from 1.
-        number: usize,
-        /// Of so many.
-        of: usize,
-        /// Its row.
-        row: &'a Row,
-    },
-    /// It failed.
-    Failed(&'a Row, String),
-    /// The row cannot run under this load.
-    Skipped(&'a Row, String),
+    /// What happens in every comparison.
+    Course(Happened<'a, Load>),
 }
 
 /// Runs the experiment that `results` describes and fills it in.
@@ -180,7 +164,7 @@ impl Experiment<'_> {
             if row.unavailable.is_some() {
                 continue;
             }
-            (self.tell)(Progress::Checking(&row));
+            (self.tell)(Progress::Course(Happened::Checking(&row)));
             let before_s = self.bench.elapsed_s();
             let receive_offload = base.receive_offload || row.receive_offload;
             let load = match row.peer {
@@ -214,13 +198,13 @@ impl Experiment<'_> {
                 Err(RunError::Interrupted) => return Err(Interrupted),
                 Err(RunError::Unavailable(reason)) => {
                     results.rows[index].unavailable = Some(reason.clone());
-                    (self.tell)(Progress::Dropped(&row, reason));
+                    (self.tell)(Progress::Course(Happened::Dropped(&row, reason)));
                     Conformance::NotChecked
                 }
                 Err(RunError::Failed(reason)) => Conformance::Failed(reason),
             };
             if let Conformance::Failed(reason) = &results.conformance[index] {
-                (self.tell)(Progress::Dropped(&row, reason.clone()));
+                (self.tell)(Progress::Course(Happened::Dropped(&row, reason.clone())));
             }
         }
         Ok(())
@@ -250,7 +234,7 @@ impl Experiment<'_> {
             let aimed = depth.rounds_of(&results.loads[index]);
             let schedule = budget::fit(aimed, share_s, counts[index], overhead_ms);
             results.schedules[index] = Some(schedule);
-            (self.tell)(Progress::Load(&results.loads[index], schedule));
+            (self.tell)(Progress::Course(Happened::Load(&results.loads[index], schedule)));
             self.measure_load(results, index, &rows[index], schedule)?;
         }
         let took_s = self.bench.elapsed_s();
@@ -343,11 +327,11 @@ impl Experiment<'_> {
             Err(RunError::Unavailable(reason))
                 if results.cells[load_index][row_index].samples.is_empty() =>
             {
-                (self.tell)(Progress::Skipped(&row, reason.clone()));
+                (self.tell)(Progress::Course(Happened::Skipped(&row, reason.clone())));
                 results.cells[load_index][row_index].skipped = Some(reason);
             }
             Err(error) => {
-                (self.tell)(Progress::Failed(&row, error.to_string()));
+                (self.tell)(Progress::Course(Happened::Failed(&row, error.to_string())));
                 results.cells[load_index][row_index].failed(error.to_string());
             }
         }
@@ -379,7 +363,11 @@ impl Blocks for Course<'_, '_> {
     }
 
     fn begins(&mut self, row: usize, number: usize, of: usize) {
-        (self.experiment.tell)(Progress::Run { number, of, row: &self.results.rows[row] });
+        (self.experiment.tell)(Progress::Course(Happened::Run {
+            number,
+            of,
+            row: &self.results.rows[row],
+        }));
     }
 
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {

@@ -2,7 +2,7 @@ use super::*;
 use crate::bench::Checked;
 use crate::blocks::ROUNDS_BEFORE_EARLY_END;
 use crate::machine::Machine;
-use crate::plan::Rate;
+use crate::plan::{Rate, Row};
 use crate::results::Status;
 use crate::sample::tests::{flood, server};
 
@@ -188,7 +188,7 @@ fn a_peer_is_checked_by_itself_and_skips_the_loads_that_it_cannot_take() {
     let settings = Settings { depth: Depth::Quick, budget_s: None };
     let mut skipped = vec![];
     run(&mut bench, &mut results, &settings, &mut |progress| {
-        if let Progress::Skipped(row, reason) = progress {
+        if let Progress::Course(Happened::Skipped(row, reason)) = progress {
             skipped.push((row.design.clone(), reason));
         }
     });

@@ -48,7 +48,7 @@ impl Display {
     }
 }
 
-/// Shows how a comparison of TCP or of devices goes; `title` is how a row is called.
+/// Shows how a comparison goes; `title` is how a row is called.
 pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&Row) -> String) {
     match progress {
         Progress::Checking(row) => display.change(&format!("checks {}", title(row))),

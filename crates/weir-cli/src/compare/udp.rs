@@ -20,7 +20,7 @@ use weir_lab::results::Results;
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept};
-use super::display::{Display, about, planned_rows};
+use super::display::{self, Display, about, planned_rows};
 use super::part::{self, Document, Part};
 use crate::cores;
 use crate::exit::Failure;
@@ -268,24 +268,8 @@ fn show(display: &mut Display, progress: &Progress) {
             "the generator sends at most {} datagrams/s",
             si(calibration.sent_per_s)
         )),
-        Progress::Checking(row) => display.change(&format!("checks {row}")),
-        Progress::Dropped(row, reason) => {
-            display.keep(&format!("{row} is left out: {reason}"));
-        }
-        Progress::Load(load, schedule) => {
-            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
-            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
-        }
-        Progress::Run { number, of, row } => display.change(&format!("[{number}/{of}] {row}")),
-        Progress::Failed(row, reason) => display.keep(&failed(row, reason)),
-        Progress::Skipped(row, reason) => {
-            display.keep(&format!("{row} is left out of this load: {reason}"));
-        }
+        Progress::Course(progress) => display::show(display, progress, Row::to_string),
     }
-}
-
-fn failed(row: &Row, reason: &str) -> String {
-    format!("{row} failed: {reason}")
 }
 
 #[cfg(test)]
