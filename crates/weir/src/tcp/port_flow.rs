@@ -16,10 +16,7 @@ use crate::{
     },
     stream::Mode,
 };
-use std::{
-    io,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{io, sync::Arc};
 
 impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Why a connection must be closed where the port does not take its operation.
@@ -294,8 +291,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         self.shared.places.give_back(slot);
         close(self.worker, connection, &stream);
         drop(stream);
-        if self.shared.paused.load(Relaxed) && lock(&self.shared.accepts).resume(None) {
-            self.shared.paused.store(false, Relaxed);
+        if self.shared.resume(None) {
             self.keep_accepting();
         }
     }

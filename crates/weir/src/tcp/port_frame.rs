@@ -29,7 +29,10 @@ use std::{
     fmt, io,
     panic::resume_unwind,
     str::FromStr,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -93,8 +96,9 @@ pub(super) struct Shared<P, H> {
     /// Who is served and who waits.
     pub(super) active: Mutex<Active>,
     pub(super) accepts: Mutex<Accepts>,
-    /// Whether accepting may be paused, so that who looks need not lock.
-    pub(super) paused: AtomicBool,
+    /// Whether accepting is paused, so that who looks need not lock. It changes under the lock of `accepts` only:
+    /// else one thread's end of a pause could hide the next pause, which then nobody would end.
+    paused: AtomicBool,
     pub(super) clock: Mutex<Clock>,
     pub(super) numbers: Numbers,
 }
@@ -227,6 +231,37 @@ impl<P: Port, H: Handler> Shared<P, H> {
             clock: Mutex::new(Clock::new(Wheel::starting(since))),
             numbers,
         }
+    }
+
+    /// An accept failed for want of descriptors or memory. Says whether accepting pauses from now on.
+    pub(super) fn pause(&self, listener: usize) -> bool {
+        let mut accepts = lock(&self.accepts);
+        let begins = accepts.pause(listener);
+        self.paused.store(accepts.paused_until().is_some(), Relaxed);
+        begins
+    }
+
+    /// Until when accepting is paused, if it is.
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.paused.load(Relaxed).then(|| lock(&self.accepts).paused_until())?
+    }
+
+    /// Ends a pause, where a descriptor was given back, or its time is over. Says whether there was one.
+    pub(super) fn resume(&self, now: Option<Instant>) -> bool {
+        if !self.paused.load(Relaxed) {
+            return false;
+        }
+        let mut accepts = lock(&self.accepts);
+        let ended = accepts.resume(now);
+        self.paused.store(accepts.paused_until().is_some(), Relaxed);
+        ended
+    }
+
+    /// No more accepts are started. Says whether they were until now.
+    pub(super) fn shut(&self) -> bool {
+        let mut accepts = lock(&self.accepts);
+        self.paused.store(false, Relaxed);
+        accepts.shut()
     }
 
     /// Stops the port, and cuts off the connections that are still open.

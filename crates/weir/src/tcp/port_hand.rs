@@ -18,7 +18,7 @@ use crate::{
     timer::Tick,
 };
 use std::{
-    sync::{TryLockError, atomic::Ordering::Relaxed},
+    sync::TryLockError,
     time::{Duration, Instant},
 };
 
@@ -78,16 +78,9 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// How long this thread may wait, from when it last looked at the clock.
     fn watch(&self) -> Option<Duration> {
         let (thread, now) = (self.worker.index, self.worker.clock.looked());
-        let pause = self.pause();
+        let pause = self.shared.paused_until();
         let until = lock(&self.shared.clock).watch(thread, now, pause);
         until.map(|until| until.saturating_duration_since(now))
-    }
-
-    fn pause(&self) -> Option<Instant> {
-        if !self.shared.paused.load(Relaxed) {
-            return None;
-        }
-        lock(&self.shared.accepts).paused_until()
     }
 
     /// Once the server has stopped and the last connection has gone there is nothing to take any more.
@@ -114,8 +107,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
                 open.connection.timed(hand.worker);
             });
         }
-        if self.shared.paused.load(Relaxed) && lock(&self.shared.accepts).resume(Some(now)) {
-            self.shared.paused.store(false, Relaxed);
+        if self.shared.resume(Some(now)) {
             self.keep_accepting();
         }
         if self.worker.stopping() {
@@ -220,9 +212,8 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
                     };
                 }
                 Outcome::Failed(e) if stream::is_want_of_resources(&e) => {
-                    if lock(&self.shared.accepts).pause(listener) {
+                    if self.shared.pause(listener) {
                         self.worker.counters.accept_pauses.one();
-                        self.shared.paused.store(true, Relaxed);
                     }
                     break;
                 }
@@ -310,10 +301,9 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// of it by now is handled.
     fn stop(&mut self) {
         let shared = self.shared;
-        if !lock(&shared.accepts).shut() {
+        if !shared.shut() {
             return;
         }
-        shared.paused.store(false, Relaxed);
         end_accepting(shared.listeners.iter().map(|(listener, _)| listener));
         lock(&shared.active).dissolve();
         lock(&shared.clock).stop_by = Some(Instant::now() + self.worker.limits.stop);

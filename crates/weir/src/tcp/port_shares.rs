@@ -129,13 +129,17 @@ struct Door {
     meant: u32,
     /// Taken since the socket was last asked whether one waits.
     taken: u32,
-    /// The last one failed for want of resources: one at a time tries, until it succeeds.
+    /// The last one failed for want of resources: for each pause one tries, until one succeeds.
     probing: bool,
+    /// One came back since one was started to try. Those that are outstanding are told of who comes, not of who
+    /// has waited since.
+    probe: bool,
 }
 
 impl Accepts {
     pub(super) fn new(listeners: usize, first: u32, most: u32, burst: u32) -> Self {
-        let door = |_| Door { outstanding: 0, meant: first, taken: 0, probing: false };
+        let (outstanding, meant, taken, probing, probe) = (0, first, 0, false, false);
+        let door = |_| Door { outstanding, meant, taken, probing, probe };
         let doors = (0..listeners).map(door).collect();
         Self { doors, most: most.max(first), burst, paused_until: None, shut: false }
     }
@@ -146,15 +150,20 @@ impl Accepts {
             return 0;
         }
         let door = &mut self.doors[listener];
-        let meant = if door.probing { 1 } else { door.meant };
-        let more = meant.saturating_sub(door.outstanding);
+        let more = match door.probing {
+            // In the place of the one that came back: so there are never too many.
+            true => u32::from(std::mem::take(&mut door.probe)),
+            false => door.meant.saturating_sub(door.outstanding),
+        };
         door.outstanding += more;
         more
     }
 
     /// So many came back.
     pub(super) fn back(&mut self, listener: usize, count: u32) {
-        self.doors[listener].outstanding -= count;
+        let door = &mut self.doors[listener];
+        door.outstanding -= count;
+        door.probe = true;
     }
 
     /// One succeeded. Says whether it is time to ask the socket if another waits, though accepts are
@@ -311,6 +320,24 @@ mod tests {
         assert!(accepts.shut() && !accepts.shut());
         accepts.back(0, 5);
         assert_eq!((accepts.start_more(0), accepts.pause(0)), (0, false));
+    }
+
+    #[test]
+    fn one_tries_though_others_are_outstanding() {
+        let mut accepts = Accepts::new(1, 5, 5, 0);
+        accepts.start_more(0);
+        for _ in 0..3 {
+            accepts.back(0, 1);
+            assert!(accepts.pause(0));
+            assert_eq!(accepts.start_more(0), 0);
+            assert!(accepts.resume(None));
+            assert_eq!((accepts.start_more(0), accepts.start_more(0)), (1, 0));
+        }
+        accepts.back(0, 1); // the one who waited had gone
+        assert_eq!((accepts.start_more(0), accepts.outstanding()), (1, 5));
+        accepts.back(0, 1);
+        accepts.succeeded(0);
+        assert_eq!((accepts.start_more(0), accepts.outstanding()), (1, 5));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub const CHECKS: &[Check] = &[
     ("address_in_use", address_in_use),
     ("address_of_another_machine", address_of_another_machine),
     ("descriptors_run_out", descriptors_run_out),
+    ("descriptors_come_back", descriptors_come_back),
 ];
 
 /// Where a handler panics.
@@ -265,5 +266,43 @@ fn descriptors_run_out(subject: &Subject) -> Result<(), Skipped> {
     drop(open);
     let total = stop(server, &log);
     assert_eq!((total.accepted, total.closed_finished), (WAITING as u64 + 3, WAITING as u64 + 3));
+    Ok(())
+}
+
+/// Whoever connected while there were no descriptors is served once there are some again, however few they
+/// are: nobody else need connect for that.
+fn descriptors_come_back(subject: &Subject) -> Result<(), Skipped> {
+    const ROUNDS: u64 = 5;
+    /// One more than accepts are outstanding.
+    const MOST: u64 = 6;
+    if machine::most_descriptors().is_none() {
+        return Err(Skipped("the system does not tell how many descriptors there may be".into()));
+    }
+    let (server, log) = subject.echo(&server());
+    let to = server.local_addresses()[0];
+    let mut before = Client::connect(to, 1);
+    before.ping();
+    for (_, waiting) in (0..ROUNDS).flat_map(|round| (1..=MOST).map(move |many| (round, many))) {
+        let socket = |_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let sockets: Vec<_> = (0..waiting).map(socket).collect();
+        let (earlier, hoarded) = (server.counters(), hoard());
+        for socket in &sockets {
+            socket.connect(&SockAddr::from(to)).expect("connecting before anyone accepts");
+        }
+        // Where connections of the server are no descriptors, nobody waits.
+        until("a pause of accepting", || {
+            let now = server.counters();
+            now.accept_pauses > earlier.accept_pauses || now.accepted > earlier.accepted
+        });
+        drop(hoarded);
+        for (number, socket) in (10..).zip(sockets) {
+            Client::on(socket.into(), number).ping();
+        }
+    }
+    before.ping();
+    drop(before);
+    let all = 1 + ROUNDS * (1..=MOST).sum::<u64>();
+    let total = stop(server, &log);
+    assert_eq!((total.accepted, total.closed_finished), (all, all));
     Ok(())
 }
