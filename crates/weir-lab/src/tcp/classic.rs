@@ -78,6 +78,8 @@ pub struct Held {
     pub broke_at: Option<u32>,
     /// How many of those were made.
     pub made_there: Option<u64>,
+    /// How many of those were served until they ended in order.
+    pub served_there: Option<u64>,
     /// What it broke for.
     pub cause: Option<String>,
     /// The run with the most connections that were held.
@@ -169,7 +171,7 @@ fn known(results: &Results, row: usize) -> Option<(u32, Option<Sample>)> {
 /// What came of one number of connections.
 enum Attempt {
     Held(Box<Sample>),
-    Broke { made: Option<u64>, cause: String },
+    Broke { made_and_served: Option<(u64, u64)>, cause: String },
 }
 
 fn attempt(
@@ -186,9 +188,11 @@ fn attempt(
     };
     match course::sample(bench, results, &run, (row, 0)) {
         Err(RunError::Interrupted) => Err(Interrupted),
-        Err(error) => Ok(Attempt::Broke { made: None, cause: error.to_string() }),
+        Err(error) => Ok(Attempt::Broke { made_and_served: None, cause: error.to_string() }),
         Ok(sample) => Ok(match sample.invalid.clone().or_else(|| sample.incomplete()) {
-            Some(cause) => Attempt::Broke { made: Some(sample.connected), cause },
+            Some(cause) => {
+                Attempt::Broke { made_and_served: Some((sample.connected, sample.served())), cause }
+            }
             None => Attempt::Held(Box::new(sample)),
         }),
     }
@@ -221,9 +225,10 @@ fn climb(
                 held.connections = Some(next.min(most));
                 held.sample = Some(*sample);
             }
-            Attempt::Broke { made, cause } => {
+            Attempt::Broke { made_and_served, cause } => {
                 let again = step.is_some();
-                (held.broke_at, held.made_there) = (Some(next.min(most)), made);
+                held.broke_at = Some(next.min(most));
+                (held.made_there, held.served_there) = made_and_served.unzip();
                 held.cause = Some(cause);
                 let width = ((next - last) / STEPS).max(if last >= BLOCK { BLOCK } else { 50 });
                 step = Some(width);
@@ -316,7 +321,10 @@ mod tests {
             numbers.push(n);
             Ok(match n <= holds {
                 true => Attempt::Held(Box::new(Sample::of(&at(0), &load(), &made(1000.0, 5000.0)))),
-                false => Attempt::Broke { made: Some(holds.into()), cause: "no more".into() },
+                false => Attempt::Broke {
+                    made_and_served: Some((holds.into(), holds.into())),
+                    cause: "no more".into(),
+                },
             })
         });
         (numbers, held.unwrap())

@@ -148,6 +148,32 @@ impl Sample {
         }
     }
 
+    /// Connections that were made and served until they ended in order.
+    pub fn served(&self) -> u64 {
+        self.connected.saturating_sub(self.lost)
+    }
+
+    /// What became of the connections, where not all were served to the end: one that the server
+    /// refused when it stood, or that broke, is made for the system and served by nobody.
+    pub fn tally(&self) -> String {
+        let served = self.served();
+        if served == self.asked {
+            return format!("{served} of {}", self.asked);
+        }
+        let attempted = match self.attempted < self.asked {
+            true => format!("{} of {} attempted", self.attempted, self.asked),
+            false => format!("{} attempted", self.attempted),
+        };
+        let not_made = self.attempted.saturating_sub(self.connected);
+        let rest = [(not_made, "not made"), (self.lost, "refused or broken")];
+        let rest: String = rest
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!(", {count} {what}"))
+            .collect();
+        format!("{attempted}, {served} served to the end{rest}")
+    }
+
     /// What was not as it was asked for, so that its figures are those of another load: connections that
     /// could not be made, or were lost, and messages that were not answered.
     pub fn incomplete(&self) -> Option<String> {
@@ -162,7 +188,7 @@ impl Sample {
         }
         if self.lost > 0 {
             return Some(format!(
-                "{} of {} connections broke{}",
+                "{} of {} connections were refused or broke{}",
                 self.lost,
                 self.connected,
                 cause()
@@ -290,6 +316,8 @@ metrics! {
     ATTEMPTED, "attempted", "connections", |s| Some(s.attempted as f64);
     /// Connections made.
     CONNECTED, "connected", "connections", |s| Some(s.connected as f64);
+    /// Connections made and served to the end.
+    SERVED, "served", "connections", |s| Some(s.served() as f64);
     /// Connections made per second.
     CONNECTS, "connects_per_s", "connections/s", |s| s.connects_per_s;
     /// A cache line's way from core to core.
@@ -426,10 +454,38 @@ pub(crate) mod tests {
         });
         assert_eq!(fewer.unwrap(), "60 of 64 connections were made: no thread");
         let broke = of(&|m| m.load.counts.reset = 2);
-        assert_eq!(broke.unwrap(), "2 of 64 connections broke: the server reset them");
+        assert_eq!(
+            broke.unwrap(),
+            "2 of 64 connections were refused or broke: the server reset them"
+        );
         let waited = of(&|m| m.server.window.as_mut().unwrap().accepted = Some(50));
         assert_eq!(waited.unwrap(), "50 of 64 connections were accepted, the others waited to be");
         assert!(of(&|m| m.load.messages_unanswered = 1).unwrap().contains("1 messages"));
+    }
+
+    #[test]
+    fn a_connection_that_broke_was_not_served() {
+        let of = |change: &dyn Fn(&mut Made)| {
+            let mut made = made(1000.0, 5000.0);
+            change(&mut made);
+            Sample::of(&at(0), &load(), &made)
+        };
+        let whole = of(&|_| ());
+        assert_eq!((whole.served(), whole.tally().as_str()), (64, "64 of 64"));
+        let broke = of(&|made| {
+            made.load.counts.reset = 10;
+            made.load.counts.refused_by_server = 4;
+        });
+        let said = "64 attempted, 50 served to the end, 14 refused or broken";
+        assert_eq!((broke.served(), broke.tally().as_str()), (50, said));
+        let fewer = of(&|made| {
+            (made.load.counts.attempted, made.load.counts.connected) = (60, 58);
+            made.load.counts.cut_off = 3;
+        });
+        assert_eq!(
+            fewer.tally(),
+            "60 of 64 attempted, 55 served to the end, 2 not made, 3 refused or broken"
+        );
     }
 
     #[test]
@@ -443,7 +499,7 @@ pub(crate) mod tests {
         let sample = Sample::of(&Circumstances::default(), &load(), &made);
         let known: Vec<&str> =
             METRICS.iter().filter(|m| (m.of)(&sample).is_some()).map(|m| m.name).collect();
-        assert_eq!(known, ["attempted", "connected"]);
+        assert_eq!(known, ["attempted", "connected", "served"]);
         assert_eq!(sample.verdict.limited_by, Limit::Unknown);
     }
 }

@@ -94,7 +94,7 @@ const ALL: &[Column] = &[
     figure("threads\n", |at| at.text(&THREADS, |v| format!("{v:.0}"))),
     figure("memory\n", |at| at.text(&MEMORY, bytes)),
     figure("kernel\n", kernel),
-    figure("made/\nasked for", made),
+    figure("served/\nasked for", served),
 ];
 
 /// Bytes in both directions: what matters where messages are long, and where the original had no other
@@ -151,8 +151,8 @@ fn kernel(at: &At) -> String {
     }
 }
 
-/// Connections of the run that made the fewest.
-fn made(at: &At) -> String {
-    let fewest = at.cell().samples.iter().min_by_key(|sample| sample.connected);
-    fewest.map_or_else(|| UNKNOWN.into(), |sample| format!("{}/{}", sample.connected, sample.asked))
+/// Connections that were served to the end, in the run that served the fewest.
+fn served(at: &At) -> String {
+    let fewest = at.cell().samples.iter().min_by_key(|sample| sample.served());
+    fewest.map_or_else(|| UNKNOWN.into(), |sample| format!("{}/{}", sample.served(), sample.asked))
 }

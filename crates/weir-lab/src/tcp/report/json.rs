@@ -98,8 +98,11 @@ fn classic(results: &Results) -> Value {
             "connected": figure.connections.map(|(_, connected)| connected),
             "received_bytes_per_s": figure.received_per_s,
             "design": figure.ours,
-            "measured_connected": found.as_ref().map(|(connected, _)| connected),
-            "measured_received_bytes_per_s": found.as_ref().map(|(_, rate)| rate),
+            "measured_attempted": found.as_ref().map(|here| here.sample.attempted),
+            "measured_connected": found.as_ref().map(|here| here.sample.connected),
+            "measured_served": found.as_ref().map(|here| here.sample.served()),
+            "measured_received_bytes_per_s": found.as_ref().and_then(|here| here.ranked_by),
+            "unranked": found.as_ref().and_then(|here| here.unranked.clone()),
         })
     });
     json!({
@@ -140,6 +143,7 @@ mod tests {
             connections: Some(9000),
             broke_at: Some(9250),
             made_there: Some(9100),
+            served_there: Some(9050),
             cause: Some("no thread".into()),
             sample: None,
         };

@@ -11,7 +11,7 @@ use crate::cell::Status;
 use crate::plan::Row;
 use crate::ranking::Ranking;
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
-use crate::report::number::{UNKNOWN, bytes, microseconds, or_unknown, percent, si};
+use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
 use crate::report::sentences::{list, shortened};
 use crate::report::table::{self, rounds};
 use crate::stats::quantile;
@@ -226,7 +226,7 @@ fn most(results: &Results, width: usize) -> String {
     let mut all = vec![
         filled("held\n", &|held| Some(held.connections?.to_string())),
         filled("broke at\n", &|held| Some(held.broke_at?.to_string())),
-        filled("made\nthere", &|held| Some(held.made_there?.to_string())),
+        filled("served\nthere", &|held| Some(held.served_there?.to_string())),
     ];
     all.extend(
         columns.iter().map(|(heading, text)| filled(heading, &|held| text(held.sample.as_ref()?))),
@@ -247,7 +247,7 @@ fn published(results: &Results, width: usize) -> String {
         "rank",
         "ratio",
         "here",
-        "connected",
+        "served to the end",
         "rank",
         "ratio",
     ]);
@@ -256,23 +256,25 @@ fn published(results: &Results, width: usize) -> String {
         let theirs: Vec<&classic::Published> =
             PUBLISHED.iter().filter(|figure| figure.part == part).collect();
         let all: Vec<f64> = theirs.iter().map(|figure| figure.received_per_s).collect();
-        let ours = |design: &str| here(results, part, design);
-        let all_ours: Vec<f64> =
-            theirs.iter().filter_map(|figure| ours(figure.ours)).map(|found| found.1).collect();
+        let all_ours: Vec<f64> = theirs
+            .iter()
+            .filter_map(|figure| here(results, part, figure.ours)?.ranked_by)
+            .collect();
         for figure in theirs {
             let (rank, ratio) = rank_and_ratio(&all, figure.received_per_s);
             let connected = figure.connections.map(|(of, made)| format!("{made} of {of}"));
-            let found = ours(figure.ours);
-            let own = found.as_ref().map(|(_, rate)| rank_and_ratio(&all_ours, *rate));
+            let found = here(results, part, figure.ours);
+            let rate = found.as_ref().and_then(|here| here.ranked_by);
+            let own = rate.map(|rate| rank_and_ratio(&all_ours, rate));
             table.add_row([
                 format!("{name}: {}", figure.model),
                 connected.unwrap_or_else(|| "?".into()),
                 rank.to_string(),
                 format!("{ratio:.2}"),
                 figure.ours.to_owned(),
-                found.map_or_else(|| "not measured".into(), |(connected, _)| connected),
+                found.map_or_else(|| "not measured".into(), |here| here.connections()),
                 own.map_or_else(|| "-".into(), |(rank, _)| rank.to_string()),
-                or_unknown(own.map(|(_, ratio)| ratio), |ratio| format!("{ratio:.2}")),
+                own.map_or_else(|| "-".into(), |(_, ratio)| format!("{ratio:.2}")),
             ]);
         }
     }
@@ -285,18 +287,42 @@ fn published(results: &Results, width: usize) -> String {
     format!("\n{}\n", table.trim_fmt())
 }
 
-/// Connections made of how many, and bytes per second received, of our design in a part of the table.
-pub(crate) fn here(results: &Results, part: usize, design: &str) -> Option<(String, f64)> {
+/// What our design did in a part of the table.
+pub(crate) struct Here<'a> {
+    /// The run that served the fewest connections to their end.
+    pub sample: &'a Sample,
+    /// Bytes per second received, by which it is ranked; `None` where it has no rank.
+    pub ranked_by: Option<f64>,
+    /// Why it has none, if so.
+    pub unranked: Option<String>,
+}
+
+impl Here<'_> {
+    /// What became of its connections, or why else it has no rank.
+    fn connections(&self) -> String {
+        let tally = self.sample.tally();
+        match &self.unranked {
+            Some(reason) if self.sample.incomplete().is_none() => format!("{tally}; {reason}"),
+            _ => tally,
+        }
+    }
+}
+
+/// A design of ours in a part of the table, if it was measured. One that did not serve every connection to
+/// its end had another load, and no rank.
+pub(crate) fn here<'a>(results: &'a Results, part: usize, design: &str) -> Option<Here<'a>> {
     let row = classic::row_of(results, design)?;
-    if part < results.loads.len() {
+    let (sample, rate, unranked) = if part < results.loads.len() {
         let cell = &results.cells[part][row];
         let rate = cell.estimate(&RECEIVED, results.seed)?.median;
-        let sample = cell.samples.last()?;
-        return Some((format!("{} of {}", sample.connected, sample.asked), rate));
-    }
-    let sample = results.own.classic.as_ref()?.held.get(row)?.as_ref()?.sample.as_ref()?;
-    let rate = sample.received_bytes_per_s?;
-    Some((format!("{} of {}", sample.connected, sample.asked), rate))
+        let fewest = cell.samples.iter().min_by_key(|sample| sample.served())?;
+        (fewest, rate, results.unranked(part, row))
+    } else {
+        let held = results.own.classic.as_ref()?.held.get(row)?.as_ref()?;
+        let sample = held.sample.as_ref()?;
+        (sample, sample.received_bytes_per_s?, sample.incomplete())
+    };
+    Some(Here { sample, ranked_by: unranked.is_none().then_some(rate), unranked })
 }
 
 fn warnings(text: &mut String, results: &Results, width: usize) {
@@ -335,8 +361,8 @@ fn legend(text: &mut String, results: &Results, width: usize) {
          switches: entries into the kernel, waits among them, and context switches of the server, per \
          message. threads: the most there were. memory: of the server when all connections stood. kernel: how much more the \
          kernel held then than before, for both ends, the objects and stacks of other programs that began \
-         meanwhile included; not shown for fewer than 500 connections. made: connections made of those \
-         that were asked for; where messages are as fast as they come back, a connection is made when its \
+         meanwhile included; not shown for fewer than 500 connections. served: connections served to the end of those \
+         that were asked for, in the run that served the fewest: one that was refused or broke is none; where messages are as fast as they come back, a connection is made when its \
          first one has, and then all begin together.",
         "limited by: server, its cores were used up; client, those of the client were; both; neither, \
          each waited for the other; load, it was taken at its rate. What polls keeps a core busy with one \
@@ -403,6 +429,7 @@ mod tests {
             connections: Some(9000),
             broke_at: Some(9250),
             made_there: Some(9100),
+            served_there: Some(9050),
             cause: Some("no thread".into()),
             sample: Some(results.cells[0][0].samples[0].clone()),
         };
@@ -413,7 +440,7 @@ mod tests {
         let line =
             |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         let words: Vec<String> = line("blocking").split_whitespace().map(str::to_owned).collect();
-        assert_eq!(words[..5], ["blocking", "9000", "9250", "9100", "1"], "{text}");
+        assert_eq!(words[..5], ["blocking", "9000", "9250", "9050", "1"], "{text}");
         assert!(words.contains(&"7.23".to_owned()), "the kernel's part of a connection: {text}");
         assert!(line("epoll").contains("62"), "{text}");
     }
@@ -428,5 +455,25 @@ mod tests {
         assert!(blocking.contains("1008 of 7000") && blocking.contains("0.42"), "{blocking}");
         assert!(blocking.contains("64 of 64") && blocking.ends_with("0.20"), "{blocking}");
         assert!(line("as fast as they can: completion").contains("not measured"), "{text}");
+    }
+
+    #[test]
+    fn a_design_whose_connections_broke_has_no_rank_beside_the_originals() {
+        let mut results = results(&[("blocking", 20e3), ("event-select", 100e3)], 1);
+        results.own.classic = Some(classic::Classic::up_to(50_000));
+        // Most of what it served it served fast: the others were gone.
+        let broke = &mut results.cells[0][1].samples[4];
+        (broke.lost, broke.cause) = (14, Some("the server reset them".into()));
+        let text = published(&results, 260);
+        let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        let event = line("as fast as they can: WSAEventSelect");
+        assert!(event.contains("64 attempted, 50 served to the end, 14 refused or"), "{text}");
+        let last: Vec<&str> = event.split_whitespace().rev().take(2).collect();
+        assert_eq!(last, ["-", "-"], "neither rank nor ratio: {event}");
+        let blocking = line("as fast as they can: blocking");
+        assert!(blocking.ends_with("1.00"), "it is the best of those that have a rank: {blocking}");
+        let table = report(&results, 205);
+        assert!(table.contains("50/64"), "the table of the load says so, too\n{table}");
+        assert!(table.contains("14 of 64 connections were refused or broke"), "{table}");
     }
 }
