@@ -18,6 +18,7 @@ pub use budget::{Depth, Schedule};
 pub use load::{Goal, Load, Rate, Shown, Takes};
 pub use peer::Peer;
 pub use row::{Role, Row, RowError};
+pub use rows::threads_of;
 pub use work::Work;
 
 use crate::random::Random;

@@ -97,6 +97,12 @@ pub fn on_threads(
     *rows = all;
 }
 
+/// How many threads a row waits on for datagrams: what it asks for, or what its design has by itself;
+/// `None` if that takes no number.
+pub fn threads_of(row: &Row) -> Option<u32> {
+    row.threads().or_else(|| default_threads(row))
+}
+
 /// The number of threads of its design if nothing is said; `None` if that takes no number.
 fn default_threads(row: &Row) -> Option<u32> {
     let designs = designs();

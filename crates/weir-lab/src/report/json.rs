@@ -324,9 +324,11 @@ fn published(results: &Results, load: usize, ranking: &Ranking) -> Value {
             "received_per_s": figure.received_per_s,
             "link_percent": figure.link_percent,
             "ratio_to_traditional": figure.ratio(),
-            "measured_row": measured.map(|(row, _)| results.rows[row].spec()),
+            "threads": figure.threads,
+            "measured_row": measured.row.map(|row| results.rows[row].spec()),
             "measured_ratio_to_traditional":
-                measured.and_then(|(_, ratio)| ratio).map(|ratio| ratio.median),
+                measured.ratio.and_then(|ratio| ratio.ratio()).map(|ratio| ratio.median),
+            "not_compared": measured.why_not,
         })
     });
     Value::Array(figures.collect())

@@ -10,8 +10,8 @@ use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{self, At, Column, NAMES};
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::link;
-use crate::report::number::{bytes, or_unknown, percent, si};
-use crate::report::published::PUBLISHED;
+use crate::report::number::{bytes, percent, si};
+use crate::report::published::{CAUTION, PUBLISHED};
 use crate::report::{answers, gains, peers, sentences, sweeps};
 use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
@@ -338,14 +338,13 @@ fn published(results: &Results, load: usize, width: usize) -> String {
     ]);
     for figure in PUBLISHED {
         let measured = figure.measured(results, &ranking);
-        let ratio = measured.and_then(|(_, ratio)| ratio);
+        let of = [measured.row.map(|row| results.rows[row].to_string()), measured.why_not.clone()];
         table.add_row([
             figure.test.to_owned(),
             si(figure.received_per_s),
             format!("{:.2}", figure.ratio()),
-            or_unknown(ratio.map(|ratio| ratio.median), |ratio| format!("{ratio:.2}")),
-            measured
-                .map_or_else(|| "not measured".into(), |(row, _)| results.rows[row].to_string()),
+            measured.text(),
+            of.into_iter().flatten().collect::<Vec<_>>().join(": "),
         ]);
     }
     for column in 1..4 {
@@ -354,7 +353,9 @@ fn published(results: &Results, load: usize, width: usize) -> String {
         }
     }
     narrow(&mut table);
-    format!("\n{}\n", table.trim_fmt())
+    let mut text = format!("\n{}\n", table.trim_fmt());
+    paragraph(&mut text, CAUTION, width);
+    text
 }
 
 fn warnings(text: &mut String, results: &Results, width: usize) {
