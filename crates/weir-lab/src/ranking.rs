@@ -97,6 +97,54 @@ impl Place {
     }
 }
 
+/// Why there is no ratio of two rows by a metric, where there is none: what was so in the rounds that both
+/// were in.
+pub fn no_ratio_because<S: Measured>(
+    first: &Cell<S>,
+    second: &Cell<S>,
+    metric: &Metric<S>,
+) -> String {
+    let (mut common, mut unknown, mut nothing, mut changed) = (0, 0, 0, 0);
+    for a in &first.samples {
+        for b in second.samples.iter().filter(|b| b.when().block == a.when().block) {
+            common += 1;
+            match ((metric.of)(a), (metric.of)(b)) {
+                (Some(a), Some(b)) if !(a > 0.0 && b > 0.0) => nothing += 1,
+                (Some(_), Some(_)) => changed += 1,
+                _ => unknown += 1,
+            }
+        }
+    }
+    let causes = [
+        (unknown, "a figure is not known"),
+        (nothing, "a figure is 0"),
+        (changed, "the machine changed (core to core) in one of the runs or between them"),
+    ];
+    match causes.iter().filter(|(count, _)| *count > 0).collect::<Vec<_>>().as_slice() {
+        [] => "they were measured in no common round".into(),
+        [(_, cause)] if common == 1 => format!("in their only common round {cause}"),
+        [(_, cause)] => format!("in each of their {common} common rounds {cause}"),
+        several => {
+            let several: Vec<String> =
+                several.iter().map(|(count, cause)| format!("in {count} {cause}")).collect();
+            format!("of their {common} common rounds {}", several.join(", "))
+        }
+    }
+}
+
+/// How sure it is that the best row is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lead {
+    /// No other row has a rank.
+    Only,
+    /// It is really better than each other.
+    Alone,
+    /// It is really better than some; the others are tied with it.
+    Shared,
+    /// It is really better than none, or open against some: its figure is the best, and that is all.
+    NotShown,
+}
+
 /// The ranked rows of one load by one metric, best first. The second name of a row has no
 /// place of its own.
 #[derive(Debug, Clone, PartialEq)]
@@ -240,6 +288,21 @@ impl Ranking {
         self.places.first().filter(|_| !self.is_too_noisy())
     }
 
+    /// How sure it is that the winner is the best; `None` without a winner.
+    pub fn lead(&self) -> Option<Lead> {
+        self.winner()?;
+        let others = &self.places[1..];
+        let all = |of: fn(&Place) -> bool| others.iter().all(of);
+        Some(match others {
+            [] => Lead::Only,
+            _ if all(Place::ties_with_winner) || others.iter().any(Place::is_unclear) => {
+                Lead::NotShown
+            }
+            _ if others.iter().any(Place::ties_with_winner) => Lead::Shared,
+            _ => Lead::Alone,
+        })
+    }
+
     /// A row's place, from 1; rows tied with the winner share the first.
     pub fn rank(&self, row: usize) -> Option<usize> {
         self.winner()?;
@@ -314,6 +377,57 @@ mod tests {
         let ratio = ranking.place(2).unwrap().to_traditional.unwrap();
         assert!(matches!(ratio, Difference::Real(r) if (r.median - 2.0).abs() < 1e-9), "{ratio:?}");
         assert_eq!(ranking.place(0).unwrap().to_traditional, None);
+    }
+
+    #[test]
+    fn who_leads_is_said_only_where_it_is_shown() {
+        let lead =
+            |results: &Results| Ranking::of(results, 0, false, &RECEIVED, Better::Higher).lead();
+        assert_eq!(lead(&four()), Some(Lead::Shared), "rio-event is tied with it");
+        let two = |speed| {
+            let rows = [("port", Role::Plain, 1.0), ("epoll", Role::Plain, speed)];
+            results(&[rows[0], rows[1], ("epoll", Role::Again(1), speed)])
+        };
+        assert_eq!(lead(&two(2.0)), Some(Lead::Alone));
+        assert_eq!(lead(&two(1.001)), Some(Lead::NotShown));
+        let mut few = two(2.0);
+        few.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+        assert_eq!(lead(&few), Some(Lead::NotShown), "that it is ahead is open");
+        few.cells[0][0].samples.clear();
+        assert_eq!(lead(&few), Some(Lead::Only));
+        few.cells[0].iter_mut().for_each(|cell| cell.samples.clear());
+        assert_eq!(lead(&few), None);
+    }
+
+    #[test]
+    fn why_there_is_no_ratio_is_what_was_so_in_the_rounds_of_both() {
+        let because = |change: &dyn Fn(&mut Cell, &mut Cell)| {
+            let mut results = four();
+            let [first, second, ..] = results.cells[0].as_mut_slice() else { unreachable!() };
+            change(first, second);
+            no_ratio_because(first, second, &RECEIVED)
+        };
+        assert_eq!(
+            because(&|_, second| {
+                second.samples.iter_mut().for_each(|s| s.received_per_s = Some(0.0));
+            }),
+            "in each of their 7 common rounds a figure is 0"
+        );
+        assert_eq!(
+            because(&|first, second| {
+                first.samples.truncate(3);
+                second.samples.drain(..3);
+            }),
+            "they were measured in no common round"
+        );
+        let several = because(&|first, second| {
+            first.samples.truncate(2);
+            first.samples[0].received_per_s = None;
+            second.samples.iter_mut().for_each(|s| s.when.core_to_core_ns = Some(170.0));
+        });
+        assert!(
+            several.starts_with("of their 2 common rounds in 1 a figure is not known, in 1 the")
+        );
     }
 
     #[test]

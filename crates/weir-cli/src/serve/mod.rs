@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use weir::limits::Limits;
 use weir::memory::{NumaNode, PageKind, RegionOptions};
-use weir::socket::SocketOptions;
-use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, Server, Spec};
+use weir::socket::{OFFLOADED_BYTES, SocketOptions};
+use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
 use weir_lab::{plan::Work, wire};
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings};
@@ -92,10 +92,11 @@ pub struct ServeUdp {
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
 
-    /// Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of 64 KB, of
-    /// which 256 are outstanding where a design has its default. The system counts a drop of
-    /// several as one.
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "Receive several datagrams of one sender and one size as one (UDP_GRO): in slices of \
+         {OFFLOADED_BYTES} bytes, of which {OFFLOADED_OUTSTANDING} are outstanding where a design has its \
+         default. The system counts a drop of several as one"
+    ))]
     receive_offload: bool,
 
     /// Poll the queue of the network device for so long before a receive sleeps, such as 50us; may

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::ranking::{Better, Ranking, ranked_by};
+use crate::ranking::{Better, Ranking, no_ratio_because, ranked_by};
 use crate::results::Results;
 use crate::sample::{LATENCY_P99, Metric};
 use crate::stats::compare::Difference;
@@ -86,7 +86,12 @@ pub fn said(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
                     (times(ratio), "from too few comparable rounds to call it real")
                 }
                 Difference::TooFew(None) => {
-                    return format!("Peers: no round has {own} beside {peer} on a like machine.");
+                    let cells = &results.cells[load];
+                    let (first, second) = (&cells[found.own], &cells[found.peer]);
+                    return format!(
+                        "Peers: how {own} stands to {peer} in {figure} is not known: {}.",
+                        no_ratio_because(first, second, found.metric)
+                    );
                 }
             };
             format!("Peers: {own} has {times} the {figure} of the best of them, {peer}; {worth}.")

@@ -1,12 +1,12 @@
 //! Who wins, by how much, why, and whether the difference is real: in a few sentences.
 
 use crate::cell::Measured;
-use crate::ranking::{Better, Place, Ranking, ranked_by};
+use crate::ranking::{Better, Lead, Place, Ranking, no_ratio_because, ranked_by};
 use crate::report::columns::percentile;
 use crate::report::number::{microseconds, per_1000, percent, si};
 use crate::results::{Results, Status};
 use crate::sample::{
-    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Metric,
+    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Metric, RECEIVED,
 };
 use crate::stats::Estimate;
 use crate::stats::bootstrap::FEWEST_SAMPLES;
@@ -30,25 +30,28 @@ pub fn of_throughput(
     let Some(winner) = ranking.winner() else {
         return vec![nobody(ranking, "No design delivered a figure that can be ranked.")];
     };
-    let name = &results.rows[winner.row];
     let traditional = results.traditional();
-    let mut said = vec![];
-    let rate = si(winner.median);
+    let rate = format!("{} datagrams/s", si(winner.median));
     let among = of_the_ranked(results, load, offloaded);
-    said.push(match (traditional, winner.to_traditional) {
-        (Some(t), _) if t == winner.row => {
-            format!(
-                "{name}, the traditional design, is the fastest{among} with {rate} datagrams/s."
-            )
-        }
-        (Some(t), Some(difference)) => format!(
-            "{name} is the fastest{among} with {rate} datagrams/s: {}.",
-            against(&difference, &results.rows[t].to_string(), ranking.noise_floor)
-        ),
-        _ => format!("{name} is the fastest{among} with {rate} datagrams/s."),
+    let mut name = results.rows[winner.row].to_string();
+    if traditional == Some(winner.row) {
+        name.push_str(", the traditional design,");
+    }
+    let to_traditional = winner.to_traditional.zip(traditional);
+    let against = to_traditional.map(|(difference, t)| {
+        let cells = &results.cells[load];
+        let because = || no_ratio_because(&cells[winner.row], &cells[t], &RECEIVED);
+        against(&difference, &results.rows[t].to_string(), ranking.noise_floor, because)
     });
+    let lead = leads(ranking, &name, among, &rate).unwrap_or_default();
+    let mut said = vec![match against {
+        Some(against) => format!("{lead}: {against}."),
+        None => format!("{lead}."),
+    }];
     said.extend(better_unranked(results, load, offloaded, winner.median));
-    said.extend(why(results, load, winner.row, traditional));
+    if let Some((Difference::Real(_), traditional)) = to_traditional {
+        said.extend(why(results, load, winner.row, traditional));
+    }
     said.extend(neighbours(results, load, ranking));
     let verdict = results.cells[load][winner.row].verdict();
     if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound) {
@@ -84,16 +87,42 @@ pub fn of_latency(
         let nanoseconds = percentile(cell, metric, of, results.seed);
         nanoseconds.map_or_else(|| "?".into(), microseconds)
     };
-    let mut said = vec![format!(
-        "{} has the lowest median latency{}: p50 {} µs, p99 {} µs.",
-        results.rows[winner.row],
-        of_the_ranked(results, load, offloaded),
+    let among = of_the_ranked(results, load, offloaded);
+    let name = &results.rows[winner.row];
+    let figures = format!(
+        "p50 {} µs, p99 {} µs",
         figure(&LATENCY_P50, |l: &Latency| l.p50),
         figure(&LATENCY_P99, |l: &Latency| l.p99)
-    )];
+    );
+    let mut said = vec![match ranking.lead() {
+        None | Some(Lead::Only) => format!("{name} alone has a rank: {figures}."),
+        Some(Lead::Alone) => format!("{name} has the lowest median latency{among}: {figures}."),
+        Some(Lead::Shared) => {
+            format!("{name} has one of the lowest median latencies{among}: {figures}.")
+        }
+        Some(Lead::NotShown) => format!(
+            "{} is shown to have a lower median latency than the others; the lowest figure has {name}: \
+             {figures}.",
+            if among.is_empty() { "No row".into() } else { format!("None{among}") }
+        ),
+    }];
     said.extend(better_unranked(results, load, offloaded, winner.median));
     said.extend(neighbours(results, load, ranking));
     said
+}
+
+/// Who has the most of what rows are ranked by, and whether that is shown, as far as a colon or a full stop;
+/// `None` without a winner.
+pub(crate) fn leads(ranking: &Ranking, name: &str, among: &str, figure: &str) -> Option<String> {
+    Some(match ranking.lead()? {
+        Lead::Only => format!("{name} alone has a rank, with {figure}"),
+        Lead::Alone => format!("{name} is the fastest{among} with {figure}"),
+        Lead::Shared => format!("{name} is one of the fastest{among} with {figure}"),
+        Lead::NotShown => {
+            let who = if among.is_empty() { "No row".into() } else { format!("None{among}") };
+            format!("{who} is shown to be faster than the others; the most has {name}, {figure}")
+        }
+    })
 }
 
 /// The rows of a group that were measured under a load and have no rank; the second name of a row
@@ -163,7 +192,12 @@ fn nobody(ranking: &Ranking, otherwise: &str) -> String {
 }
 
 /// "1.62 times (1.55 to 1.70) X, the traditional design; a real difference above …".
-fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
+fn against(
+    difference: &Difference,
+    other: &str,
+    floor: Option<f64>,
+    because: impl Fn() -> String,
+) -> String {
     let floor = floor.map_or_else(
         || "an unknown noise floor".into(),
         |floor| format!("a noise floor of {}", percent(floor)),
@@ -181,7 +215,7 @@ fn against(difference: &Difference, other: &str, floor: Option<f64>) -> String {
             times(ratio)
         ),
         Difference::TooFew(None) => {
-            format!("no round has it beside {other}, the traditional design, on a like machine")
+            format!("how it stands to {other}, the traditional design, is not known: {}", because())
         }
     }
 }
@@ -192,13 +226,7 @@ pub(crate) fn times(ratio: &Estimate) -> String {
 }
 
 /// What explains the winner's lead over the traditional design: the figures that differ.
-fn why(
-    results: &Results,
-    load: usize,
-    winner: usize,
-    traditional: Option<usize>,
-) -> Option<String> {
-    let traditional = traditional.filter(|t| *t != winner)?;
+fn why(results: &Results, load: usize, winner: usize, traditional: usize) -> Option<String> {
     let both = |metric: &Metric| {
         let of = |row: usize| results.cells[load][row].estimate(metric, results.seed);
         Some((of(winner)?.median, of(traditional)?.median))
@@ -325,13 +353,15 @@ mod tests {
     fn a_ratio_says_what_it_is_worth() {
         let interval = Some(crate::stats::Interval { low: 1.5, high: 1.7 });
         let ratio = Estimate { median: 1.6, interval, samples: 5 };
-        let text = against(&Difference::Real(ratio), "port", Some(0.021));
+        let text = against(&Difference::Real(ratio), "port", Some(0.021), String::new);
         assert_eq!(
             text,
             "1.60 times (1.50 to 1.70) port, the traditional design; a real difference above a noise floor of 2.1 %"
         );
-        assert!(against(&Difference::Tie(ratio), "port", Some(0.9)).contains("tie within"));
-        assert!(against(&Difference::TooFew(Some(ratio)), "port", None).contains("too few"));
-        assert!(against(&Difference::TooFew(None), "port", None).contains("no round has"));
+        let of = |difference, floor| against(&difference, "port", floor, || "it is 0".into());
+        assert!(of(Difference::Tie(ratio), Some(0.9)).contains("tie within"));
+        assert!(of(Difference::TooFew(Some(ratio)), None).contains("too few"));
+        let unknown = "how it stands to port, the traditional design, is not known: it is 0";
+        assert_eq!(of(Difference::TooFew(None), None), unknown);
     }
 }

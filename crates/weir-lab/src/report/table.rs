@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table};
 
-use crate::plan::{Load, Peer, Schedule, Shown};
+use crate::plan::{Load, Peer, Row, Schedule, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::columns::{self, At, Column, NAMES};
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
@@ -13,7 +13,7 @@ use crate::report::link;
 use crate::report::number::{bytes, percent, si};
 use crate::report::published::{CAUTION, PUBLISHED};
 use crate::report::{answers, gains, peers, sentences, sweeps};
-use crate::results::{Cell, RECEIVE_BUFFER, Results, Status};
+use crate::results::{Cell, Conformance, RECEIVE_BUFFER, Results, Status};
 use crate::sample::Sample;
 use crate::stats::compare::Confidence;
 use crate::stats::quantile;
@@ -174,16 +174,38 @@ fn sockets(results: &Results) -> Option<String> {
     Some(format!("receive buffer of each socket: {buffer}; engine of the generator: {engine}"))
 }
 
-/// What every row that was timed had passed.
+/// What the rows that were timed had passed. Programs of other libraries answer nothing, and one of which the
+/// counts are derived shows nobody what it received.
 fn checked(results: &Results) -> Option<String> {
-    let checked = results.checked.as_ref()?;
-    let families = if checked.ipv6 { "IPv4 and IPv6" } else { "IPv4 (there is no IPv6 here)" };
-    let longest = checked.sizes_bytes.last()?;
-    Some(format!(
-        "checked before timing: each row answered {} datagrams of 0 to {longest} bytes from {} \
-         senders over {families}, each to its own sender, and took all of a paced flood byte for byte",
-        checked.datagrams, checked.senders
-    ))
+    let passed = |row: usize| results.conformance[row] == Conformance::Passed;
+    let passed = |of: fn(&Row) -> bool| {
+        (0..results.rows.len()).any(|row| passed(row) && of(&results.rows[row]))
+    };
+    let talks = passed(|row| row.peer.as_ref().is_some_and(|peer| !peer.is_derived()));
+    let derived = passed(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
+    let flood =
+        "each datagram of a paced flood came byte for byte, or is counted as dropped by the kernel";
+    let mut said = vec![];
+    if let Some(checked) = &results.checked
+        && let Some(longest) = checked.sizes_bytes.last()
+    {
+        let families = if checked.ipv6 { "IPv4 and IPv6" } else { "IPv4 (there is no IPv6 here)" };
+        said.push(format!(
+            "each design answered {} datagrams of 0 to {longest} bytes from {} senders over {families}, \
+             each to its own sender, and {flood}",
+            checked.datagrams, checked.senders
+        ));
+    }
+    if talks {
+        said.push(match said.is_empty() {
+            true => format!("peers answer nothing, so of their checks: {flood}"),
+            false => "peers answer nothing, so of each only the flood was checked".into(),
+        });
+    }
+    if derived {
+        said.push("of a derived peer only the number of datagrams of the flood was".into());
+    }
+    (!said.is_empty()).then(|| format!("checked before timing: {}", said.join("; ")))
 }
 
 /// How often and how long a load is run, behind its name.

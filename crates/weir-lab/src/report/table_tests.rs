@@ -74,3 +74,22 @@ fn an_unranked_row_that_is_better_is_named() {
         "{text}"
     );
 }
+
+#[test]
+fn what_was_checked_is_told_of_whom_it_was_checked() {
+    use crate::plan::Row;
+    let mut results = fixture::results();
+    let said = |results: &crate::results::Results| checked(results).unwrap_or_default();
+    assert!(said(&results).contains("each design answered 216 datagrams"), "{}", said(&results));
+    assert!(!said(&results).contains("peer"));
+    results.rows[1] = Row::parse_peer("talks=x").unwrap();
+    results.rows[2] = Row::parse_peer("derived=x {port}").unwrap();
+    let with_peers = said(&results);
+    for part in ["of each only the flood was checked", "of a derived peer only the number"] {
+        assert!(with_peers.contains(part), "{part:?} is missing of {with_peers}");
+    }
+    results.checked = None;
+    let alone = said(&results);
+    assert!(alone.contains("peers answer nothing, so of their checks: each datagram"), "{alone}");
+    assert!(!alone.contains("216"), "no design passed: {alone}");
+}

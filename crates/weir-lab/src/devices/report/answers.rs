@@ -13,7 +13,7 @@ use crate::plan::Role;
 use crate::ranking::{Place, Ranking};
 use crate::report::answers::{Answer, worth};
 use crate::report::number::{per_message, si};
-use crate::report::sentences::{list, shortened, times};
+use crate::report::sentences::{leads, list, shortened, times};
 use crate::stats::compare::Difference;
 
 /// A change of a figure by less than this factor explains nothing.
@@ -40,11 +40,14 @@ pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) 
         }];
     };
     let name = title(&results.rows[winner.row]);
-    let mut said = vec![format!("{name} is the fastest{among} with {} I/Os/s.", si(winner.median))];
-    if let Some(ratio) = winner.to_traditional.and_then(|difference| difference.ratio()) {
+    let lead = leads(ranking, &name, among, &format!("{} I/Os/s", si(winner.median)));
+    let mut said = vec![format!("{}.", lead.unwrap_or_default())];
+    if let Some(difference) = winner.to_traditional
+        && let Some(ratio) = difference.ratio()
+    {
         let why = why(results, load, winner.row, results.measure());
-        let plain = results.loads[load].direction;
-        said.push(format!("That is {} plain {plain}{why}.", times(&ratio)));
+        let (plain, worth) = (results.loads[load].direction, worth(&difference));
+        said.push(format!("That is {} plain {plain} ({worth}){why}.", times(&ratio)));
     }
     let names = |of: fn(&Place) -> bool| -> Vec<String> {
         let places = ranking.places.iter().filter(|place| of(place));
@@ -259,7 +262,7 @@ fn depths(results: &Results) -> Vec<String> {
                 });
                 let others: Vec<usize> = family.iter().map(|(_, row)| *row).collect();
                 said.push(format!(
-                    "{}: {} is the best of {name}{}; I/Os/s by depth: {}.",
+                    "{}: {} has the most I/Os/s of {name}{}; by depth: {}.",
                     results.loads[load],
                     title(&results.rows[*first]),
                     doubts(results, load, *first, &others),
@@ -426,7 +429,7 @@ mod tests {
         // The common speed of the middle block is 0.9.
         for wanted in [
             "ring-registered is the fastest with 2.70 M I/Os/s.",
-            "That is 1.50 times (1.50 to 1.50) plain reads; an I/O takes 370 ns of CPU time instead of 556.",
+            "That is 1.50 times (1.50 to 1.50) plain reads (real); an I/O takes 370 ns of CPU time instead of 556.",
         ] {
             assert!(text.contains(wanted), "{wanted:?}: {text}");
         }
@@ -456,7 +459,7 @@ mod tests {
         let text = said(&results, "before a device");
         assert!(text.contains("no-op, which reads nothing, makes 4.00 times"), "{text}");
         let text = said(&results, "outstanding");
-        assert!(text.contains("ring --depth 64 is the best of ring"), "{text}");
+        assert!(text.contains("ring --depth 64 has the most I/Os/s of ring"), "{text}");
         assert!(text.contains("450 k with --depth 1 and 900 k with --depth 64"), "{text}");
     }
 
@@ -473,7 +476,7 @@ mod tests {
         results.cells[0][4].samples.truncate(3);
         let doubts = "(tied within the noise with ring --depth 128; open against ring --depth 256)";
         let text = said(&results, "outstanding");
-        let wanted = format!("ring --depth 64 is the best of ring {doubts}; I/Os/s by depth");
+        let wanted = format!("ring --depth 64 has the most I/Os/s of ring {doubts}; by depth");
         assert!(text.contains(&wanted), "{text}");
         assert!(said(&results, "pay here").contains(&format!("ring --depth 64 {doubts}, makes")));
     }

@@ -91,11 +91,12 @@ fn settings(results: &Results, width: usize) -> String {
     if let Some(checked) = checked {
         let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
         let line = format!(
-            "checked before timing: each row made {} reads of {} bytes of a file of known content, and \
-             every byte of it came rightly{}",
+            "checked before timing: each of weir's designs that reads something made {} reads of {} bytes \
+             of a file of known content, and every byte of it came rightly{}{}",
             checked.ios,
             checked.length_bytes,
-            if writes { "; and as many writes, each of which was taken as a whole" } else { "" }
+            if writes { "; and as many writes, each of which was taken as a whole" } else { "" },
+            if results.own.fio.is_some() { "; what fio reads is not looked at" } else { "" },
         );
         paragraph(&mut text, &line, width);
     }

@@ -5,7 +5,7 @@ use crate::plan::Role;
 use crate::ranking::{Place, Ranking};
 use crate::report::answers::{Answer, worth};
 use crate::report::number::{bytes, microseconds, per_message, si};
-use crate::report::sentences::{list, shortened, times};
+use crate::report::sentences::{leads, list, shortened, times};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
 use crate::tcp::results::Results;
@@ -34,12 +34,12 @@ pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -
         }];
     };
     let name = title(&results.rows[winner.row]);
+    let lead = leads(ranking, &name, among, &format!("{} messages/s", si(winner.median)));
     let mut said = vec![match results.loads[load].block_bytes_per_s {
-        None => format!("{name} is the fastest{among} with {} messages/s.", si(winner.median)),
-        Some(_) => format!(
-            "{name} has the most messages/s{among}, {}; what was offered was the same for all.",
-            si(winner.median)
-        ),
+        None => format!("{}.", lead.unwrap_or_default()),
+        Some(_) => {
+            format!("{}; what was offered was the same for all.", lead.unwrap_or_default())
+        }
     }];
     let names = |of: fn(&Place) -> bool| -> Vec<String> {
         let places = ranking.places.iter().filter(|place| of(place));
@@ -88,7 +88,8 @@ fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
         true => String::new(),
         false => format!("; that takes, for a message, {}", list(&causes)),
     };
-    Some(format!("It is {} {}, the slowest{why}.", times(&ratio), title(&results.rows[last.row])))
+    let (first, last) = (title(&results.rows[winner.row]), title(&results.rows[last.row]));
+    Some(format!("{first} is {} {last}, the slowest{why}.", times(&ratio)))
 }
 
 fn median(results: &Results, load: usize, row: usize, metric: &TcpMetric) -> Option<f64> {
@@ -134,9 +135,15 @@ fn which(results: &Results) -> Vec<String> {
                 (_, false) => " of what waits",
                 (_, true) => " of what polls",
             };
+            let open = ranking.places.iter().filter(|place| place.is_unclear());
+            let open: Vec<String> = open.map(|place| title(&results.rows[place.row])).collect();
+            let open = match open.is_empty() {
+                true => String::new(),
+                false => format!("; open against {}", list(&shortened(open))),
+            };
             let limited = results.cells[load][winner.row].verdict().map(|v| word(v.limited_by));
             said.push(format!(
-                "{}: {}{who} with {} messages/s (limited by: {}).",
+                "{}: {}{who} with {} messages/s (limited by: {}{open}).",
                 results.loads[load],
                 list(&shortened(names)),
                 si(winner.median),
@@ -272,15 +279,38 @@ mod tests {
         }
         let text = of_load(&results, 0, false, &results.ranking(0, false)).join(" ");
         for wanted in [
-            "epoll is the fastest with 90 k messages/s.",
+            "epoll is one of the fastest with 90 k messages/s.",
             "Tied with it, within the noise: poll.",
-            "2.00 times (2.00 to 2.00) blocking, the slowest",
+            "epoll is 2.00 times (2.00 to 2.00) blocking, the slowest",
             "10000 ns of CPU time instead of 5000",
             "4.0 context switches instead of 0.10",
         ] {
             assert!(text.contains(wanted), "{wanted:?} is missing of {text}");
         }
         assert!(said(&results, "few").contains("64 connections: epoll and poll with 90 k"));
+    }
+
+    #[test]
+    fn nobody_is_called_the_fastest_where_all_tie_or_all_is_open() {
+        let of =
+            |results: &Results| of_load(results, 0, false, &results.ranking(0, false)).join(" ");
+        let tied = results(&[("epoll", 100e3), ("poll", 99.9e3)], 1);
+        let text = of(&tied);
+        assert!(
+            text.starts_with(
+                "No row is shown to be faster than the others; the most has epoll, 90 k messages/s."
+            ),
+            "{text}"
+        );
+        assert!(text.contains("Tied with it, within the noise: poll."), "{text}");
+        let mut open = results(&[("epoll", 100e3), ("poll", 50e3)], 1);
+        open.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+        let text = of(&open);
+        assert!(
+            text.starts_with("No row is shown to be faster") && !text.contains("fastest"),
+            "{text}"
+        );
+        assert!(said(&open, "few").contains("; open against poll)"), "{}", said(&open, "few"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::ranking::Better;
+use crate::ranking::{Better, no_ratio_because};
 use crate::report::json::difference;
 use crate::report::sentences::times;
 use crate::stats::compare::Difference;
@@ -76,7 +76,12 @@ pub fn said(results: &Results, load: usize) -> Vec<String> {
                     (times(ratio), "from too few comparable rounds to call it real")
                 }
                 Difference::TooFew(None) => {
-                    return format!("Peers: no round has {own} beside {peer} on a like machine.");
+                    let (cells, name) = (&results.cells[load], found.name);
+                    let (first, second) = (&cells[found.own], &cells[found.peer]);
+                    return format!(
+                        "Peers: how {own} stands to {peer} in {name} is not known: {}.",
+                        no_ratio_because(first, second, found.metric)
+                    );
                 }
             };
             let name = found.name;
@@ -118,6 +123,22 @@ mod tests {
         assert!((ratio.median - 100.0 / 90.0).abs() < 1e-6, "{ratio:?}");
         assert!(said(&results, 0)[0].ends_with("tokio (peer); a real difference."));
         assert_eq!(values(&results, 0)[0]["own_to_peer"]["verdict"], "real");
+    }
+
+    #[test]
+    fn why_a_ratio_is_missing_is_said_as_it_was() {
+        let mut results = results(&[("epoll", 100e3), ("ncat=x {port}", 70e3)], 0);
+        for sample in &mut results.cells[0][1].samples {
+            sample.cpu_ns_per_message = Some(0.0);
+        }
+        let said = said(&results, 0).join(" ");
+        assert!(
+            said.contains(
+                "Peers: how epoll stands to ncat (peer) in the CPU time per message is not known: in each \
+                 of their 7 common rounds a figure is 0."
+            ),
+            "{said}"
+        );
     }
 
     #[test]
