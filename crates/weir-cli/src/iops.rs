@@ -29,12 +29,14 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 
 /// What a device is, and what the letters mean to users of fio.
 const AFTER: &str = "\
-What may be read: /dev/null, /dev/zero, weir's own /dev/nothing (which needs no --device), regular \
-files, pipes with a writer, descriptors of this process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; and timer:DELAY, as \
-timer:10us, 0 to 1s: a device of which every read takes so long, by a timer that is set for each I/O \
-(a system call, counted). Other character \
-devices only if they are named once more (--device), since opening some of them acts. Block devices \
-and other ways to storage never. Everything is opened for reading only.
+What may be read: /dev/null, /dev/zero, /dev/full, /dev/random and /dev/urandom, by their device numbers; weir's own \
+/dev/nothing; regular files of ordinary file systems (ext4, xfs, btrfs, tmpfs, overlayfs, nfs and the like), also as a \
+descriptor of this process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; and \
+timer:DELAY, as timer:10us, 0 to 1s: a device of which every read takes so long, by a timer that is set for \
+each I/O (a system call, counted). Other character devices, and files of other file systems (/proc, /sys, fuse), \
+only if they are named once more (--device), since opening or reading some of them acts. Pipes, sockets and \
+terminals never, since what is read of them is lost to whom it was meant for; nor block devices and other ways to \
+storage. Everything is opened for reading only.
 
 What may be written to (--write): /dev/null and /dev/zero, by their device numbers; it is opened for writing \
 only. All else is refused before it is opened for that, and no flag changes it. Designs that move no bytes \
@@ -95,8 +97,8 @@ pub struct IopsArgs {
     #[arg(short, long, default_value = "5s", value_parser = crate::interval::parse)]
     interval: Duration,
 
-    /// A character device that may be opened although opening some of them acts; the very path that
-    /// is read.
+    /// A character device, or a file of a file system, that is not known to be harmless, and may be read although
+    /// reading some of them acts; the very path that is read.
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
 

@@ -302,7 +302,8 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--design", "sync", "--sweep"][..], 2, "--sweep"),
         (&["-"][..], 2, "process of its own"),
         (&["/dev"][..], 2, "directory"),
-        (&["/dev/urandom"][..], 2, "--device"),
+        (&["/proc/self/comm"][..], 2, "--device"),
+        (&["/proc/self/ns/net"][..], 2, "(nsfs)"),
         (&["/dev/weir-has-no-such"][..], 1, "os error 2"),
         (&["-l", "1g"][..], 2, "allowed: 0 to"),
         (&["--delay", "2s"][..], 2, "allowed: 0 to 200ms"),
@@ -344,7 +345,7 @@ fn a_pipe_and_a_link_to_what_this_process_has_open_are_refused() {
     assert!(made.success(), "{made}");
     std::os::unix::fs::symlink("/dev/stdin", &link).unwrap();
     std::fs::write(&file, [7; 4096]).unwrap();
-    for (path, said) in [(&pipe, "is a pipe"), (&link, "process of its own")] {
+    for (path, said) in [(&pipe, "it is a pipe"), (&link, "process of its own")] {
         let refused = output(&["compare", "iops", path.to_str().unwrap(), "--dry-run", "--json"]);
         assert_eq!(refused.status.code(), Some(2), "{path:?}: {}", errors(&refused));
         let error = &document(&refused)["error"];

@@ -4,7 +4,7 @@
 mod common;
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     process::{Child, Stdio},
 };
 
@@ -151,8 +151,10 @@ fn nothing_is_written_to_but_what_throws_it_away() {
 fn what_must_not_be_read_is_wrong_usage_and_what_cannot_is_failure() {
     for (words, code, said) in [
         (&["/dev"][..], 2, "directory"),
-        (&["/dev/urandom"], 2, "--device"),
-        (&["/dev/urandom", "--device", "/dev/random"], 2, "--device"),
+        (&["/proc/self/comm", "--device", "/proc/self/stat"], 2, "--device"),
+        (&["/proc/self/ns/net"], 2, "(nsfs)"),
+        (&["/dev/ptmx"], 2, "a terminal"),
+        (&["/dev/tty", "--device", "/dev/tty"], 2, "no flag"),
         (&["/dev/weir-has-no-such"], 1, "os error 2"),
         (&["/dev/null", "--design", "nonsense"], 2, "sync-empty"),
         (&["/dev/null", "--design", "sync", "--depth", "3"], 2, "one I/O at a time"),
@@ -205,26 +207,48 @@ fn the_figures_so_far_come_with_a_failure() {
 }
 
 #[test]
-fn a_named_character_device_an_eventfd_and_the_standard_input_are_read() {
-    let named =
-        document(&iops(&["/dev/urandom", "--device", "/dev/urandom", "-l", "16", "-k", "9"]));
-    assert_eq!(named["report"]["counts"]["bytes"], 144, "{named}");
+fn a_listed_character_device_a_named_file_and_an_eventfd_are_read() {
+    let listed = document(&iops(&["/dev/urandom", "-l", "16", "-k", "9"]));
+    assert_eq!(listed["report"]["counts"]["bytes"], 144, "{listed}");
+    let named = document(&iops(&["/proc/stat", "--device", "/proc/stat", "-l", "3", "-k", "9"]));
+    assert_eq!(named["report"]["counts"]["bytes"], 27, "{named}");
     let event = document(&iops(&["eventfd:", "-k", "9"]));
     assert_eq!(event["report"]["counts"]["bytes"], 72, "{event}");
-    let mut child = weir(&["iops", "-", "--json", "-i", "0", "-O", "0", "-l", "8"])
-        .stdin(Stdio::piped())
+}
+
+/// By every name of it, with and without being named once more: what waits in the pipe is still there.
+#[test]
+fn a_pipe_of_others_is_refused_and_nothing_is_taken_from_it() {
+    for path in ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"] {
+        for named in [&[][..], &["--device", path]] {
+            let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+            writer.write_all(b"for another").expect("there is room");
+            drop(writer);
+            let words =
+                [&["iops", path, "--json", "-i", "0", "-O", "0", "-k", "1"], named].concat();
+            let child = weir(&words)
+                .stdin(reader.try_clone().expect("a descriptor"))
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn();
+            let ended = ends(child.expect("weir can be started"));
+            assert_eq!(ended.status.code(), Some(2), "{words:?}: {}", errors(&ended));
+            let found = document(&ended);
+            assert!(errors_of(&found).contains("it is a pipe"), "{found}");
+            assert!(errors_of(&found).contains("weir reads /dev/null"), "{found}");
+            let mut left = String::new();
+            reader.read_to_string(&mut left).expect("it ends");
+            assert_eq!(left, "for another", "{words:?}");
+        }
+    }
+    // A file at the same place is read.
+    let child = weir(&["iops", "-", "--json", "-i", "0", "-O", "0", "-l", "8", "-k", "9"])
+        .stdin(std::fs::File::open(env!("CARGO_BIN_EXE_weir")).expect("it is there"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .expect("weir can be started");
-    let mut input = child.stdin.take().expect("piped");
-    input.write_all(&[7; 800]).expect("it reads");
-    drop(input);
-    let ended = ends(child);
-    assert_eq!(ended.status.code(), Some(1), "{}", errors(&ended));
-    let found = document(&ended);
-    assert_eq!(found["report"]["counts"]["bytes"], 800, "{found}");
-    assert!(found["reason"].as_str().is_some_and(|reason| reason.contains("no writer")), "{found}");
+        .spawn();
+    let found = document(&ends(child.expect("weir can be started")));
+    assert_eq!(found["report"]["counts"]["bytes"], 72, "{found}");
 }
 
 #[test]

@@ -56,8 +56,8 @@ pub struct IopsArgs {
     #[arg(long, value_parser = parse_time, value_delimiter = ',', conflicts_with = "path")]
     delay: Vec<Duration>,
 
-    /// A character device that may be opened although opening some of them acts; the very path that is
-    /// read.
+    /// A character device, or a file of a file system, that is not known to be harmless, and may be read although
+    /// reading some of them acts; the very path that is read.
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
 
@@ -256,12 +256,6 @@ fn can_be_opened(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
         Err(error @ weir::Error::Refused { .. }) => return Err(Failure::usage(error)),
         other => other?,
     };
-    if device.kind() == Kind::Pipe {
-        return Err(Failure::usage(format!(
-            "{} is a pipe, and cannot be compared: what one run takes out of it the next one lacks",
-            load.device
-        )));
-    }
     // One that the kernel makes up, which was named, tells no size.
     let made_up = named.iter().any(|name| name == device.path());
     if device.kind() == Kind::File && device.bytes() == 0 && !made_up {

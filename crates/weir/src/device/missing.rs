@@ -51,15 +51,15 @@ impl Descriptor {
         Err(why().into())
     }
 
+    pub fn pipe() -> Result<(Self, io::PipeWriter), Error> {
+        Err(why().into())
+    }
+
     pub fn timer(_: Duration) -> Result<Self, Error> {
         Err(why().into())
     }
 
     pub fn stated(&self) -> Vec<(&'static str, String)> {
-        match self.0 {}
-    }
-
-    pub fn check_writer(&self) -> io::Result<()> {
         match self.0 {}
     }
 }

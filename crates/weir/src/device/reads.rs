@@ -80,10 +80,6 @@ impl Reads {
         design.check()?;
         design.can(self.device.direction())?;
         design.resolve();
-        self.device
-            .descriptor
-            .check_writer()
-            .map_err(|e| Error::io(format!("reading {}", self.device.path().display()), e))?;
         let job = Job::new(self, Box::new(make_handler));
         job.state("design", design.about().name);
         for (name, value) in design.values() {

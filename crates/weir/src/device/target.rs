@@ -5,13 +5,17 @@
 //! at without opening it, the rules below decide, and then exactly what was looked at is opened, for
 //! reading only, or, where that was asked for, for writing only:
 //!
-//! - never: block devices, and character devices that are another way to storage (flash, generic
-//!   access to disks); there is no flag for them;
-//! - never: directories and sockets, which cannot be read like that;
-//! - always: `/dev/null` and `/dev/zero`, regular files, pipes, eventfds, and weir's own nothing device,
-//!   known by what the kernel says of it, and once it is open by its answers;
-//! - files that the kernel makes up as they are read (`/proc`, `/sys`), of which some act or give
-//!   what they give only once, and any other character device: only where the caller names that very path;
+//! - always: what is in a list of what is known to be harmless. `/dev/null`, `/dev/zero`, `/dev/full`,
+//!   `/dev/random` and `/dev/urandom`, known by their numbers, whose reads compute what they bring and take nothing away
+//!   from anybody; regular files of file systems that hold what was stored, and only that, known by the type of
+//!   the file system; and weir's own nothing device, known by what the kernel says of it, and once it is open by
+//!   its answers. Beside these, what weir makes itself: eventfds, timers, pipes;
+//! - only where the caller names that very path: any other character device, and files of any other file system.
+//!   Opening or reading some of them acts (`/proc`, `/sys`, what a program behind fuse makes up), or brings
+//!   what it brings only once;
+//! - never, and there is no flag for it: pipes, sockets, terminals, eventfds and the like of others, since what is
+//!   read of them is lost to whom it was meant for; block devices, and character devices that are another way to
+//!   storage (flash, generic access to disks); directories;
 //! - for writing: `/dev/null` and `/dev/zero`, which throw away what is written, known by their numbers;
 //!   nothing else, whoever names it.
 
@@ -19,6 +23,7 @@ use super::native;
 use crate::{Error, Unavailable};
 use std::{
     fmt,
+    io::PipeWriter,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -31,10 +36,12 @@ pub(super) enum Found {
     Null,
     /// The device that gives zeroes.
     Zero,
-    /// A regular file of so many bytes.
+    /// Another device whose reads are known to act on nothing: full, random, urandom.
+    Harmless,
+    /// A regular file of so many bytes, in a file system that holds what was stored.
     File(u64),
-    /// A file of so many bytes that the kernel makes up as it is read, in a file system of this name.
-    MadeUp(u64, &'static str),
+    /// A file of so many bytes in any other file system, which is called so.
+    Elsewhere(u64, String),
     /// weir's own device that does nothing (`drivers/nothing`).
     Nothing,
     /// A directory.
@@ -81,7 +88,7 @@ pub enum Kind {
     Zero,
     /// A regular file: blocks of it are read in turn.
     File,
-    /// A pipe: a read waits until something was written, and brings nothing once nobody can write.
+    /// A pipe of weir's own: a read waits until something was written, and brings nothing once nobody can write.
     Pipe,
     /// An eventfd: a read brings 8 bytes, and waits while there is nothing to tell.
     Event,
@@ -90,7 +97,7 @@ pub enum Kind {
     /// weir's own device that does nothing (`drivers/nothing`): a read takes as long, and brings as much, as
     /// it was told to.
     Nothing,
-    /// A character device that the caller named.
+    /// A character device that is known to be harmless, or that the caller named.
     Character,
 }
 
@@ -114,38 +121,51 @@ impl fmt::Display for Kind {
 const STORAGE: [&str; 8] =
     ["mtd", "ubi", "raw", "scsi_generic", "bsg", "nvme", "nvme-generic", "scsi_changer"];
 
+/// Drivers of terminals: what is read is what somebody types for another program.
+const TERMINAL: &str = "tty";
+
+/// What may be read, for whoever is refused.
+const READABLE: &str = "weir reads /dev/null, /dev/zero, /dev/full, /dev/random, /dev/urandom, its own \
+    /dev/nothing, eventfd: and timer:10us, and regular files of ordinary file systems";
+
 /// Whether what was found may be read. `named`: the caller named this very path.
 pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
-    let refuse = |reason: &str| Err(reason.to_owned());
+    let never = |what: &str| Err(format!("it is {what}; there is no flag for it; {READABLE}"));
+    let unless_named = |what: &str| {
+        Err(format!(
+            "it is {what}; if this one is harmless, name it once more with --device; {READABLE}"
+        ))
+    };
+    let of_others = |what: &str| {
+        never(&format!("{what}, and what is read of it is lost to whom it was meant for"))
+    };
     match found {
         Found::Null => Ok(Kind::Null),
         Found::Zero => Ok(Kind::Zero),
+        Found::Harmless => Ok(Kind::Character),
         Found::File(_) => Ok(Kind::File),
-        Found::MadeUp(..) if named => Ok(Kind::File),
-        Found::MadeUp(_, system) => Err(format!(
-            "it is a file that the kernel makes up as it is read ({system}), and reading some of them acts, or \
-             takes away what others should read; if this one is harmless, name it once more with --device"
-        )),
-        Found::Pipe => Ok(Kind::Pipe),
-        Found::Event => Ok(Kind::Event),
         Found::Nothing => Ok(Kind::Nothing),
-        Found::Directory => refuse("it is a directory; name a device or a file"),
-        Found::Block => refuse(
-            "it is a block device, which may hold somebody's data; weir reads none, and there is no \
-             flag for it",
-        ),
-        Found::Character(Some(driver)) if STORAGE.contains(&driver.as_str()) => Err(format!(
-            "it is another way to storage (its driver is {driver}); weir reads none, and there is no \
-             flag for it"
+        Found::Elsewhere(..) if named => Ok(Kind::File),
+        Found::Elsewhere(_, system) => unless_named(&format!(
+            "a file of a file system that is not known to hold only what was stored ({system}), and reading some \
+             of these acts, or takes away what others should read"
         )),
+        Found::Directory => never("a directory"),
+        Found::Block => never("a block device, which may hold somebody's data"),
+        Found::Character(Some(driver)) if driver == TERMINAL => of_others("a terminal"),
+        Found::Character(Some(driver)) if STORAGE.contains(&driver.as_str()) => {
+            never(&format!("another way to storage (its driver is {driver})"))
+        }
         Found::Character(_) if named => Ok(Kind::Character),
-        Found::Character(driver) => Err(format!(
-            "it is a character device{}, and opening some of them acts (a tape rewinds, a watchdog \
-             begins to count); if this one is harmless, name it once more with --device",
+        Found::Character(driver) => unless_named(&format!(
+            "a character device{}, and opening some of them acts (a tape rewinds, a watchdog begins to \
+             count)",
             driver.as_ref().map_or(String::new(), |driver| format!(" of the driver {driver}"))
         )),
-        Found::Socket => refuse("it is a socket, which cannot be opened like a device"),
-        Found::Other(name) => Err(format!("it is {name}; name a device, a file or a pipe")),
+        Found::Pipe => of_others("a pipe"),
+        Found::Event => of_others("an eventfd"),
+        Found::Socket => of_others("a socket"),
+        Found::Other(name) => never(name),
     }
 }
 
@@ -155,7 +175,10 @@ pub(super) fn judge_for_writing(found: &Found) -> Result<Kind, String> {
         Found::Null => return Ok(Kind::Null),
         Found::Zero => return Ok(Kind::Zero),
         Found::File(_) => "a regular file",
-        Found::MadeUp(..) => "a file that the kernel makes up, where a write acts",
+        Found::Harmless => "a character device that does not throw away what is written",
+        Found::Elsewhere(..) => {
+            "a file of a file system that is not known to hold only what was stored, where a write may act"
+        }
         Found::Nothing => "weir's own nothing device, which knows no writes",
         Found::Directory => "a directory",
         Found::Block => "a block device",
@@ -183,9 +206,11 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens what a path leads to. `-` is the standard input; `/dev/fd/3` the descriptor 3 of this
-    /// process, which stays open. `named`: character devices, and files that the kernel makes up, that may
-    /// be opened although that, or reading them, may act.
+    /// Opens what a path leads to, if it is known to be harmless: the null device and its like, a regular file of
+    /// an ordinary file system, weir's own nothing device. `-` is the standard input; `/dev/fd/3` the
+    /// descriptor 3 of this process, which stays open. `named`: other character devices, and files of other file
+    /// systems, that may be opened although that, or reading them, may act. Pipes, sockets and terminals are
+    /// never read, whoever names them: what is read of them is taken away from others.
     ///
     /// # Errors
     /// [`Error::Refused`] for what must not be opened, [`Error::Io`] with the system's answer,
@@ -215,7 +240,7 @@ impl Device {
             judge(found).map_err(refused)
         })?;
         let bytes = match found {
-            Found::File(bytes) | Found::MadeUp(bytes, _) => bytes,
+            Found::File(bytes) | Found::Elsewhere(bytes, _) => bytes,
             _ => 0,
         };
         let (descriptor, path) = (Arc::new(descriptor), path.to_owned());
@@ -230,6 +255,17 @@ impl Device {
         let descriptor = Arc::new(native::Descriptor::semaphore()?);
         let (path, kind, direction) = ("eventfd:".into(), Kind::Event, Direction::Read);
         Ok(Self { descriptor, path, kind, direction, bytes: 0 })
+    }
+
+    /// A pipe, and who writes into it: reads wait until something is written. Once the writer has gone, and
+    /// what it wrote is read, nothing comes any more, and a run fails with that reason.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Unavailable`].
+    pub fn pipe() -> Result<(Self, PipeWriter), Error> {
+        let (descriptor, writer) = native::Descriptor::pipe()?;
+        let (path, kind, direction) = ("pipe".into(), Kind::Pipe, Direction::Read);
+        Ok((Self { descriptor: Arc::new(descriptor), path, kind, direction, bytes: 0 }, writer))
     }
 
     /// A device of which every read takes so long, up to [`MOST_DELAY`], and brings 8 bytes: a timer for
@@ -335,13 +371,15 @@ mod tests {
         let driver = prop_oneof![
             Just(None),
             prop::sample::select(&STORAGE[..]).prop_map(|name| Some(name.to_owned())),
+            Just(Some(TERMINAL.to_owned())),
             "[a-z-]{1,12}".prop_map(Some),
         ];
         prop_oneof![
             Just(Found::Null),
             Just(Found::Zero),
+            Just(Found::Harmless),
             any::<u64>().prop_map(Found::File),
-            any::<u64>().prop_map(|bytes| Found::MadeUp(bytes, "proc")),
+            (any::<u64>(), "[a-z]{1,8}").prop_map(|(bytes, name)| Found::Elsewhere(bytes, name)),
             Just(Found::Directory),
             Just(Found::Block),
             driver.prop_map(Found::Character),
@@ -354,26 +392,30 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is found: nothing that leads to storage is ever opened, naming it changes only what
-        /// is said of other character devices, and a refusal says why.
+        /// Whatever is found: without being named only what is in the list is opened; naming opens other
+        /// character devices and files and nothing else, never what leads to storage or what is read by
+        /// others; and a refusal says what may be read.
         #[test]
-        fn naming_opens_character_devices_and_nothing_else(found in found()) {
+        fn only_what_is_known_to_be_harmless_is_opened_unless_it_is_named(found in found()) {
             let (unnamed, named) = (judge(&found, false), judge(&found, true));
-            match &found {
-                Found::Block | Found::Directory | Found::Socket | Found::Other(_) => {
-                    prop_assert!(named.is_err());
-                    prop_assert_eq!(&unnamed, &named);
+            let listed = matches!(
+                found,
+                Found::Null | Found::Zero | Found::Harmless | Found::File(_) | Found::Nothing
+            );
+            let nameable = match &found {
+                Found::Elsewhere(..) | Found::Character(None) => true,
+                Found::Character(Some(driver)) => {
+                    driver != TERMINAL && !STORAGE.contains(&driver.as_str())
                 }
-                Found::MadeUp(..) => prop_assert!(named.is_ok() && unnamed.is_err()),
-                Found::Character(driver) => {
-                    let storage = driver.as_deref().is_some_and(|driver| STORAGE.contains(&driver));
-                    prop_assert_eq!(named.is_err(), storage);
-                    prop_assert!(unnamed.is_err());
-                }
-                _ => prop_assert!(unnamed.is_ok() && unnamed == named),
-            }
+                _ => false,
+            };
+            prop_assert_eq!(unnamed.is_ok(), listed);
+            prop_assert_eq!(named.is_ok(), listed || nameable);
+            prop_assert!(!matches!(named, Ok(Kind::Pipe | Kind::Event)), "those are weir's own");
             for refusal in [unnamed, named].into_iter().filter_map(Result::err) {
-                prop_assert!(refusal.starts_with("it is "));
+                prop_assert!(refusal.starts_with("it is ") && refusal.contains("weir reads /dev/null"));
+                prop_assert_eq!(refusal.contains("--device"), nameable);
+                prop_assert_eq!(refusal.contains("no flag"), !nameable);
             }
         }
 
@@ -393,14 +435,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do_or_that_nothing_helps() {
+    fn a_refusal_says_what_it_is() {
         let said = |found: Found| judge(&found, false).expect_err("refused");
-        assert!(said(Found::Block).contains("no flag"));
-        assert!(said(Found::Character(Some("mtd".into()))).contains("no flag"));
+        assert!(said(Found::Block).contains("block device"));
+        assert!(said(Found::Character(Some("mtd".into()))).contains("driver is mtd"));
         assert!(said(Found::Character(Some("watchdog".into()))).contains("watchdog, and opening"));
-        assert!(said(Found::Character(None)).contains("--device"));
+        assert!(
+            said(Found::Character(Some("tty".into()))).contains("a terminal, and what is read")
+        );
         assert!(said(Found::Directory).contains("directory"));
-        let made_up = said(Found::MadeUp(0, "proc"));
-        assert!(made_up.contains("(proc)") && made_up.contains("--device"), "{made_up}");
+        assert!(said(Found::Pipe).contains("a pipe, and what is read of it is lost"));
+        assert!(said(Found::Elsewhere(0, "nsfs".into())).contains("(nsfs)"));
     }
 }

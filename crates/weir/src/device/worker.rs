@@ -36,13 +36,6 @@ pub struct Worker<H> {
     ready: Option<mpsc::Sender<Readiness>>,
 }
 
-/// What is wrong with a pipe to which nobody writes.
-pub(super) fn no_writer() -> io::Error {
-    let problem = "it has no writer: the last one has gone, or none was there yet; start one first, as \
-                   `cat /dev/zero >PATH`";
-    io::Error::new(io::ErrorKind::UnexpectedEof, problem)
-}
-
 impl<H: Handler> Worker<H> {
     pub(super) fn new(
         index: usize,
@@ -163,7 +156,9 @@ impl<H: Handler> Worker<H> {
     /// Nobody writes to the pipe: what would follow is as many empty reads as the program can make.
     #[cold]
     fn ended(&self) {
-        self.common.shared.fail(Error::io(self.common.what(), no_writer()));
+        let problem = "it has no writer any more, and all that was written is read";
+        let end = io::Error::new(io::ErrorKind::UnexpectedEof, problem);
+        self.common.shared.fail(Error::io(self.common.what(), end));
     }
 
     #[cold]

@@ -4,6 +4,7 @@
 //! Origin: open(2) with O_PATH (Linux 2.6.39), proc_pid_fd(5); read(2), pread(2), write(2); poll(2).
 
 mod aio;
+mod file_systems;
 mod nothing;
 mod port;
 mod ring;
@@ -19,7 +20,6 @@ pub(super) use ring::{MOST_DEPTH, Operation, RingQueue, Shape};
 use super::{
     queue::Outcome,
     target::{Direction, Found, Kind},
-    worker::no_writer,
 };
 use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};
 use sources::Sources;
@@ -62,8 +62,6 @@ pub struct Descriptor {
     positional: bool,
     /// Whether a read may wait for somebody.
     may_wait: bool,
-    /// Whether it is a pipe.
-    pipe: bool,
     /// Whether it is weir's own device that does nothing.
     nothing: bool,
     /// How long a read of a timer takes; there is one for each I/O (see [`Sources`]).
@@ -100,8 +98,8 @@ impl Descriptor {
         // It is not opened: nothing acts, and nothing need be readable.
         let place = open(&text, libc::O_PATH).map_err(|e| cannot_open(path, e))?;
         let (found, kind) = look(&place, path, judge)?;
-        // By this name it is opened itself, and not what has taken its name meanwhile. O_NONBLOCK: a
-        // named pipe without a writer would wait in this call.
+        // By this name it is opened itself, and not what has taken its name meanwhile. O_NONBLOCK:
+        // some devices that may be named would wait in this call.
         let itself = CString::new(format!("/proc/self/fd/{}", place.as_raw_fd()));
         let access = match direction {
             Direction::Read => libc::O_RDONLY,
@@ -128,6 +126,12 @@ impl Descriptor {
         Self::new(fd, Kind::Event, Direction::Read, Path::new("eventfd:"))
     }
 
+    /// A pipe, and who writes into it.
+    pub fn pipe() -> Result<(Self, io::PipeWriter), Error> {
+        let (reader, writer) = io::pipe().map_err(|e| Error::io("making a pipe", e))?;
+        Ok((Self::new(reader.into(), Kind::Pipe, Direction::Read, Path::new("pipe"))?, writer))
+    }
+
     /// A timer of which each read takes so long, proved by one that takes next to no time.
     pub fn timer(delay: Duration) -> Result<Self, Error> {
         let failed = |what: &str, e| Error::io(format!("{what} a timer"), e);
@@ -150,9 +154,8 @@ impl Descriptor {
             return Err(cannot_open(path, io::Error::last_os_error()));
         }
         let (positional, may_wait) = (kind == Kind::File, kind.may_wait());
-        let (pipe, nothing) = (kind == Kind::Pipe, kind == Kind::Nothing);
-        let delay = None;
-        let descriptor = Self { fd, flags, direction, positional, may_wait, pipe, nothing, delay };
+        let (nothing, delay) = (kind == Kind::Nothing, None);
+        let descriptor = Self { fd, flags, direction, positional, may_wait, nothing, delay };
         if nothing {
             nothing::settings(descriptor.raw()).map_err(|answer| Error::Refused {
                 path: path.to_owned(),
@@ -179,26 +182,6 @@ impl Descriptor {
             ("setting-it", setting.into()),
             ("on-a-ring", sources::on_a_ring(&self.fd).into()),
         ]
-    }
-
-    /// Fails for a pipe that is empty and has no writer. On a ring the read of a named one would wait for
-    /// a writer; elsewhere it brings nothing, again and again. Copying a byte into another pipe tells the
-    /// difference and takes nothing away (tee(2)).
-    pub fn check_writer(&self) -> io::Result<()> {
-        if !self.pipe {
-            return Ok(());
-        }
-        let (_reader, writer) = io::pipe()?;
-        let (from, to) = (self.raw(), writer.as_raw_fd());
-        // SAFETY: takes plain numbers.
-        match unsafe { libc::tee(from, to, 1, libc::SPLICE_F_NONBLOCK) } {
-            0 => Err(no_writer()),
-            1.. => Ok(()),
-            _ => match io::Error::last_os_error() {
-                waits if waits.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
-                other => Err(other),
-            },
-        }
     }
 
     /// Whether a read waits in its call for what is not there yet, or says so.
@@ -302,8 +285,8 @@ fn find(fd: &OwnedFd) -> io::Result<Found> {
     let meta = file.metadata()?;
     let kind = meta.file_type();
     Ok(if kind.is_file() {
-        match made_up(fd)? {
-            Some(system) => Found::MadeUp(meta.len(), system),
+        match not_ordinary(fd)? {
+            Some(system) => Found::Elsewhere(meta.len(), system),
             None => Found::File(meta.len()),
         }
     } else if kind.is_dir() {
@@ -321,21 +304,8 @@ fn find(fd: &OwnedFd) -> io::Result<Found> {
     })
 }
 
-/// File systems of which the kernel makes up what is read, by the numbers of linux/magic.h.
-const MADE_UP: [(u32, &str); 9] = [
-    (0x9fa0, "proc"),
-    (0x6265_6572, "sysfs"),
-    (0x6462_6720, "debugfs"),
-    (0x7472_6163, "tracefs"),
-    (0x7363_6673, "securityfs"),
-    (0x6265_6570, "configfs"),
-    (0x0027_e0eb, "cgroup"),
-    (0x6367_7270, "cgroup2"),
-    (0x6165_676c, "pstore"),
-];
-
-/// The name of such a file system, if a descriptor leads into one.
-fn made_up(fd: &OwnedFd) -> io::Result<Option<&'static str>> {
+/// The name of the file system that a descriptor leads into, unless its files are only files.
+fn not_ordinary(fd: &OwnedFd) -> io::Result<Option<String>> {
     // SAFETY: all zeroes are a value of it.
     let mut system: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes into `system`, which outlives the call.
@@ -343,8 +313,7 @@ fn made_up(fd: &OwnedFd) -> io::Result<Option<&'static str>> {
         return Err(io::Error::last_os_error());
     }
     // Its type depends on the processor; the numbers have 32 bits.
-    let number = system.f_type as u32;
-    Ok(MADE_UP.iter().find(|(magic, _)| *magic == number).map(|(_, name)| *name))
+    Ok(file_systems::not_ordinary(system.f_type as u32))
 }
 
 /// Numbers of linux/Documentation/admin-guide/devices.txt.
@@ -353,9 +322,18 @@ fn character(major: u32, minor: u32) -> Found {
     match (major, minor) {
         (MEMORY, 3) => Found::Null,
         (MEMORY, 5) => Found::Zero,
+        (MEMORY, 7) => Found::Harmless,
+        (MEMORY, 8) if !random_runs_out() => Found::Harmless,
+        (MEMORY, 9) => Found::Harmless,
         _ if nothing::is_number(major, minor) => Found::Nothing,
         _ => Found::Character(driver(major, minor)),
     }
+}
+
+/// Whether reading /dev/random takes from a pool what others wait for. Linux 5.6 did away with that pool, and
+/// with the setting that says when who waits for it is woken.
+fn random_runs_out() -> bool {
+    Path::new("/proc/sys/kernel/random/read_wakeup_threshold").exists()
 }
 
 /// Who serves a character device: its class as sysfs names it, or, without one, by its number.
@@ -364,6 +342,8 @@ fn driver(major: u32, minor: u32) -> Option<String> {
     let name = class.ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     name.or_else(|| {
         let known = match major {
+            // Terminals of pairs (devpts) are in no class.
+            4 | 5 | 136..=143 => "tty",
             9 => "scsi_tape",
             10 => "misc",
             21 => "scsi_generic",
@@ -500,7 +480,6 @@ fn null() -> io::Result<Arc<Descriptor>> {
         direction: Direction::Read,
         positional: false,
         may_wait: false,
-        pipe: false,
         nothing: false,
         delay: None,
     }))

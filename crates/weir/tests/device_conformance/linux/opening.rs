@@ -6,8 +6,15 @@ use super::{
 };
 use libtest_mimic::{Completion, Failed, Trial};
 use std::{
-    fs, io,
-    os::{fd::AsRawFd, unix::fs::PermissionsExt, unix::net::UnixListener},
+    fs,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -19,19 +26,21 @@ use weir::{
 type Check = fn() -> Result<Completion, Failed>;
 
 pub fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 12] = [
+    let checks: [(&str, Check); 14] = [
         ("what_may_be_read", what_may_be_read),
         ("what_may_be_written_to", what_may_be_written_to),
         ("what_must_not_be_written_to", what_must_not_be_written_to),
         ("nothing_is_there", nothing_is_there),
         ("directories_and_sockets", directories_and_sockets),
         ("a_block_device", a_block_device),
-        ("a_character_device_that_nobody_named", a_character_device_that_nobody_named),
+        ("a_character_device_that_is_not_in_the_list", a_character_device_that_is_not_in_the_list),
+        ("a_listed_character_device_is_read", a_listed_character_device_is_read),
+        ("a_file_that_the_kernel_makes_up", a_file_that_the_kernel_makes_up),
+        ("what_others_read_is_not_consumed", what_others_read_is_not_consumed),
         ("the_nothing_device", the_nothing_device),
         ("no_permission", no_permission),
         ("descriptors", descriptors),
         ("bad_options", bad_options),
-        ("a_fifo_is_not_waited_for", a_fifo_is_not_waited_for),
     ];
     let trial =
         |(name, check): (&str, Check)| Trial::ignorable_test(format!("opening::{name}"), check);
@@ -49,14 +58,16 @@ fn what_may_be_read() -> Result<Completion, Failed> {
     for (path, kind) in [
         ("/dev/null".as_ref(), Kind::Null),
         ("/dev/zero".as_ref(), Kind::Zero),
+        ("/dev/full".as_ref(), Kind::Character),
+        ("/dev/urandom".as_ref(), Kind::Character),
         (place.file(17).as_path(), Kind::File),
-        (place.fifo().as_path(), Kind::Pipe),
     ] {
         let device = open(path);
         assert_eq!((device.kind(), device.path()), (kind, path));
         assert_eq!(device.bytes(), if kind == Kind::File { 17 } else { 0 });
     }
     assert_eq!(Device::semaphore()?.kind(), Kind::Event);
+    assert_eq!(Device::pipe()?.0.kind(), Kind::Pipe);
     let timer = Device::timer(Duration::from_micros(10))?;
     assert_eq!((timer.kind(), timer.path()), (Kind::Timer, Path::new("timer:10us")));
     // A link leads to what it leads to.
@@ -111,7 +122,7 @@ fn what_must_not_be_written_to() -> Result<Completion, Failed> {
         ("/dev/urandom".into(), "a character device"),
         (terminal, "a character device"),
         ("/dev".into(), "a directory"),
-        ("/proc/self/comm".into(), "a write acts"),
+        ("/proc/self/comm".into(), "a write may act"),
     ];
     if nothing::missing().is_none() {
         all.push((nothing::PATH.into(), "no writes"));
@@ -156,14 +167,18 @@ fn directories_and_sockets() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
+/// Makes a node, if that is permitted.
+fn node(path: &Path, kind: libc::mode_t, number: libc::dev_t) -> Result<bool, Failed> {
+    let text = std::ffi::CString::new(path.to_str().expect("text"))?;
+    // SAFETY: the path is a string that ends with a zero.
+    Ok(unsafe { libc::mknod(text.as_ptr(), kind | 0o600, number) } == 0)
+}
+
 /// A node of a block device that no driver serves: to be refused it need not be opened. `None` where none can
 /// be made.
 fn block_device(place: &Place) -> Result<Option<PathBuf>, Failed> {
     let path = place.path("block");
-    let text = std::ffi::CString::new(path.to_str().expect("text"))?;
-    // SAFETY: the path is a string that ends with a zero.
-    let made = unsafe { libc::mknod(text.as_ptr(), libc::S_IFBLK | 0o600, libc::makedev(60, 7)) };
-    Ok((made == 0).then_some(path))
+    Ok(node(&path, libc::S_IFBLK, libc::makedev(60, 7))?.then_some(path))
 }
 
 fn a_block_device() -> Result<Completion, Failed> {
@@ -179,24 +194,115 @@ fn a_block_device() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
-fn a_character_device_that_nobody_named() -> Result<Completion, Failed> {
-    let said = refused("/dev/urandom");
-    assert!(said.contains("--device") && said.contains("watchdog"), "{said}");
-    let other = Device::open("/dev/urandom", &["/dev/random".into()]);
-    assert!(other.is_err(), "another was named");
-    let named = Device::open("/dev/urandom", &["/dev/urandom".into()])?;
-    assert_eq!(named.kind(), Kind::Character);
+fn a_character_device_that_is_not_in_the_list() -> Result<Completion, Failed> {
+    let place = Place::new();
+    // /dev/mem of another name, which need not be opened to be judged; a driver that nobody has.
+    for (major, minor) in [(1, 1), (60, 7)] {
+        let path = place.path(&format!("character-{major}-{minor}"));
+        if !node(&path, libc::S_IFCHR, libc::makedev(major, minor))? {
+            let why = format!("no node can be made: {}", io::Error::last_os_error());
+            return Ok(Completion::ignored_with(why));
+        }
+        let said = refused(&path);
+        assert!(said.contains("--device") && said.contains("watchdog"), "{said}");
+        let other = Device::open(&path, &["/dev/random".into()]);
+        assert!(matches!(other, Err(Error::Refused { .. })), "another was named: {other:?}");
+    }
+    // Named it is opened, and only then is it found that nobody serves it.
+    let path = place.path("character-60-7");
+    let named = Device::open(&path, std::slice::from_ref(&path));
+    assert!(matches!(named, Err(Error::Io { .. })), "{named:?}");
+    Ok(Completion::Completed)
+}
+
+fn a_listed_character_device_is_read() -> Result<Completion, Failed> {
+    let device = open("/dev/urandom");
+    assert_eq!(device.kind(), Kind::Character);
     for design in ["sync", "ring"] {
         let design = AnyDesign::parse(design)?;
         if design.availability().is_err() {
             continue;
         }
-        let running = Reads::of(&named).length(32).ios(100).start(design, |_| ())?;
+        let running = Reads::of(&device).length(32).ios(100).start(design, |_| ())?;
         assert!(running.wait(std::time::Duration::from_secs(10)));
         let total = running.stop().total();
         assert_eq!((total.completed, total.bytes), (100, 3200));
     }
     Ok(Completion::Completed)
+}
+
+/// They are regular files by their type, and no read of them is known to be harmless.
+fn a_file_that_the_kernel_makes_up() -> Result<Completion, Failed> {
+    for (path, system) in
+        [("/proc/self/ns/net", "nsfs"), ("/proc/self/comm", "proc"), ("/sys/kernel/notes", "sysfs")]
+    {
+        if !Path::new(path).exists() {
+            continue;
+        }
+        let said = refused(path);
+        assert!(said.contains(&format!("({system})")) && said.contains("--device"), "{said}");
+    }
+    let comm = Device::open("/proc/self/comm", &["/proc/self/comm".into()])?;
+    assert_eq!(comm.kind(), Kind::File);
+    Ok(Completion::Completed)
+}
+
+/// Whoever holds the other end would lack what is read: nothing is opened, taken, or named past that.
+fn what_others_read_is_not_consumed() -> Result<Completion, Failed> {
+    let place = Place::new();
+    let (mut reader, mut writer) = io::pipe()?;
+    writer.write_all(b"for another")?;
+    let (ours, mut theirs) = UnixStream::pair()?;
+    theirs.write_all(b"for another")?;
+    let (_holder, terminal) = terminal()?;
+    let event = event(7)?;
+    let fd = |fd: &dyn AsRawFd| PathBuf::from(format!("/dev/fd/{}", fd.as_raw_fd()));
+    let of_process = |fd: &dyn AsRawFd| {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))
+    };
+    for (path, what) in [
+        (place.fifo(), "a pipe"),
+        (fd(&reader), "a pipe"),
+        (of_process(&reader), "a pipe"),
+        (PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd())), "a pipe"),
+        (fd(&writer), "a pipe"),
+        (fd(&ours), "a socket"),
+        (fd(&event), "an eventfd"),
+        (of_process(&event), "an eventfd"),
+        (terminal, "a terminal"),
+        ("/dev/tty".into(), "a terminal"),
+        ("/dev/ptmx".into(), "a terminal"),
+    ] {
+        for named in [&[][..], std::slice::from_ref(&path)] {
+            let said = Device::open(&path, named).expect_err("it is of others");
+            assert!(matches!(said, Error::Refused { .. }), "{path:?}: {said:?}");
+            let said = said.to_string();
+            assert!(said.contains(what) && said.contains("no flag"), "{path:?}: {said}");
+            assert!(said.contains("lost to whom"), "{path:?}: {said}");
+        }
+    }
+    // All is still there, for whom it was meant.
+    drop(writer);
+    drop(theirs);
+    let (mut piped, mut sent) = (String::new(), String::new());
+    reader.read_to_string(&mut piped)?;
+    (&ours).read_to_string(&mut sent)?;
+    assert_eq!((&*piped, &*sent), ("for another", "for another"));
+    let mut count = [0; 8];
+    fs::File::from(event).read_exact(&mut count)?;
+    assert_eq!(u64::from_ne_bytes(count), 7);
+    Ok(Completion::Completed)
+}
+
+/// An eventfd that counts so far.
+fn event(count: libc::c_uint) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::eventfd(count, libc::EFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// By whatever name, without being named: it is known by what the kernel says of it.
@@ -234,8 +340,10 @@ fn no_permission() -> Result<Completion, Failed> {
 }
 
 fn descriptors() -> Result<Completion, Failed> {
-    let (reader, writer) = io::pipe()?;
-    assert_eq!(device_of(&reader).kind(), Kind::Pipe);
+    let place = Place::new();
+    let path = place.file(9);
+    assert_eq!(device_of(&fs::File::open(&path)?).kind(), Kind::File);
+    let writer = fs::OpenOptions::new().write(true).open(&path)?;
     assert!(refused(format!("/dev/fd/{}", writer.as_raw_fd())).contains("writing only"));
     let closed = Device::open("/dev/fd/19999", &[]).expect_err("nobody opened it").to_string();
     assert!(closed.contains("os error 9"), "{closed}");
@@ -275,12 +383,5 @@ fn bad_options() -> Result<Completion, Failed> {
         assert!(matches!(error, Error::Option { .. }), "{error:?}");
         assert!(error.to_string().contains("name /dev/nothing"), "{error}");
     }
-    Ok(Completion::Completed)
-}
-
-/// Opening a named pipe without a writer would wait for one.
-fn a_fifo_is_not_waited_for() -> Result<Completion, Failed> {
-    let place = Place::new();
-    assert_eq!(open(place.fifo()).kind(), Kind::Pipe);
     Ok(Completion::Completed)
 }

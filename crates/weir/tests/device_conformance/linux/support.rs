@@ -5,7 +5,7 @@ pub use crate::suite::{ON_PURPOSE, Skipped, until};
 use std::{
     fs::File,
     io::{self, Write},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::AsRawFd,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
@@ -169,13 +169,4 @@ pub fn open(path: impl AsRef<Path>) -> Device {
 /// A device that is a descriptor of this process.
 pub fn device_of(fd: &impl AsRawFd) -> Device {
     open(format!("/dev/fd/{}", fd.as_raw_fd()))
-}
-
-/// An eventfd with nothing to tell.
-pub fn silent() -> OwnedFd {
-    // SAFETY: takes no pointers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-    assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: a new descriptor, which nobody else owns.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }
