@@ -38,10 +38,29 @@ pub(crate) struct Shared {
     pub(crate) ended: OnceLock<Instant>,
     failure: Mutex<Option<Error>>,
     wakers: Mutex<Vec<Waker>>,
-    pub(crate) effective: Mutex<Vec<(String, String)>>,
+    effective: Mutex<Settings>,
     pub(crate) tunables: Mutex<Vec<Tunable>>,
     /// The memory that was made, to account for at the end.
     pub(crate) regions: Mutex<Vec<Arc<Region>>>,
+}
+
+/// Settings in effect, in the order in which they were first stated: a name with all that was stated of it. Threads
+/// and addresses that are alike obtain the same, which is told once; where they differ each value is.
+#[derive(Default)]
+struct Settings(Vec<(String, Vec<String>)>);
+
+impl Settings {
+    fn state(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) if values.contains(&value) => {}
+            Some((_, values)) => values.push(value),
+            None => self.0.push((name.into(), vec![value])),
+        }
+    }
+
+    fn told(&self) -> Vec<(String, String)> {
+        self.0.iter().map(|(name, values)| (name.clone(), values.join(", "))).collect()
+    }
 }
 
 /// A value that may be changed while the server runs.
@@ -77,7 +96,12 @@ impl Shared {
 
     /// States a setting that is in effect.
     pub(crate) fn state(&self, name: &str, value: impl ToString) {
-        lock(&self.effective).push((name.into(), value.to_string()));
+        lock(&self.effective).state(name, value.to_string());
+    }
+
+    /// The settings in effect, each name once.
+    pub(crate) fn effective(&self) -> Vec<(String, String)> {
+        lock(&self.effective).told()
     }
 
     /// Makes a value tunable while the server runs, between `least` and `most`.
@@ -120,5 +144,22 @@ impl Shared {
         if self.stopping() {
             waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_has_one_name_and_every_value_that_differs() {
+        let shared = Shared::default();
+        for (name, value) in
+            [("device", "veth0"), ("window", "64"), ("device", "veth1"), ("window", "64")]
+        {
+            shared.state(name, value);
+        }
+        let told = [("device", "veth0, veth1"), ("window", "64")];
+        assert_eq!(shared.effective(), told.map(|(name, value)| (name.into(), value.into())));
     }
 }

@@ -53,7 +53,7 @@ fn what_was_obtained_is_stated() {
         let Some(running) = start(design) else { return };
         assert!(stated(&running, "ring-flags").contains("CQSIZE"));
         assert!(stated(&running, "connections-of-a-ring").parse::<u32>().unwrap() > 0);
-        assert!(stated(&running, "slices").contains(char::is_numeric));
+        assert!(stated(&running, "slices-obtained").contains(char::is_numeric));
         drop(stop(running));
     }
 }

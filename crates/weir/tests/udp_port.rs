@@ -176,9 +176,10 @@ fn what_was_granted_is_stated() {
         .start(design, |_| -> Handle { Box::new(|_, _| {}) })
         .unwrap();
     let effective = server.effective();
-    let value = |name: &str| effective.iter().rev().find(|(n, _)| n == name).unwrap().1.clone();
-    assert_eq!(value("armed"), "as many as come at once, at most 64");
-    assert_eq!(value("concurrency"), "3");
+    let value = |name: &str| effective.iter().find(|(n, _)| n == name).unwrap().1.clone();
+    assert_eq!((&*value("armed"), &*value("concurrency")), ("0", "3"));
+    assert_eq!(value("armed-obtained"), "as many as come at once, at most 64");
+    assert_eq!(value("concurrency-obtained"), "3");
     assert!(value("ring-flags").contains("CQSIZE"));
     assert!(!value("ring-flags").contains("SINGLE_ISSUER"), "the ring is shared");
     assert!(server.stop().failure.is_none());

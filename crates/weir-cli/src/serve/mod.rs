@@ -57,7 +57,8 @@ pub struct ServeUdp {
     #[arg(long, default_value = "rio-hybrid --threads 1")]
     design: String,
 
-    /// Address and port to receive on; may be given several times. Port 0 takes any free one.
+    /// Address and port to receive on; may be given several times. Port 0 takes any free one. [::] alone receives IPv4 too
+    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to that.
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: Vec<SocketAddr>,
 

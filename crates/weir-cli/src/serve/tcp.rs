@@ -34,7 +34,8 @@ pub struct ServeTcp {
     #[arg(long, default_value = "epoll")]
     design: String,
 
-    /// Address and port to listen on; may be given several times. Port 0 takes any free one.
+    /// Address and port to listen on; may be given several times. Port 0 takes any free one. [::] alone serves IPv4 too
+    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to that.
     #[arg(long, default_value = "127.0.0.1:5150")]
     bind: Vec<SocketAddr>,
 

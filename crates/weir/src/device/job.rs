@@ -84,12 +84,7 @@ impl Common {
     }
 
     pub fn state(&self, name: &str, value: impl ToString) {
-        // Threads that are alike obtain the same.
-        let value = value.to_string();
-        let mut effective = lock(&self.shared.effective);
-        if !effective.iter().any(|(there, as_well)| there == name && *as_well == value) {
-            effective.push((name.into(), value));
-        }
+        self.shared.state(name, value);
     }
 
     /// What was being done when an I/O failed.

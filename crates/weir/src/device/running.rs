@@ -108,7 +108,7 @@ impl<H> Running<H> {
 
     /// The settings in effect, asked for and obtained.
     pub fn effective(&self) -> Vec<(String, String)> {
-        lock(&self.common.shared.effective).clone()
+        self.common.shared.effective()
     }
 
     /// The counters of all threads, added up, now.

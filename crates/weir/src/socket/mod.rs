@@ -49,6 +49,9 @@ pub struct SocketOptions {
     /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). Without it a hash of the addresses decides. Needs
     /// `reuse_port`.
     pub steer_by_core: Option<u16>,
+    /// Leave datagrams of IPv4 to another socket on the same port (IPV6_V6ONLY), where this address is every
+    /// one of IPv6. Without it such a socket receives them too.
+    pub only_v6: bool,
     /// Ask for the address that each datagram was sent to (IP_PKTINFO). Replies then leave from
     /// that address: what a server needs that answers on every address of a machine.
     pub local_address: bool,
@@ -126,6 +129,13 @@ pub fn addresses_can_be_shared() -> Result<(), Unavailable> {
             Err(Unavailable::new("an address shared by several sockets", error.to_string()))
         }
     }
+}
+
+/// Whether every address of IPv6, which else means those of IPv4 too, has to leave those to one of `others` that
+/// is on the same port.
+pub(crate) fn leaves_ipv4(address: SocketAddr, others: &[SocketAddr]) -> bool {
+    let every = address.is_ipv6() && address.ip().is_unspecified() && address.port() != 0;
+    every && others.iter().any(|other| other.is_ipv4() && other.port() == address.port())
 }
 
 /// Where to receive, and how.

@@ -13,6 +13,7 @@ use crate::{
     },
     crew::{Readiness, Shared, contain, lock, text_of},
     process::{self, ThreadsLeft},
+    socket::leaves_ipv4,
     stream::{Listener, StreamOptions},
     timer,
 };
@@ -338,10 +339,7 @@ impl<H: Handler> Job<H> {
         options: StreamOptions,
     ) -> Result<Vec<Listener>, Error> {
         let bind = |address: &SocketAddr| {
-            // Else every address of IPv6 means those of IPv4 too, which another socket is to have.
-            let same_port = |other: &SocketAddr| other.is_ipv4() && other.port() == address.port();
-            let shares = address.ip().is_unspecified() && address.port() != 0;
-            let only_v6 = options.only_v6 || shares && addresses.iter().any(same_port);
+            let only_v6 = options.only_v6 || leaves_ipv4(*address, addresses);
             Listener::bind(*address, StreamOptions { only_v6, ..options })
         };
         addresses.iter().map(bind).collect()
@@ -350,7 +348,7 @@ impl<H: Handler> Job<H> {
     /// The addresses that it listens on, and what was obtained for them.
     fn listens(&mut self, listeners: &[Listener]) {
         self.local_addresses = listeners.iter().map(Listener::local_address).collect();
-        for (name, value) in listeners.first().map(Listener::granted).unwrap_or_default() {
+        for (name, value) in listeners.iter().flat_map(Listener::granted) {
             self.state(name, value);
         }
     }

@@ -8,7 +8,6 @@ use crate::{
         os::{ThreadId, ThreadUsage},
         stream::Snapshot,
     },
-    crew::lock,
     timer,
 };
 use std::{
@@ -108,7 +107,7 @@ impl Running {
 
     /// The settings in effect, asked for and obtained.
     pub fn effective(&self) -> Vec<(String, String)> {
-        lock(&self.common.shared.effective).clone()
+        self.common.shared.effective()
     }
 
     /// The counters of all threads, added up, now.

@@ -140,7 +140,7 @@ impl<H: Handler> Job<H> {
         let sockets =
             self.endpoints.iter().map(DatagramSocket::bind).collect::<Result<Vec<_>, _>>()?;
         self.bound(sockets.iter().map(DatagramSocket::local_address).collect());
-        if let Some(Ok(bytes)) = sockets.first().map(DatagramSocket::receive_buffer_bytes) {
+        for bytes in sockets.iter().filter_map(|socket| socket.receive_buffer_bytes().ok()) {
             self.state("receive-buffer-bytes", bytes);
         }
         self.watch(sockets.clone());
@@ -151,8 +151,7 @@ impl<H: Handler> Job<H> {
     /// several. What is counted for them can be read while the server runs, and threads that are
     /// started afterwards hear the errors of peers.
     pub fn watch(&mut self, sockets: Vec<DatagramSocket>) {
-        let told = sockets.first().and_then(DatagramSocket::busy_poll_obtained);
-        if let (true, Some(told)) = (self.sockets.is_empty(), told) {
+        for told in sockets.iter().filter_map(DatagramSocket::busy_poll_obtained) {
             self.state("busy-poll", told);
         }
         self.sockets.extend((0..).zip(sockets));

@@ -24,7 +24,7 @@ use crate::{
     affinity::{allowed_cores, pin_current_thread},
     options::{Named, Options as _, options},
     rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
-    socket::{self, DatagramSocket, Endpoint},
+    socket::{self, DatagramSocket, Endpoint, SocketOptions},
 };
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -181,7 +181,11 @@ impl RioSharded {
 /// each is taken for a moment without sharing; all at once, so that one named twice is found too.
 fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
     let alone = |at: &&Endpoint| at.address.port() != 0 && !at.options.reuse_port;
-    let taken = endpoints.iter().filter(alone).map(|at| DatagramSocket::bind(&at.address.into()));
+    let alone_at = |at: &Endpoint| {
+        let options = SocketOptions { only_v6: at.options.only_v6, ..SocketOptions::default() };
+        DatagramSocket::bind(&Endpoint { address: at.address, options })
+    };
+    let taken = endpoints.iter().filter(alone).map(alone_at);
     taken.collect::<Result<Vec<_>, _>>().map(drop)
 }
 

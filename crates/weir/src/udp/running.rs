@@ -128,7 +128,7 @@ impl<H> Running<H> {
 
     /// The settings in effect, asked for and obtained.
     pub fn effective(&self) -> Vec<(String, String)> {
-        let mut effective = lock(&self.shared.effective).clone();
+        let mut effective = self.shared.effective();
         if self.polls {
             effective.push((POLLED.into(), polled(&self.sockets())));
         }

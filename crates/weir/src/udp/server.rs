@@ -6,7 +6,8 @@ use crate::{
     limits::Limits,
     memory::RegionOptions,
     socket::{
-        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, replies_from_local_address,
+        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, leaves_ipv4,
+        replies_from_local_address,
     },
 };
 use std::{net::SocketAddr, time::Duration};
@@ -52,7 +53,8 @@ impl Server {
         }
     }
 
-    /// Receives on this address too.
+    /// Receives on this address too. `[::]` alone receives IPv4 as well, where the system does so; beside an
+    /// address of IPv4 on the same port it leaves IPv4 to that.
     pub fn and_bind(mut self, address: SocketAddr) -> Self {
         self.endpoints.push(address);
         self
@@ -185,8 +187,11 @@ impl Server {
         if options.local_address && anywhere && self.limits.replies_outstanding > 0 {
             replies_from_local_address()?;
         }
-        let endpoints =
-            self.endpoints.iter().map(|&address| Endpoint { address, options }).collect();
+        let endpoint = |&address: &SocketAddr| {
+            let only_v6 = options.only_v6 || leaves_ipv4(address, &self.endpoints);
+            Endpoint { address, options: SocketOptions { only_v6, ..options } }
+        };
+        let endpoints = self.endpoints.iter().map(endpoint).collect();
         let mut job = Job::new(endpoints, self.payload_bytes, Box::new(make_handler));
         job.limits = self.limits;
         job.region = self.region;

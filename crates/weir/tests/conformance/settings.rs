@@ -1,7 +1,7 @@
 //! Settings: defaults that work, and values out of range that are refused in clear words.
 
 use crate::support::*;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use weir::{
     Error,
     udp::{AnyDesign, Datagram, Replies, Server},
@@ -12,6 +12,7 @@ pub const CHECKS: &[Check] = &[
     ("values_out_of_range", values_out_of_range),
     ("address_in_use", address_in_use),
     ("started_twice", started_twice),
+    ("both_families_on_one_port", both_families_on_one_port),
     ("address_not_local", address_not_local),
     ("datagrams_too_long", datagrams_too_long),
 ];
@@ -29,6 +30,9 @@ fn defaults(subject: &Subject) -> Result<(), Skipped> {
     let total = || server.counters().iter().map(|counters| counters.datagrams).sum::<u64>();
     until("the arrival of 20 datagrams", || total() == 20);
     let effective = server.effective();
+    let mut names: Vec<_> = effective.iter().map(|(name, _)| name).collect();
+    names.sort();
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "a name is told twice: {effective:?}");
     for (name, value) in subject.at_defaults().values() {
         assert!(effective.contains(&(name.clone(), value.clone())), "{name} = {value} is not told");
     }
@@ -115,6 +119,43 @@ fn started_twice(subject: &Subject) -> Result<(), Skipped> {
     let free = senders(1, address)[0].local_addr().unwrap();
     let twice = subject.try_log(&Server::bind(free).and_bind(free), Answer::Nothing);
     refused(twice, &[&free.to_string()]);
+    Ok(())
+}
+
+/// Every address of IPv4 and every one of IPv6, in either order: each datagram comes by its own socket.
+fn both_families_on_one_port(subject: &Subject) -> Result<(), Skipped> {
+    let (four, six) = (IpAddr::from([0; 4]), IpAddr::from([0u16; 8]));
+    if UdpSocket::bind((six, 0)).is_err() {
+        return Err(Skipped("there is no IPv6 here".into()));
+    }
+    for both in [[four, six], [six, four]] {
+        let bind = |port| {
+            let [first, second] = both.map(|ip| SocketAddr::from((ip, port)));
+            subject.try_log(&Server::bind(first).and_bind(second), Answer::Nothing)
+        };
+        // A port that is free for both, which another program may take meanwhile.
+        let (server, log) = (0..20)
+            .find_map(|_| {
+                let port = UdpSocket::bind((six, 0)).and_then(|socket| socket.local_addr());
+                bind(port.expect("a port").port()).ok()
+            })
+            .expect("one of 20 ports is free for both");
+        let port = server.local_addresses()[0].port();
+        assert_eq!(server.local_addresses(), both.map(|ip| SocketAddr::from((ip, port))));
+        let own: [(IpAddr, IpAddr); 2] =
+            [(Ipv4Addr::LOCALHOST.into(), four), (Ipv6Addr::LOCALHOST.into(), six)];
+        for (number, (to, _)) in own.iter().enumerate() {
+            let to: SocketAddr = (*to, port).into();
+            senders(1, to)[0].send_to(&[number as u8], to).unwrap();
+        }
+        log.wait_for(2);
+        for seen in log.seen() {
+            let (to, by) = own[seen.bytes[0] as usize];
+            assert_eq!(seen.source.ip(), to, "the source as its own family writes it");
+            assert_eq!(both[seen.socket as usize], by, "{seen:?}");
+        }
+        let _ = stop(server, &log);
+    }
     Ok(())
 }
 

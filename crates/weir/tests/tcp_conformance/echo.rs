@@ -7,13 +7,13 @@ use crate::{
 };
 use std::{
     io::{Read, Write},
-    net::{Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     thread,
 };
 use weir::{
     Error,
     counters::stream::Snapshot,
-    tcp::{Handler, Limits, MOST_BUFFER_BYTES, Output},
+    tcp::{Handler, Limits, MOST_BUFFER_BYTES, Output, Server},
 };
 
 pub const CHECKS: &[Check] = &[
@@ -23,6 +23,8 @@ pub const CHECKS: &[Check] = &[
     ("one_byte_at_a_time", one_byte_at_a_time),
     ("buffers_of_any_size", buffers_of_any_size),
     ("ipv4_and_ipv6", ipv4_and_ipv6),
+    ("both_families_on_one_port", both_families_on_one_port),
+    ("a_setting_has_one_value", a_setting_has_one_value),
     ("speaks_first", speaks_first),
     ("sends_more_than_it_receives", sends_more_than_it_receives),
     ("echoes_before_it_sends", echoes_before_it_sends),
@@ -122,7 +124,7 @@ fn buffers_of_any_size(subject: &Subject) -> Result<(), Skipped> {
 
 fn ipv4_and_ipv6(subject: &Subject) -> Result<(), Skipped> {
     let local = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
-    if let Err(e) = std::net::TcpListener::bind(local) {
+    if let Err(e) = TcpListener::bind(local) {
         return Err(Skipped(format!("there is no IPv6 here: {e}")));
     }
     let (server, log) = subject.echo(&server().and_bind(local));
@@ -142,6 +144,53 @@ fn ipv4_and_ipv6(subject: &Subject) -> Result<(), Skipped> {
     drop(clients);
     theirs.iter().for_each(|&address| assert_eq!(log.wait_for_ending(address), How::Finished));
     assert_echoed(&stop(server, &log), 8, 8 * 50_100);
+    Ok(())
+}
+
+/// Every address of IPv4 and every one of IPv6, in either order.
+fn both_families_on_one_port(subject: &Subject) -> Result<(), Skipped> {
+    let (four, six) = (IpAddr::from([0; 4]), IpAddr::from([0u16; 8]));
+    if let Err(e) = TcpListener::bind((six, 0)) {
+        return Err(Skipped(format!("there is no IPv6 here: {e}")));
+    }
+    for both in [[four, six], [six, four]] {
+        let bind = |port| {
+            let [first, second] = both.map(|ip| SocketAddr::from((ip, port)));
+            let server = Server::bind(first).and_bind(second).limits(limits());
+            subject.try_start(&server, |_| echo)
+        };
+        // A port that is free for both, which another program may take meanwhile.
+        let (server, log) = (0..20)
+            .find_map(|_| {
+                let port = TcpListener::bind((six, 0)).and_then(|socket| socket.local_addr());
+                bind(port.expect("a port").port()).ok()
+            })
+            .expect("one of 20 ports is free for both");
+        let port = server.local_addresses()[0].port();
+        assert_eq!(server.local_addresses(), both.map(|ip| SocketAddr::from((ip, port))));
+        for to in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            let mut client = Client::connect((to, port).into(), 1);
+            client.ping();
+            let address = client.address();
+            drop(client);
+            assert_eq!(log.wait_for_ending(address), How::Finished, "as its own family writes it");
+        }
+        stop(server, &log);
+    }
+    Ok(())
+}
+
+fn a_setting_has_one_value(subject: &Subject) -> Result<(), Skipped> {
+    let (server, log) = subject.echo(&server());
+    let effective = server.effective();
+    let mut names: Vec<_> = effective.iter().map(|(name, _)| name).collect();
+    names.sort();
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "a name is told twice: {effective:?}");
+    // 0 often stands for what weir chooses, and that is told then.
+    for asked in subject.design().values().into_iter().filter(|(_, value)| value != "0") {
+        assert!(effective.contains(&asked), "{asked:?} is not told: {effective:?}");
+    }
+    stop(server, &log);
     Ok(())
 }
 

@@ -74,6 +74,11 @@ impl Subject {
         self.name.clone()
     }
 
+    /// The design with its options.
+    pub fn design(&self) -> &AnyDesign {
+        &self.design
+    }
+
     /// How it serves no more than so many at a time.
     pub fn active_set(&self) -> ActiveSet {
         self.design.active_set()

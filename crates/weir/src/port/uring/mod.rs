@@ -227,9 +227,9 @@ impl Port for UringPort {
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
             ("file-table", self.file_table.to_string()),
-            ("armed", self.armed.clone()),
-            ("submit-after", self.inner.submit_after.to_string()),
-            ("concurrency", self.concurrency.to_string()),
+            ("armed-obtained", self.armed.clone()),
+            ("submit-after-obtained", self.inner.submit_after.to_string()),
+            ("concurrency-obtained", self.concurrency.to_string()),
         ];
         granted.into_iter().chain(busy_poll).collect()
     }

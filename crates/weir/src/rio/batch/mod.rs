@@ -110,7 +110,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
                 "one call per datagram: this system has none for a batch".into()
             },
         )];
-        if let Some(bytes) = sockets.first().and_then(|s| s.receive_buffer_bytes().ok()) {
+        for bytes in sockets.iter().filter_map(|socket| socket.receive_buffer_bytes().ok()) {
             granted.push(("receive-buffer-bytes", bytes.to_string()));
         }
         if sockets.iter().any(|socket| socket.busy_poll().is_some()) {

@@ -70,6 +70,9 @@ impl Native {
         if options.reuse_port {
             socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
         }
+        if options.only_v6 && address.is_ipv6() {
+            socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;
+        }
         if options.local_address {
             let (level, name) = match address {
                 SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),

@@ -125,8 +125,8 @@ impl Native {
         unsafe { control_call(&socket, SIO_UDP_CONNRESET, &0u32, &mut ()) }
             .map_err(refused("SIO_UDP_CONNRESET"))?;
         if address.is_ipv6() {
-            // As on Linux: the unspecified address receives IPv4 too.
-            socket.set_only_v6(false).map_err(refused("IPV6_V6ONLY"))?;
+            // As on Linux: the unspecified address receives IPv4 too, unless another socket is to.
+            socket.set_only_v6(options.only_v6).map_err(refused("IPV6_V6ONLY"))?;
         }
         if let Some(bytes) = options.receive_buffer_bytes {
             socket.set_recv_buffer_size(bytes).map_err(refused("SO_RCVBUF"))?;

@@ -36,6 +36,7 @@ pub const CHECKS: &[Check] = &[
     ("every_io_of_the_sample_is_timed", every_io_of_the_sample_is_timed),
     ("a_handler_that_panics_ends_it", a_handler_that_panics_ends_it),
     ("flags_of_others_are_put_back", flags_of_others_are_put_back),
+    ("a_setting_has_one_value", a_setting_has_one_value),
 ];
 
 /// More than any design has outstanding, and no multiple of a batch.
@@ -56,6 +57,20 @@ fn counts_are_exact(design: &AnyDesign) -> Result<(), Skipped> {
             assert_eq!((total.bytes, total.empty, total.short), (0, 0, 0));
         }
     }
+    Ok(())
+}
+
+fn a_setting_has_one_value(design: &AnyDesign) -> Result<(), Skipped> {
+    let running = start(design, Reads::of(&at_once(design)).ios(1), |_| ())?;
+    assert!(running.wait(Duration::from_secs(30)), "it ends by itself");
+    let effective = running.effective();
+    let names: BTreeSet<_> = effective.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), effective.len(), "a name is told twice: {effective:?}");
+    // 0 often stands for what weir chooses, and that is told then.
+    for asked in design.values().into_iter().filter(|(_, value)| value != "0") {
+        assert!(effective.contains(&asked), "{asked:?} is not told: {effective:?}");
+    }
+    let _ = running.stop();
     Ok(())
 }
 

@@ -184,8 +184,8 @@ impl Port for UringStreamsPort {
             ("ring-flags", self.inner.ring.flags()),
             ("submission-entries", submissions.to_string()),
             ("completion-entries", completions.to_string()),
-            ("submit-after", self.inner.submit_after.to_string()),
-            ("concurrency", self.concurrency.to_string()),
+            ("submit-after-obtained", self.inner.submit_after.to_string()),
+            ("concurrency-obtained", self.concurrency.to_string()),
         ]
     }
 }

@@ -253,7 +253,8 @@ impl<T: Sharing> Provider<T> for Uring {
         ring.enable().map_err(|e| Error::io("enabling the ring", e))?;
         let count = sockets.len() as u32;
         let busy_poll = sockets.iter().find_map(DatagramSocket::busy_poll);
-        let receive_buffer_bytes = sockets.first().and_then(|s| s.receive_buffer_bytes().ok());
+        let receive_buffers: Vec<_> =
+            sockets.iter().filter_map(|socket| socket.receive_buffer_bytes().ok()).collect();
         let common = Arc::new(Common::<T>::new(
             &region,
             Arc::clone(&ring),
@@ -287,7 +288,7 @@ impl<T: Sharing> Provider<T> for Uring {
             ("window", window.to_string()),
             ("completion-queue", ring.sizes().1.to_string()),
         ];
-        if let Some(bytes) = receive_buffer_bytes {
+        for bytes in receive_buffers {
             granted.push(("receive-buffer-bytes", bytes.to_string()));
         }
         if let Some(time) = busy_poll {

@@ -299,7 +299,7 @@ impl StreamProvider for UringStreams {
             ("completion-queue", ring.sizes().1.to_string()),
             ("connections-of-a-ring", files.to_string()),
             ("rings-most", rings.to_string()),
-            ("slices", needs.receiving.to_string()),
+            ("slices-obtained", needs.receiving.to_string()),
         ];
         Ok(StartedStreams { queue, granted })
     }
