@@ -35,7 +35,7 @@ use weir::{
 };
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const THREADS: u32 = 4;
 

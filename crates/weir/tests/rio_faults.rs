@@ -21,7 +21,7 @@ use weir::{
     },
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all threads of a server saw: how often each number.
 type Seen = Arc<Mutex<BTreeMap<u32, u32>>>;

@@ -18,7 +18,7 @@ use weir::{
     udp::{Datagram, Final, Handler, Replies, RioHybrid, Running, Server},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const THREADS: u32 = 4;
 const THRESHOLD: u32 = 8;
 

@@ -12,6 +12,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
     os::fd::AsRawFd,
+    panic::catch_unwind,
     process::Command,
     ptr, thread,
     time::{Duration, Instant},
@@ -130,6 +131,10 @@ fn event_select_fills_groups_again() {
 /// Of each burst only a few messages find room in the queue.
 #[test]
 fn async_select_survives_a_queue_that_is_full() {
+    // The limit is that of a process: the other tests' queues are not to be full.
+    if !alone("async_select_survives_a_queue_that_is_full") {
+        return;
+    }
     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes a limit that outlives the call.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut before) }, 0);
@@ -244,7 +249,7 @@ fn no_more_are_let_in_than_there_can_be_threads_for() {
             assert_eq!(refusal(connect(address)), why, "{design}");
             // The place of one that leaves is given again.
             end(within.remove(0));
-            let by = Instant::now() + Duration::from_secs(30);
+            let by = Instant::now() + Duration::from_secs(60);
             while running.open() == most {
                 assert!(Instant::now() < by, "{design}: it is never over, in round {round}");
                 thread::yield_now();
@@ -266,8 +271,19 @@ fn no_more_are_let_in_than_there_can_be_threads_for() {
     }
 }
 
-/// Set where [`blocking_refuses_where_the_process_has_no_more_mappings`] runs in a process of its own.
+/// Set where a test runs in a process of its own.
 const ALONE: &str = "WEIR_TEST_ALONE";
+
+/// Whether this process is there for this test; else it was run in one, and went well.
+fn alone(name: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    false
+}
 
 /// Beyond them the runtime would end the process.
 #[test]
@@ -279,12 +295,8 @@ fn blocking_refuses_where_the_process_has_no_more_mappings() {
     if most > 1 << 18 {
         return eprintln!("skipped: it takes long to use up {most} mappings");
     }
-    if std::env::var_os(ALONE).is_none() {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let name = "blocking_refuses_where_the_process_has_no_more_mappings";
-        let output =
-            command.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
-        return assert!(output.status.success(), "{output:?}");
+    if !alone("blocking_refuses_where_the_process_has_no_more_mappings") {
+        return;
     }
     // Pages in turn of two kinds, each a mapping; a sixteenth of all is kept by the library.
     let mapped = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
@@ -329,9 +341,18 @@ fn blocking_refuses_where_the_process_has_no_more_mappings() {
 /// What a peer takes at first is no reason to wait for twice the time.
 #[test]
 fn blocking_closes_a_peer_that_stalls_in_the_middle_of_a_send() {
-    const STALLED: Duration = Duration::from_secs(4);
+    // On a busy machine it may take longer than it should: then with a time that makes nothing of that.
+    for seconds in [1, 4] {
+        if catch_unwind(|| closes_a_stalled_peer_after(Duration::from_secs(seconds))).is_ok() {
+            return;
+        }
+    }
+    closes_a_stalled_peer_after(Duration::from_secs(16));
+}
+
+fn closes_a_stalled_peer_after(stalled: Duration) {
     const MUCH: usize = 16 << 20;
-    let limits = Limits { stalled: Some(STALLED), output_bytes: 2 * MUCH, ..Limits::default() };
+    let limits = Limits { stalled: Some(stalled), output_bytes: 2 * MUCH, ..Limits::default() };
     let running = Server::bind("127.0.0.1:0".parse().unwrap())
         .limits(limits)
         .start(AnyDesign::parse("blocking").unwrap(), |_| {
@@ -343,10 +364,10 @@ fn blocking_closes_a_peer_that_stalls_in_the_middle_of_a_send() {
     client.write_all(b"much").unwrap();
     while running.open() > 0 || running.counters().accepted == 0 {
         thread::sleep(Duration::from_millis(20));
-        assert!(since.elapsed() < STALLED * 3, "it is still open");
+        assert!(since.elapsed() < stalled * 3, "it is still open");
     }
     let took = since.elapsed();
-    assert!(took >= STALLED && took < STALLED * 3 / 2, "{took:?}");
+    assert!(took >= stalled && took < stalled * 3 / 2, "{took:?}");
     let total = stop(running).total();
     assert_eq!(total.closed_stalled, 1);
     assert!(total.bytes_sent > 0, "nothing was taken at first");

@@ -21,7 +21,7 @@ use weir::{
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How long anything may take that has only to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// From now on this end hears nothing, and so answers nothing, as one whose machine is off.
 fn vanish(client: &TcpStream) {

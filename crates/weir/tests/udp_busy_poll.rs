@@ -22,7 +22,7 @@ use weir::{
 };
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const OURS: &str = "10.78.0.1";
 const THEIRS: &str = "10.78.0.2";

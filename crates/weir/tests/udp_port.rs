@@ -20,7 +20,7 @@ use weir::{
 type Handle = Box<dyn FnMut(Datagram<'_>, &mut Replies<'_>) + Send>;
 
 /// Far more than anything here takes.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Those that can run here; why the others cannot is printed, or refused where required.
 fn designs() -> Vec<AnyDesign> {

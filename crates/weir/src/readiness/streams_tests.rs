@@ -165,7 +165,7 @@ mechanism!(Events, true, Events::new(64).unwrap(), set: set.ready().into_iter().
 mechanism!(Signals, false, Signals::new().unwrap(),
     set: (0..set.ready_count()).map(|index| set.ready_at(index)).collect());
 
-const LONG: Option<Duration> = Some(Duration::from_secs(30));
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 const SEND: Interest = Interest { receive: false, send: true };

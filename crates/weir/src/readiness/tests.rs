@@ -59,7 +59,7 @@ impl Mechanism for Epoll {
     }
 }
 
-const LONG: Option<Duration> = Some(Duration::from_secs(30));
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 fn socket() -> DatagramSocket {
     DatagramSocket::bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap()

@@ -36,15 +36,14 @@ mod tests {
     fn a_time_begins_when_it_is_first_asked_for_and_runs_out() {
         let time = Duration::from_millis(30);
         let mut left = TimeLeft::of(Some(time));
-        assert_eq!(left.left(), Some(time));
         let began = Instant::now();
+        assert_eq!(left.left(), Some(time));
         let mut last = time;
         while let Some(now) = left.left().filter(|now| !now.is_zero()) {
             assert!(now <= last, "{now:?} after {last:?}");
             last = now;
         }
-        // It began a little before `began`.
-        assert!(began.elapsed() + Duration::from_millis(5) >= time && last < time);
+        assert!(began.elapsed() >= time);
         assert_eq!(TimeLeft::of(None).left(), None);
         let mut endless = TimeLeft::of(Some(Duration::MAX));
         assert_eq!((endless.left(), endless.left()), (None, None));

@@ -15,7 +15,7 @@ pub type Check<S> = (&'static str, fn(&S) -> Result<(), Skipped>);
 pub struct Skipped(pub String);
 
 /// How long anything may take that has only to happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Text of the panics that a check provokes.
 pub const ON_PURPOSE: &str = "on purpose";

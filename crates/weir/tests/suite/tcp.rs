@@ -15,7 +15,7 @@ pub fn echo(_: &mut [u8], output: &mut Output<'_>) {
 pub fn connect(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).unwrap();
     client.set_nodelay(true).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     client
 }
 

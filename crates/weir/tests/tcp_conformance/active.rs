@@ -43,8 +43,12 @@ fn queue(server: &weir::tcp::Running, count: u64) -> Vec<Client> {
 }
 
 fn serves_in_order(subject: &Subject) -> Result<(), Skipped> {
+    in_time(SHORT, |short| serves_in_order_with(subject, short))
+}
+
+fn serves_in_order_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
     // Nor is their waiting held against them, however long.
-    let limits = Limits { silent: Some(SHORT), idle: None, ..limits() };
+    let limits = Limits { silent: Some(short), idle: None, ..limits() };
     let limits = active(subject, 3, limits)?;
     let (server, log) = subject.echo(&server_with(limits));
     let mut clients = queue(&server, 8);
@@ -52,7 +56,7 @@ fn serves_in_order(subject: &Subject) -> Result<(), Skipped> {
         client.expect(100);
         client.ping();
     }
-    std::thread::sleep(2 * SHORT); // this is about time
+    std::thread::sleep(2 * short); // this is about time
     assert_eq!((server.counters().waited, log.told().received), (5, 3 * 200));
     assert_eq!(server.open(), 8);
     // One leaves, and the one that came next is served, and nobody else.

@@ -34,7 +34,7 @@ pub const CHECKS: &[Check] = &[
 const SHORT: Duration = Duration::from_millis(400);
 
 /// What nothing of a check comes near to.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(600);
 
 /// Limits without times, so that a filter's are the only ones.
 fn timeless() -> Limits {
@@ -60,14 +60,12 @@ fn read_timeout_of_a_closed_connection(subject: &Subject) -> Result<(), Skipped>
     let mut clients = clients(5, server.local_addresses()[0]);
     clients.iter_mut().for_each(Client::ping);
     assert_eq!(Arc::strong_count(&alive), 2 + clients.len());
-    let since = Instant::now();
     for client in &mut clients {
         client.end_sending();
         client.expect_end();
     }
     drop(clients);
     until("the end of every handler", || Arc::strong_count(&alive) == 2 && server.open() == 0);
-    assert!(since.elapsed() < LONG / 2, "after {:?}", since.elapsed());
     let report: Final = stop_within(server, &log, limits().stop + SLACK);
     assert_eq!(report.total().closed_finished, 5);
     // One timer a connection, set once and cancelled: nothing fires for one that is over.
@@ -78,7 +76,11 @@ fn read_timeout_of_a_closed_connection(subject: &Subject) -> Result<(), Skipped>
 }
 
 fn read_timeout_fires(subject: &Subject) -> Result<(), Skipped> {
-    let handlers = ReadTimeout::new(SHORT).handlers(|_| echo);
+    in_time(SHORT, |short| read_timeout_fires_with(subject, short))
+}
+
+fn read_timeout_fires_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
+    let handlers = ReadTimeout::new(short).handlers(|_| echo);
     let (server, log) = subject.start(&server_with(timeless()), handlers);
     let to = server.local_addresses()[0];
     let since = Instant::now();
@@ -89,13 +91,13 @@ fn read_timeout_fires(subject: &Subject) -> Result<(), Skipped> {
         talks.ping();
         assert!(since.elapsed() < PATIENCE, "they were never closed");
     }
-    assert!(since.elapsed() > SHORT - TICK, "after {:?}", since.elapsed());
+    assert!(since.elapsed() > short - TICK, "after {:?}", since.elapsed());
     for client in [&mut silent, &mut quiet] {
         assert_eq!(log.wait_for_ending(client.address()), How::Filter);
         client.expect_reset();
     }
     let text = log.told().closed[0].text.clone();
-    assert!(text.contains("nothing was read for 400ms"), "{text}");
+    assert!(text.contains(&format!("nothing was read for {short:?}")), "{text}");
     talks.ping();
     drop(talks);
     assert_eq!(stop(server, &log).closed_by_filter, 2);

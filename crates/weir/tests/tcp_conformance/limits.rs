@@ -65,14 +65,18 @@ fn reads_slowly(subject: &Subject) -> Result<(), Skipped> {
 
 /// While the server does not receive it cannot hold the peer's silence against it.
 fn reads_slowly_and_is_not_idle(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { output_bytes: 64 * 1024, idle: Some(SHORT), ..limits() };
+    in_time(SHORT, |short| reads_slowly_and_is_not_idle_with(subject, short))
+}
+
+fn reads_slowly_and_is_not_idle_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
+    let limits = Limits { output_bytes: 64 * 1024, idle: Some(short), ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     let mut client = Client::connect(server.local_addresses()[0], 1);
     client.fill_up(|| server.counters().pauses > 0);
     // A peer that reads all the time, but so slowly that the server does not get to receive: this
     // measures time, so it waits for time.
     let since = Instant::now();
-    while since.elapsed() < 3 * SHORT {
+    while since.elapsed() < 3 * short {
         client.expect(1);
         thread::sleep(Duration::from_millis(10));
     }
@@ -86,9 +90,13 @@ fn reads_slowly_and_is_not_idle(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn never_reads(subject: &Subject) -> Result<(), Skipped> {
+    in_time(SHORT, |short| never_reads_with(subject, short))
+}
+
+fn never_reads_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
     // Filling up takes a while where the machine is busy.
-    const STALLED: Duration = SHORT.saturating_mul(4);
-    let limits = Limits { output_bytes: 64 * 1024, stalled: Some(STALLED), ..limits() };
+    let stalled = 4 * short;
+    let limits = Limits { output_bytes: 64 * 1024, stalled: Some(stalled), ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let mut client = Client::connect(to, 1);
@@ -98,7 +106,7 @@ fn never_reads(subject: &Subject) -> Result<(), Skipped> {
     let mut other = Client::connect(to, 2);
     other.ping();
     assert_eq!(log.wait_for_ending(client.address()), How::Stalled);
-    assert!(since.elapsed() > STALLED - TICKS, "after {:?}", since.elapsed());
+    assert!(since.elapsed() > stalled - TICKS, "after {:?}", since.elapsed());
     client.expect_reset();
     other.ping();
     drop(other);
@@ -130,7 +138,11 @@ fn never_reads_where_full_is_the_end(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn never_speaks(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { silent: Some(SHORT), idle: None, ..limits() };
+    in_time(SHORT, |short| never_speaks_with(subject, short))
+}
+
+fn never_speaks_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
+    let limits = Limits { silent: Some(short), idle: None, ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let since = Instant::now();
@@ -141,7 +153,7 @@ fn never_speaks(subject: &Subject) -> Result<(), Skipped> {
         assert_eq!(log.wait_for_ending(client.address()), How::Silent);
         client.expect_reset();
     }
-    assert!(since.elapsed() > SHORT - TICKS, "after {:?}", since.elapsed());
+    assert!(since.elapsed() > short - TICKS, "after {:?}", since.elapsed());
     // What was said once counts for good.
     let mut last = Client::connect(to, 2);
     assert_eq!(log.wait_for_ending(last.address()), How::Silent);
@@ -154,11 +166,15 @@ fn never_speaks(subject: &Subject) -> Result<(), Skipped> {
 
 /// Who comes has its whole time, however long nobody was there.
 fn comes_after_a_long_quiet(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { silent: Some(SHORT), idle: None, ..limits() };
+    in_time(SHORT, |short| comes_after_a_long_quiet_with(subject, short))
+}
+
+fn comes_after_a_long_quiet_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
+    let limits = Limits { silent: Some(short), idle: None, ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     // The first finds threads that have just begun, the second those that it left.
     for seed in 1..=2 {
-        thread::sleep(2 * SHORT); // this is about time
+        thread::sleep(2 * short); // this is about time
         let mut client = Client::connect(server.local_addresses()[0], seed);
         client.ping();
         let address = client.address();
@@ -170,7 +186,11 @@ fn comes_after_a_long_quiet(subject: &Subject) -> Result<(), Skipped> {
 }
 
 fn speaks_no_more(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { silent: None, idle: Some(SHORT), ..limits() };
+    in_time(SHORT, |short| speaks_no_more_with(subject, short))
+}
+
+fn speaks_no_more_with(subject: &Subject, short: Duration) -> Result<(), Skipped> {
+    let limits = Limits { silent: None, idle: Some(short), ..limits() };
     let (server, log) = subject.echo(&server_with(limits));
     let to = server.local_addresses()[0];
     let never_spoke = Client::connect(to, 1);
@@ -182,7 +202,7 @@ fn speaks_no_more(subject: &Subject) -> Result<(), Skipped> {
         talks.ping();
         assert!(since.elapsed() < PATIENCE, "the quiet one was never closed");
     }
-    assert!(since.elapsed() > SHORT - TICKS, "after {:?}", since.elapsed());
+    assert!(since.elapsed() > short - TICKS, "after {:?}", since.elapsed());
     assert_eq!(log.wait_for_ending(quiet.address()), How::Silent);
     quiet.expect_reset();
     assert_eq!(log.told().closed.len(), 1, "the quiet one only");
@@ -197,7 +217,14 @@ fn speaks_no_more(subject: &Subject) -> Result<(), Skipped> {
 /// A peer that keeps its direction open is waited for so long and no longer, whether it is quiet or goes
 /// on sending.
 fn stays_when_the_server_has_finished(subject: &Subject) -> Result<(), Skipped> {
-    let limits = Limits { linger: SHORT, ..limits() };
+    in_time(SHORT, |short| stays_when_the_server_has_finished_with(subject, short))
+}
+
+fn stays_when_the_server_has_finished_with(
+    subject: &Subject,
+    short: Duration,
+) -> Result<(), Skipped> {
+    let limits = Limits { linger: short, ..limits() };
     let (server, log) = subject
         .start(&server_with(limits), |_| |_: &mut [u8], output: &mut Output<'_>| output.finish());
     let to = server.local_addresses()[0];
@@ -214,7 +241,7 @@ fn stays_when_the_server_has_finished(subject: &Subject) -> Result<(), Skipped> 
     for client in &stays {
         assert_eq!(log.wait_for_ending(client.address()), How::Stalled);
     }
-    assert!(since.elapsed() > SHORT - TICKS, "after {:?}", since.elapsed());
+    assert!(since.elapsed() > short - TICKS, "after {:?}", since.elapsed());
     assert_eq!(stop(server, &log).closed_stalled, 2);
     Ok(())
 }

@@ -39,7 +39,7 @@ use std::time::Duration;
 use suite::{Row, required};
 
 /// How long a check may take before it counts as one that never ends.
-const LONGEST: Duration = Duration::from_secs(90);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Checks beside which no other runs.
 const QUIET: &[support::Check] = fairness::CHECKS;

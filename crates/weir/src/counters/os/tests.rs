@@ -6,7 +6,7 @@ use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 /// What has not happened by then will not happen.
-const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Keeps the core busy until the thread has used `cpu` of it.
 fn work_for(cpu: Duration) {
@@ -32,10 +32,11 @@ fn a_thread_is_charged_for_what_it_does_and_not_for_waiting() {
         heard.recv().expect("said");
         ThreadUsage::current().since(&before)
     });
-    work_for(Duration::from_millis(20));
+    work_for(Duration::from_millis(100));
     say.send(()).expect("the waiter lives");
     let waited = waiter.join().expect("no panic");
-    assert!(waited.cpu_ns < Some(10_000_000), "{waited:?}");
+    // Who is charged for another's work has as much as that has.
+    assert!(waited.cpu_ns < Some(50_000_000), "{waited:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, net::UdpSocket, num::NonZeroU16, thread};
 
 const NEEDS: Needs =
     Needs { payload: 128, receives: 100, sends: 20, per_dequeue: 50, offload: false };
-const LONG: Option<Duration> = Some(Duration::from_secs(30));
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 struct Bench<T: Sharing> {
     region: Arc<Region>,

@@ -1,8 +1,8 @@
 //! What every design must do.
 
 use super::support::{
-    Check, Notes, ON_PURPOSE, Place, Skipped, asks, at_once, device_of, open, pattern, run,
-    settled, start, until,
+    Check, Notes, ON_PURPOSE, PATIENCE, Place, Skipped, asks, at_once, device_of, open, pattern,
+    run, settled, start, until,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -186,7 +186,7 @@ fn every_record_of_a_pipe_comes_once(design: &AnyDesign) -> Result<(), Skipped> 
         }
     }
     drop(writer);
-    assert!(running.wait(Duration::from_secs(30)), "the end of the pipe ends it");
+    assert!(running.wait(PATIENCE), "the end of the pipe ends it");
     let ran = settled(running.stop());
     assert!(ran.failure().contains("no writer"), "{}", ran.failure());
     let mut times = BTreeMap::new();
@@ -219,7 +219,7 @@ fn a_pipe_ends_with_its_writer(design: &AnyDesign) -> Result<(), Skipped> {
     writer.write_all(b"something").expect("somebody reads");
     // A design may wait for several reads to be over before it takes the first.
     drop(writer);
-    assert!(running.wait(Duration::from_secs(30)), "it ends by itself");
+    assert!(running.wait(PATIENCE), "it ends by itself");
     let ran = settled(running.stop());
     assert!(ran.failure().contains("no writer"), "{}", ran.failure());
     assert_eq!(ran.report.total().bytes, 9);
@@ -390,7 +390,7 @@ impl Handler for Panics {
 
 fn a_handler_that_panics_ends_it(design: &AnyDesign) -> Result<(), Skipped> {
     let running = start(design, Reads::of(&at_once(design)), |_| Panics::default())?;
-    assert!(running.wait(Duration::from_secs(30)), "every thread ends");
+    assert!(running.wait(PATIENCE), "every thread ends");
     let report = running.stop();
     let failure = report.failure.as_ref().expect("it failed").to_string();
     assert!(failure.contains("handler") && failure.contains(ON_PURPOSE), "{failure}");

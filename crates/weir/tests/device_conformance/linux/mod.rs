@@ -14,7 +14,7 @@ use std::time::Duration;
 use weir::device::AnyDesign;
 
 /// How long a check may take before it counts as one that never ends.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Rows beside those of the table.
 const VARIANTS: &[&str] = &[

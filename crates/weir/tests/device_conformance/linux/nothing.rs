@@ -1,7 +1,9 @@
 //! weir's own nothing device (`drivers/nothing`), where it is there: every design in every of its modes. The
 //! device counts for itself, and is asked what it saw.
 
-use super::support::{Check, Notes, Skipped, asks, device_of, run, settled, start, until};
+use super::support::{
+    Check, Notes, PATIENCE, Skipped, asks, device_of, run, settled, start, until,
+};
 use std::{
     fs::File,
     io,
@@ -165,7 +167,7 @@ fn is_called_back(design: &AnyDesign) -> Result<(), Skipped> {
         until("an I/O", || nothing.counts().pended > 0);
         let asked = Instant::now();
         let ran = settled(running.stop());
-        assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < PATIENCE, "{:?}", asked.elapsed());
         assert!(ran.report.failure.is_none(), "{:?}", ran.report.failure);
         let (total, seen) = (ran.report.total(), nothing.counts());
         assert_eq!((total.errors(), seen.pending), (0, 0), "{total:?}, {seen:?}");

@@ -2,7 +2,7 @@
 
 use super::{
     nothing,
-    support::{Place, device_of, open},
+    support::{PATIENCE, Place, device_of, open},
 };
 use libtest_mimic::{Completion, Failed, Trial};
 use std::{
@@ -224,7 +224,7 @@ fn a_listed_character_device_is_read() -> Result<Completion, Failed> {
             continue;
         }
         let running = Reads::of(&device).length(32).ios(100).start(design, |_| ())?;
-        assert!(running.wait(std::time::Duration::from_secs(10)));
+        assert!(running.wait(PATIENCE));
         let total = running.stop().total();
         assert_eq!((total.completed, total.bytes), (100, 3200));
     }

@@ -1,14 +1,13 @@
 //! What the checks share: devices with known behaviour, and who notes what was read.
 
 use crate::suite;
-pub use crate::suite::{ON_PURPOSE, Skipped, until};
+pub use crate::suite::{ON_PURPOSE, PATIENCE, Skipped, until};
 use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsRawFd,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
 };
 use weir::{
     Error,
@@ -78,7 +77,7 @@ pub fn settled(report: Final<Notes>) -> Ran {
 /// Runs to the end that the reads themselves bring.
 pub fn run(design: &AnyDesign, reads: Reads) -> Result<Ran, Skipped> {
     let running = start(design, reads, |_| Notes::default())?;
-    assert!(running.wait(Duration::from_secs(30)), "it ends by itself");
+    assert!(running.wait(PATIENCE), "it ends by itself");
     assert!(!running.is_running());
     Ok(settled(running.stop()))
 }

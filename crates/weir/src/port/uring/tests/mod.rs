@@ -22,7 +22,7 @@ use std::{
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Far more than anything here takes; a test that waits so long has failed.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 fn needs() -> Needs {
     Needs {

@@ -46,7 +46,7 @@ macro_rules! under_every_form {
 use under_every_form;
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Queues on loopback, and what is needed to use them.
 struct Rig<T: Sharing> {

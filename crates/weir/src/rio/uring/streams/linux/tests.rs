@@ -13,7 +13,7 @@ use socket2::SockRef;
 use std::{net::Shutdown, thread};
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long to look for what must not come.
 const A_WHILE: Duration = Duration::from_millis(50);

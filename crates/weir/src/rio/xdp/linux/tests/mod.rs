@@ -24,7 +24,7 @@ use std::{
 };
 
 /// Far longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const OURS_V4: &str = "10.77.0.1";
 const THEIRS_V4: &str = "10.77.0.2";
