@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -107,7 +107,8 @@ fn server_with(settings: ControlSettings) -> (Sink, ControlServer) {
 fn spec(control: &ControlServer) -> FloodSpec {
     FloodSpec {
         control: Some(control.local_address()),
-        duration: Duration::from_secs(20),
+        // Reached only by a test that fails.
+        duration: Duration::from_secs(120),
         ..FloodSpec::new(LOOPBACK)
     }
 }
@@ -130,6 +131,9 @@ fn check_account(report: &FloodReport) {
     }
 }
 
+/// Datagrams of 64 bytes that a socket with the system's usual buffer holds.
+const FEW: u64 = 200;
+
 #[test]
 fn every_engine_is_accounted_for_to_the_last_datagram() {
     let (_sink, control) = server();
@@ -137,17 +141,17 @@ fn every_engine_is_accounted_for_to_the_last_datagram() {
         let report = run(&FloodSpec {
             engine: Some(engine.name.into()),
             flows: 3,
-            datagrams: Some(2_000),
-            // Slow enough for a receiver without priority, so that nothing is lost.
+            // So few that the socket holds them all, however late its thread has its turn.
+            datagrams: Some(FEW),
             load: Load::Paced { datagrams_per_s: 20_000.0 },
             ..spec(&control)
         });
         check_account(&report);
         assert_eq!((report.engine, report.ended_by), (engine.name, EndedBy::Datagrams));
-        assert_eq!((report.offered, report.flows), (2_000, 3));
+        assert_eq!((report.offered, report.flows), (FEW, 3));
         let account = report.report.expect("the server reports");
         assert_eq!(account["lost"], 0, "{account}");
-        assert_eq!(account["bodies_checked"], 2_000, "{account}");
+        assert_eq!(account["bodies_checked"], FEW, "{account}");
         assert!(account["latency_ns"]["percentile"]["50"].as_u64().expect("taken") > 0);
     }
 }
@@ -192,7 +196,7 @@ fn a_warm_up_without_stamps_is_no_part_of_the_run() {
             size_bytes,
             warm_up: Duration::from_millis(20),
             datagrams: Some(100),
-            load: Load::Paced { datagrams_per_s: 10_000.0 },
+            load: Load::Paced { datagrams_per_s: 5_000.0 },
             ..spec(&control)
         });
         check_account(&report);
@@ -257,7 +261,7 @@ fn several_generators_of_their_own_are_accounted_for_one_by_one() {
         let flood = |run_id| {
             let spec = FloodSpec {
                 run: run_id,
-                datagrams: Some(500),
+                datagrams: Some(FEW / 4),
                 load: Load::Paced { datagrams_per_s: 5_000.0 },
                 ..spec.clone()
             };
@@ -269,7 +273,7 @@ fn several_generators_of_their_own_are_accounted_for_one_by_one() {
     for report in &reports {
         // Another run's late datagrams may be strangers to one that is still open.
         let account = report.report.as_ref().expect("the server reports");
-        assert_eq!((report.sent, account["received"].as_u64()), (500, Some(500)));
+        assert_eq!((report.sent, account["received"].as_u64()), (FEW / 4, Some(FEW / 4)));
         assert_eq!(account["duplicates"], 0);
     }
 }
@@ -280,7 +284,6 @@ fn a_stop_ends_it_with_the_whole_report() {
     let spec = FloodSpec { interval: Some(Duration::from_millis(20)), ..spec(&control) };
     let stop = Arc::new(Stop::new());
     let mut intervals = 0;
-    let begun = Instant::now();
     let report = weir_load::flood(&spec, &stop, |event| match event {
         Event::Ready(settings) => assert!(settings.iter().any(|(name, _)| *name == "engine")),
         Event::Interval(progress) => {
@@ -292,7 +295,6 @@ fn a_stop_ends_it_with_the_whole_report() {
         }
     })
     .expect("the flood can begin");
-    assert!(begun.elapsed() < spec.duration, "it did not run its whole time");
     assert_eq!(report.ended_by, EndedBy::Asked);
     check_account(&report);
 }
@@ -302,14 +304,12 @@ fn without_its_control_connection_it_stops_at_once() {
     let (_sink, control) = server();
     let spec = FloodSpec { interval: Some(Duration::from_millis(20)), ..spec(&control) };
     let mut control = Some(control);
-    let begun = Instant::now();
     let report = weir_load::flood(&spec, &Arc::default(), |event| {
         if let Event::Interval(_) = event {
             drop(control.take());
         }
     })
     .expect("the flood can begin");
-    assert!(begun.elapsed() < spec.duration, "it did not run its whole time");
     assert_eq!(report.ended_by, EndedBy::ControlLost);
     assert!(report.sent > 0 && report.report.is_none());
     assert!(report.failure.expect("it is said").contains("control connection"));

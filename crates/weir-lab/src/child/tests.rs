@@ -24,18 +24,18 @@ fn is_running(id: u32) -> bool {
 #[test]
 fn documents_come_line_by_line() {
     let (mut child, _) = shell(r#"echo '{"ready":1}'; echo '{"report":2}'"#);
-    let first: Value = child.document("ready line", within(5000)).unwrap();
-    let second: Value = child.document("report", within(5000)).unwrap();
+    let first: Value = child.document("ready line", within(60_000)).unwrap();
+    let second: Value = child.document("report", within(60_000)).unwrap();
     assert_eq!((&first["ready"], &second["report"]), (&Value::from(1), &Value::from(2)));
-    assert!(child.finish(within(5000)).unwrap().success());
+    assert!(child.finish(within(60_000)).unwrap().success());
 }
 
 #[test]
 fn a_document_may_go_over_several_lines() {
     let (mut child, _) = shell(r#"printf '{\n "a": 1,\n "b": [\n2]}\n'; exit 3"#);
-    let value: Value = child.whole_document("report", within(5000)).unwrap();
+    let value: Value = child.whole_document("report", within(60_000)).unwrap();
     assert_eq!(value["b"][0], 2);
-    assert_eq!(child.finish(within(5000)).unwrap().code(), Some(3));
+    assert_eq!(child.finish(within(60_000)).unwrap().code(), Some(3));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_child_that_hangs_is_ended_at_its_deadline() {
     let error = child.document::<Value>("ready line", within(200)).unwrap_err();
     assert!(matches!(error, ChildError::Deadline { .. }));
     let text = error.to_string();
-    assert!(text.starts_with("the server was ended: no ready line within 0."), "{text}");
+    assert!(text.starts_with("the server was ended: no ready line within "), "{text}");
     drop(child);
     assert!(!is_running(id), "it must not outlive its run");
 }
@@ -55,7 +55,7 @@ fn a_child_that_hangs_is_ended_at_its_deadline() {
 fn a_child_that_hangs_after_its_report_is_ended_too() {
     let (mut child, _) = shell("echo '{}'; exec sleep 1000");
     let id = child.id();
-    child.document::<Value>("report", within(5000)).unwrap();
+    child.document::<Value>("report", within(60_000)).unwrap();
     assert!(matches!(child.finish(within(100)), Err(ChildError::Deadline { .. })));
     assert!(!is_running(id));
 }
@@ -71,11 +71,11 @@ fn a_child_that_closes_its_output_and_stays_is_ended() {
 #[test]
 fn a_crash_is_reported_with_what_it_said() {
     let (mut child, _) = shell("echo 'thread panicked' >&2; echo 'at line 7' >&2; exit 101");
-    let error = child.document::<Value>("report", within(5000)).unwrap_err().to_string();
+    let error = child.document::<Value>("report", within(60_000)).unwrap_err().to_string();
     assert!(error.contains("ended with exit status: 101 before its report"), "{error}");
     assert!(error.ends_with("it said: thread panicked | at line 7"), "{error}");
     let (mut child, _) = shell("kill -9 $$");
-    let error = child.document::<Value>("report", within(5000)).unwrap_err().to_string();
+    let error = child.document::<Value>("report", within(60_000)).unwrap_err().to_string();
     assert!(error.contains("signal: 9"), "{error}");
 }
 
@@ -92,13 +92,13 @@ fn only_the_end_of_a_long_standard_error_is_kept() {
 #[test]
 fn garbage_is_quoted() {
     let (mut child, _) = shell("echo 'Segmentation fault'; sleep 1000");
-    let error = child.document::<Value>("report", within(5000)).unwrap_err().to_string();
+    let error = child.document::<Value>("report", within(60_000)).unwrap_err().to_string();
     assert!(
         error.contains("something else than its report") && error.contains("Segmentation"),
         "{error}"
     );
     let (mut child, _) = shell(r"printf '\377\376\n'");
-    let error = child.document::<Value>("report", within(5000)).unwrap_err();
+    let error = child.document::<Value>("report", within(60_000)).unwrap_err();
     assert!(matches!(error, ChildError::Garbage { .. }), "{error}");
 }
 
@@ -113,7 +113,7 @@ fn a_line_without_end_is_bounded() {
 fn what_a_child_says_of_its_failure_is_passed_on() {
     let (mut child, _) =
         shell(r#"echo '{"error":{"unavailable":true,"message":"io_uring is forbidden"}}'; exit 5"#);
-    let error = child.document::<Value>("ready line", within(5000)).unwrap_err();
+    let error = child.document::<Value>("ready line", within(60_000)).unwrap_err();
     assert_eq!(error.to_string(), "io_uring is forbidden");
     assert!(matches!(error, ChildError::Reported(failure) if failure.unavailable));
 }
@@ -121,7 +121,7 @@ fn what_a_child_says_of_its_failure_is_passed_on() {
 #[test]
 fn an_early_end_without_a_word_is_reported() {
     let (mut child, _) = shell("exit 0");
-    let error = child.whole_document::<Value>("report", within(5000)).unwrap_err().to_string();
+    let error = child.whole_document::<Value>("report", within(60_000)).unwrap_err().to_string();
     assert_eq!(error, "the server ended with exit status: 0 before its report");
 }
 
@@ -155,7 +155,7 @@ fn a_program_that_is_not_there_is_named() {
 #[test]
 fn a_child_that_watches_its_input_ends_with_us() {
     let (child, _) = shell("read line; exit 7");
-    assert_eq!(child.finish(within(5000)).unwrap().code(), Some(7));
+    assert_eq!(child.finish(within(60_000)).unwrap().code(), Some(7));
 }
 
 #[test]
@@ -163,20 +163,20 @@ fn a_child_that_listens_is_spoken_with() {
     let (mut child, _) = shell("while read line; do echo \"[$line]\"; done");
     for n in [1, 2] {
         child.say(&n.to_string());
-        let answer: Vec<u32> = child.document("answer", within(5000)).unwrap();
+        let answer: Vec<u32> = child.document("answer", within(60_000)).unwrap();
         assert_eq!(answer, [n]);
     }
-    assert!(child.finish(within(5000)).unwrap().success());
+    assert!(child.finish(within(60_000)).unwrap().success());
 }
 
 #[test]
 fn a_child_that_ended_may_have_said_why() {
     let (mut child, _) = shell("echo '{\"error\":\"no socket\"}'; exit 7");
     child.say("hello");
-    let error = child.document::<Value>("answer", within(5000)).unwrap_err().to_string();
+    let error = child.document::<Value>("answer", within(60_000)).unwrap_err().to_string();
     assert_eq!(error, "no socket");
     child.say("hello");
-    let error = child.document::<Value>("answer", within(5000)).unwrap_err().to_string();
+    let error = child.document::<Value>("answer", within(60_000)).unwrap_err().to_string();
     assert!(error.contains("exit status: 7"), "{error}");
 }
 
@@ -186,6 +186,6 @@ fn a_child_of_which_no_word_is_expected_is_quoted_when_it_ends() {
     let mut child = Child::spawn_foreign(NAME, &line, false, &Interrupt::new()).unwrap();
     child.is_alive_after("end", Duration::from_millis(1)).unwrap();
     child.say("go");
-    let error = child.is_alive_after("end", Duration::from_secs(5)).unwrap_err().to_string();
+    let error = child.is_alive_after("end", Duration::from_secs(60)).unwrap_err().to_string();
     assert!(error.contains("exit status: 4") && error.contains("chatter | ouch"), "{error}");
 }

@@ -14,7 +14,7 @@ use crate::stop::{Stop, StopReason};
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The longest that anything in here may take: reached only when a test fails.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A receiver that tells the test what was asked of it.
 struct Recorder {
@@ -318,7 +318,16 @@ fn the_loss_of_the_generator_ends_the_run_without_a_signal() {
 
 #[test]
 fn consent_expires_and_silence_ends() {
-    let short = Duration::from_millis(50);
+    // Who is to say something in that time may not have its turn on a busy machine.
+    for ms in [50, 500] {
+        if std::panic::catch_unwind(|| silence_ends(Duration::from_millis(ms))).is_ok() {
+            return;
+        }
+    }
+    silence_ends(Duration::from_secs(5));
+}
+
+fn silence_ends(short: Duration) {
     let (server, hears) = server(ControlSettings {
         start_within: short,
         hello_within: short,

@@ -9,7 +9,7 @@ fn sink(ipv6: bool) -> (UdpSocket, SocketAddr) {
     let at: SocketAddr =
         if ipv6 { (Ipv6Addr::LOCALHOST, 0).into() } else { (Ipv4Addr::LOCALHOST, 0).into() };
     let sink = UdpSocket::bind(at).expect("loopback can be bound");
-    sink.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+    sink.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
     let at = sink.local_addr().expect("it has an address");
     (sink, at)
 }
