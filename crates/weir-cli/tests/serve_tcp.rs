@@ -286,7 +286,7 @@ fn who_finds_no_room_in_a_group_counts_as_refused() {
         let mut told = 0;
         for client in &mut clients {
             let mut said = [0; 5];
-            client.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket");
+            client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
             match client.write_all(b"hello").and_then(|()| client.read_exact(&mut said)) {
                 Ok(()) => told += u64::from(&said == b"weir:"),
                 Err(_) => break, // there was none left to accept it with
