@@ -14,7 +14,7 @@ use std::{
 
 /// Longest time for the last hold on the module to go: a ring that was left is taken apart by a
 /// thread of the kernel.
-const MOST_WAIT: Duration = Duration::from_secs(15);
+const MOST_WAIT: Duration = Duration::from_secs(60);
 
 /// Loads the module with parameters as on the command line of insmod.
 pub fn load(module: &Path, parameters: &str) -> io::Result<()> {

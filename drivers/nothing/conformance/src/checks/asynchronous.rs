@@ -14,6 +14,9 @@ use std::{
 
 const COUNT: usize = 200;
 
+/// What takes longer hangs.
+const LONG: Duration = Duration::from_secs(60);
+
 /// Delays worth trying in a mode.
 fn delays(mode: Mode) -> &'static [u64] {
     if mode.pends() { &[0, 100_000] } else { &[0] }
@@ -107,7 +110,7 @@ pub fn aio_reads(_: &Path) -> Result<()> {
         for &delay in delays(mode) {
             let nothing = Nothing::set_up(mode.with(10, delay))?;
             let mut aio = Aio::read(nothing.fd(), COUNT, 64).context("io_submit")?;
-            let mut events = aio.ends(COUNT, Duration::from_secs(20))?;
+            let mut events = aio.ends(COUNT, LONG)?;
             events.sort_by_key(|event| event.number);
             ensure!(events.len() == COUNT, "{mode:?}: {} events", events.len());
             for (number, event) in events.iter().enumerate() {
@@ -129,11 +132,11 @@ pub fn aio_cancel(_: &Path) -> Result<()> {
         let mut aio = Aio::read(nothing.fd(), 3, 64)?;
         for number in [2, 0] {
             refuses("io_cancel", aio.cancel(number), libc::EINPROGRESS)?;
-            let events = aio.ends(1, Duration::from_millis(900))?;
+            let events = aio.ends(1, LONG)?;
             let is = events.first().map(|event| (event.number, event.result));
             ensure!(is == Some((number as u64, -i64::from(libc::ECANCELED))), "{mode:?}: {is:?}");
         }
-        let events = aio.ends(1, Duration::from_secs(10))?;
+        let events = aio.ends(1, LONG)?;
         let is = events.first().map(|event| (event.number, event.result));
         ensure!(is == Some((1, 10)), "{mode:?}: {is:?}");
         let counts = nothing.count()?;
@@ -143,7 +146,7 @@ pub fn aio_cancel(_: &Path) -> Result<()> {
     // Too late: nothing is done twice.
     let nothing = Nothing::set_up(Mode(Completion::Timer, Dispatch::Parallel).with(10, 0))?;
     let mut aio = Aio::read(nothing.fd(), 1, 64)?;
-    ensure!(aio.ends(1, Duration::from_secs(10))?.len() == 1);
+    ensure!(aio.ends(1, LONG)?.len() == 1);
     ensure!(aio.cancel(0).is_err(), "what was over could be cancelled");
     Ok(())
 }

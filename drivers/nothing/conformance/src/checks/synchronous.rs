@@ -187,7 +187,7 @@ impl<'scope> Reader<'scope> {
 pub fn until_pending(nothing: &Nothing, count: u64) -> Result<()> {
     let start = Instant::now();
     while nothing.count()?.pending != count {
-        ensure!(start.elapsed() < Duration::from_secs(10), "{:?}", nothing.count()?);
+        ensure!(start.elapsed() < Duration::from_secs(60), "{:?}", nothing.count()?);
         thread::yield_now();
     }
     Ok(())

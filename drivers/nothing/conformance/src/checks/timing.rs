@@ -1,5 +1,6 @@
 //! When I/O completes, in which order, and in which interrupt. An emulated machine is slow and lets its
-//! CPUs wait for each other: so no time has a narrow upper bound.
+//! CPUs wait for each other, the more on a machine that is busy with other things: so upper bounds of time are there for
+//! what hangs only.
 
 use super::between;
 use crate::{
@@ -20,7 +21,7 @@ const COUNT: usize = 10;
 
 /// No I/O is over before its delay.
 pub fn delay(_: &Path) -> Result<()> {
-    const LATE: Duration = Duration::from_secs(1);
+    const LATE: Duration = Duration::from_secs(60);
     for mode in pending_modes() {
         let nothing = Nothing::set_up(mode.with(0, DELAY_NS))?;
         let start = Instant::now();
@@ -40,21 +41,22 @@ pub fn delay(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has COUNT reads pending at once, and says how long all took and in which order they ended.
-fn together(mode: Mode) -> Result<(Duration, Vec<u64>)> {
+/// Has so many reads pending at once, and says how long all took and in which order they ended.
+fn together(mode: Mode, count: usize) -> Result<(Duration, Vec<u64>)> {
     let nothing = Nothing::set_up(mode.with(0, DELAY_NS))?;
-    let mut ring = Ring::new(COUNT as u32)?;
+    let mut ring = Ring::new(count as u32)?;
     let start = Instant::now();
-    ring.submit(nothing.fd(), Operation::Read(8), COUNT, false)?;
-    let ends = ring.ends(COUNT)?;
+    ring.submit(nothing.fd(), Operation::Read(8), count, false)?;
+    let ends = ring.ends(count)?;
     Ok((start.elapsed(), ends.iter().map(|end| end.number).collect()))
 }
 
-/// In parallel, all delays run at once.
+/// In parallel, all delays run at once: of so many that one after the other they would take half a minute.
 pub fn parallel(_: &Path) -> Result<()> {
+    const MANY: usize = 300;
     for mode in pending_modes().filter(|mode| mode.1 == Dispatch::Parallel) {
-        let (time, _) = together(mode)?;
-        between(&format!("{mode:?}: all"), time, DELAY, DELAY * COUNT as u32)?;
+        let (time, _) = together(mode, MANY)?;
+        between(&format!("{mode:?}: all"), time, DELAY, DELAY * MANY as u32)?;
     }
     Ok(())
 }
@@ -62,7 +64,7 @@ pub fn parallel(_: &Path) -> Result<()> {
 /// In sequence, one after the other, in the order of issue.
 pub fn sequential(_: &Path) -> Result<()> {
     for mode in pending_modes().filter(|mode| mode.1 == Dispatch::Sequential) {
-        let (time, order) = together(mode)?;
+        let (time, order) = together(mode, COUNT)?;
         ensure!(time >= DELAY * COUNT as u32, "{mode:?}: all took {time:?}");
         ensure!(order.is_sorted(), "{mode:?}: ended in the order {order:?}");
         // Threads have one queue, too.
