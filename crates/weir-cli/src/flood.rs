@@ -4,6 +4,7 @@ mod show;
 
 use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc,
@@ -15,6 +16,7 @@ use std::{
 use anyhow::Context;
 use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
+    control::Key,
     engine::Head,
     flood::{Event, random_run, settings},
     pacing::Load,
@@ -131,6 +133,11 @@ pub struct FloodArgs {
     #[arg(long)]
     any_build: bool,
 
+    /// File with the key that the server was started with. Without this option it may stand in the
+    /// environment variable WEIR_KEY.
+    #[arg(long, requires = "control")]
+    key_file: Option<PathBuf>,
+
     /// Cores to run on, with commas; generators take them in turn.
     #[arg(long, value_delimiter = ',')]
     cpu: Vec<usize>,
@@ -201,6 +208,10 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         ports: args.port.clone(),
         control,
         any_build: args.any_build,
+        key: match control {
+            Some(_) => Key::find(args.key_file.as_deref()).map_err(Usage)?,
+            None => None,
+        },
         engine: args.engine.clone(),
         size_bytes: args.length,
         head: args.head,

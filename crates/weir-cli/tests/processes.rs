@@ -88,6 +88,49 @@ fn a_server_that_is_killed_ends_the_flood_at_once() {
     assert!(document["sent"].as_u64() > Some(0) && document["report"].is_null(), "{document}");
 }
 
+/// Its kernel still answers for it, so no connection is lost.
+#[cfg(unix)]
+#[test]
+fn a_server_that_stands_still_ends_the_flood() {
+    let server = Server::start(&["--design", "blocking"]);
+    let flood = flood_under_way(&["--pps", "1k", "--control", &server.control]);
+    common::freeze(server.id());
+    let ended = ends(flood);
+    let document = document(&ended);
+    assert_eq!((ended.status.code(), &document["ended_by"]), (Some(1), &"control_lost".into()));
+    let reason = document["reason"].as_str().unwrap();
+    assert!(reason.contains("no sign of the server for 2s"), "{reason}");
+}
+
+#[test]
+fn generator_and_server_share_a_key_or_have_none() {
+    let directory = std::env::temp_dir().join(format!("weir-key-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str, key: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, key).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let right = file("right", "a key that both have\n");
+    let wrong = file("wrong", "a key that only one has\n");
+    let server = Server::start(&["--design", "blocking", "--key-file", &right]);
+    let within = flood(&server, &["-k", "5", "--pps", "1k", "--key-file", &right]);
+    assert_eq!(within["sent"], 5);
+    for (more, said) in [(&["--key-file", &wrong][..], "key"), (&[], "--key-file")] {
+        let mut words = vec!["flood", "127.0.0.1", "-k", "5", "--control", &server.control];
+        words.extend_from_slice(more);
+        let refused = output(&words);
+        assert_eq!(refused.status.code(), Some(1), "{}", errors(&refused));
+        assert!(errors(&refused).contains(said), "{}", errors(&refused));
+    }
+    let by_environment = weir(&["flood", "127.0.0.1", "-k", "5", "--control", &server.control])
+        .env("WEIR_KEY", "a key that both have")
+        .output()
+        .unwrap();
+    assert_eq!(by_environment.status.code(), Some(0), "{}", errors(&by_environment));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 /// Both ends of a control connection that can be cut in the middle.
 fn cut_in_the_middle(control: &str) -> (String, impl FnOnce() + use<>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -150,19 +193,22 @@ fn what_a_generator_may_ask_for_can_be_limited() {
 }
 
 #[test]
-fn a_control_channel_off_loopback_needs_both_limits() {
+fn a_control_channel_off_loopback_needs_all_limits() {
     let failed = output(&["serve", "udp", "--bind", "127.0.0.1:0", "--control", "0.0.0.0:0", "-J"]);
     let document = document(&failed);
     assert_eq!((failed.status.code(), &document["status"]), (Some(2), &"failed".into()));
     let reason = document["reason"].as_str().unwrap();
     assert!(reason.contains("0.0.0.0:0") && reason.contains("--max-time"), "{reason}");
-    // With both it begins, and ends with its input, which is at its end already.
+    // With all it begins, and ends with its input, which is at its end already.
     let words = "serve udp --design blocking --bind 127.0.0.1:0 --control 0.0.0.0:0 --max-pps 1k \
-                 --max-time 5 --end-with-input";
+                 --max-bitrate 1M --max-time 5 --end-with-input";
     let limited = output(&words.split_whitespace().collect::<Vec<_>>());
     assert_eq!(limited.status.code(), Some(0), "{}", errors(&limited));
     let said = String::from_utf8(limited.stdout).unwrap();
-    assert!(said.contains("at most 1000 datagrams/s, at most 5s"), "{said}");
+    assert!(
+        said.contains("at most 1000 datagrams/s, at most 1000000 bits of payload/s, at most 5s"),
+        "{said}"
+    );
 }
 
 #[test]

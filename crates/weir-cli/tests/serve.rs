@@ -257,6 +257,8 @@ fn absurd_values_are_wrong_usage() {
         (&["--control", "0.0.0.0:0"][..], "--max-pps"),
         (&["--control", "0.0.0.0:0", "--max-pps", "1k"][..], "--max-time"),
         (&["--control", "[::]:0", "--max-time", "1"][..], "--max-pps"),
+        (&["--control", "[::]:0", "--max-time", "1", "--max-pps", "1k"][..], "--max-bitrate"),
+        (&["--control", "127.0.0.1:0", "--key-file", "/nowhere/at/all"][..], "/nowhere/at/all"),
     ] {
         let mut all = vec!["serve", "udp"];
         all.extend_from_slice(words);

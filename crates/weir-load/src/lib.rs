@@ -17,6 +17,7 @@ pub mod control;
 pub mod engine;
 pub mod flood;
 pub mod latency;
+pub mod lease;
 pub mod pacing;
 pub mod peer;
 pub mod quantity;

@@ -12,6 +12,8 @@ pub enum StopReason {
     Asked,
     /// The control connection was lost, with what happened to it.
     ControlLost(String),
+    /// The server revoked its consent, for this reason.
+    Revoked(String),
     /// A generator failed, so the others were ended.
     Failed,
 }

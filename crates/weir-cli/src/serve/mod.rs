@@ -17,6 +17,7 @@ mod window;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Read as _};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +31,8 @@ use weir::socket::{OFFLOADED_BYTES, SocketOptions};
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
 use weir_lab::{plan::Work, wire};
 use weir_load::audit::Audit;
-use weir_load::control::{ControlServer, ControlSettings};
-use weir_load::quantity::{parse_count, parse_rate, parse_size, parse_time};
+use weir_load::control::{ControlServer, ControlSettings, Key};
+use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, parse_time};
 
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
@@ -62,19 +63,31 @@ pub struct ServeUdp {
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: Vec<SocketAddr>,
 
-    /// Address and port of the control channel, over which generators ask for consent.
-    /// Where other machines can reach it, --max-pps and --max-time are required.
+    /// Address and port of the control channel, over which generators ask for consent. It is bound to
+    /// their address, and ends when more arrives than they asked for. Where other machines can reach
+    /// it, --max-pps, --max-bitrate and --max-time are required.
     #[arg(long)]
     control: Option<SocketAddr>,
 
-    /// Most datagrams per second that a generator may ask for (k = 1000); one that wants to
-    /// flood as fast as it goes is refused, unless this is "any" [default: any].
-    #[arg(long, requires = "control", value_parser = parse_most)]
+    /// Most datagrams per second that all generators together may ask for (k = 1000); one that wants
+    /// to flood as fast as it goes is refused, unless this is "any" [default: any].
+    #[arg(long, requires = "control", value_parser = parse_most_datagrams)]
     max_pps: Option<Most>,
+
+    /// Most bits of payload per second that all generators together may ask for (k = 1000), in the
+    /// same way [default: any].
+    #[arg(long, requires = "control", value_parser = parse_most_bits)]
+    max_bitrate: Option<Most>,
 
     /// The longest flood that a generator may ask for, warm-up included [default: 1 h].
     #[arg(long, requires = "control", value_parser = parse_limit)]
     max_time: Option<Duration>,
+
+    /// File with a key of 16 bytes or more: only generators that have the same one are let in. Without
+    /// this option it may stand in the environment variable WEIR_KEY. What follows on the control
+    /// channel is not encrypted.
+    #[arg(long, requires = "control")]
+    key_file: Option<PathBuf>,
 
     /// Cores to run on: 0 or 2,3 or 4-7.
     #[arg(long)]
@@ -166,8 +179,21 @@ impl Most {
     }
 }
 
-fn parse_most(text: &str) -> Result<Most, String> {
-    if text == "any" { Ok(Most::Any) } else { parse_rate(text).map(Most::PerSecond) }
+fn parse_most(text: &str, rate: fn(&str) -> Result<f64, String>) -> Result<Most, String> {
+    if text == "any" { Ok(Most::Any) } else { rate(text).map(Most::PerSecond) }
+}
+
+fn parse_most_datagrams(text: &str) -> Result<Most, String> {
+    parse_most(text, parse_rate)
+}
+
+fn parse_most_bits(text: &str) -> Result<Most, String> {
+    parse_most(text, parse_bit_rate)
+}
+
+/// The key that generators must have, if one is given.
+fn key(file: Option<&Path>) -> Result<Option<Key>, Failure> {
+    Key::find(file).map_err(Failure::usage)
 }
 
 fn parse_limit(text: &str) -> Result<Duration, String> {
@@ -317,17 +343,19 @@ fn start(
 /// What a generator may ask for. Where others than this machine can ask, somebody must have
 /// said how much.
 fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
-    let unlimited = args.max_pps.is_none() || args.max_time.is_none();
+    let unlimited = args.max_pps.is_none() || args.max_bitrate.is_none() || args.max_time.is_none();
     let outside = args.control.filter(|address| !address.ip().to_canonical().is_loopback());
     if let (Some(address), true) = (outside, unlimited) {
         return Err(Failure::usage(format!(
             "other machines can reach the control channel at {address}, so what they may send \
-             must be limited: give --max-pps and --max-time, such as --max-pps 100k --max-time \
-             60, or a loopback address"
+             must be limited: give --max-pps, --max-bitrate and --max-time, such as --max-pps \
+             100k --max-bitrate 1G --max-time 60, or a loopback address"
         )));
     }
     let unless_told = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
     Ok(ControlSettings {
+        key: key(args.key_file.as_deref())?,
+        bits_per_s_max: args.max_bitrate.and_then(Most::per_second),
         datagrams_per_s_max: args.max_pps.and_then(Most::per_second),
         duration_max: args.max_time.unwrap_or(unless_told.duration_max),
         ..unless_told
@@ -395,11 +423,14 @@ fn announce_in_words(
         crate::print(&format!("receives on: {address}\n"));
     }
     if let Some(control) = control {
-        let most = args.max_pps.and_then(Most::per_second);
-        let most = most.map(|rate| format!(", at most {rate} datagrams/s"));
-        let longest = args.max_time.map(|time| format!(", at most {time:?}"));
-        let (most, longest) = (most.unwrap_or_default(), longest.unwrap_or_default());
-        crate::print(&format!("control channel: {control}{most}{longest}\n"));
+        let most = |most: Option<Most>, what| {
+            let most = most.and_then(Most::per_second);
+            most.map_or(String::new(), |rate| format!(", at most {rate} {what}"))
+        };
+        let datagrams = most(args.max_pps, "datagrams/s");
+        let bits = most(args.max_bitrate, "bits of payload/s");
+        let longest = args.max_time.map_or(String::new(), |time| format!(", at most {time:?}"));
+        crate::print(&format!("control channel: {control}{datagrams}{bits}{longest}\n"));
     }
 }
 

@@ -80,6 +80,12 @@ pub fn kill(id: u32) {
     signal(id, libc::SIGKILL);
 }
 
+/// Stops a process that this test started, as a machine that hangs does.
+#[cfg(unix)]
+pub fn freeze(id: u32) {
+    signal(id, libc::SIGSTOP);
+}
+
 #[cfg(unix)]
 fn signal(id: u32, signal: i32) {
     let id = i32::try_from(id).expect("a process id");

@@ -244,7 +244,7 @@ impl Processes {
     /// What a server is told where its control channel is not on loopback: that it may be flooded at any
     /// rate. Nobody else is on the link.
     fn permission(&self) -> Vec<String> {
-        let words = ["--max-pps", "any", "--max-time", "1h"];
+        let words = ["--max-pps", "any", "--max-bitrate", "any", "--max-time", "1h"];
         let on_a_link = self.site.link().is_some();
         words.into_iter().filter(|_| on_a_link).map(String::from).collect()
     }

@@ -13,10 +13,13 @@ use std::{
 use super::{
     ControlError,
     build::Build,
-    message::{Consent, Hello, Message, PROTOCOL, RunAsk, RunEnd},
+    message::{Consent, Hello, Message, PROTOCOL, Proof, RunAsk, RunEnd},
+    proof::{Key, Nonces, Secret, Side, nonce},
     wire::{Handle, Wire},
 };
 use crate::{
+    clock::now_ns,
+    lease::{LEASE_NS, Lease},
     stop::{Stop, StopReason},
     sys,
 };
@@ -28,6 +31,8 @@ pub struct ClientSettings {
     pub any_build: bool,
     /// Its own build.
     pub build: Build,
+    /// The key that it shares with the server, if they share one.
+    pub key: Option<Key>,
     /// The longest wait for a connection and for any answer.
     pub answer_within: Duration,
 }
@@ -37,6 +42,7 @@ impl Default for ClientSettings {
         Self {
             any_build: false,
             build: Build::own().clone(),
+            key: None,
             answer_within: Duration::from_secs(10),
         }
     }
@@ -46,16 +52,18 @@ impl Default for ClientSettings {
 /// ever has outstanding: a server that talks out of turn blocks itself, not us.
 const UNREAD_MAX: usize = 16;
 
+/// How often the reading thread looks whether the lease still holds.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// A control connection. A thread of its own reads it, so that its loss raises the stop
-/// flag at once, while the flood looks at nothing but that flag.
+/// flag at once, while the flood looks at nothing but that flag and the lease that it renews.
 pub struct ControlClient {
     handle: Handle,
     peer: SocketAddr,
     incoming: mpsc::Receiver<Result<Message, ControlError>>,
     reader: Option<JoinHandle<()>>,
     answer_within: Duration,
-    /// The server, as it introduced itself.
-    pub server: Hello,
+    lease: Arc<Lease>,
 }
 
 impl ControlClient {
@@ -75,32 +83,22 @@ impl ControlClient {
         let mut wire = Wire::new(stream).map_err(failed)?;
         let handle = wire.handle().map_err(failed)?;
         let peer = wire.peer;
-        wire.write(&Message::Hello(Hello {
-            protocol: PROTOCOL,
-            build: settings.build.clone(),
-            host: sys::host_id(),
-        }))?;
-        let server = match wire.read("hello", Some(within))? {
-            Message::Hello(server) => server,
-            Message::Refuse { reason } => return Err(ControlError::Refused { peer, reason }),
-            other => {
-                return Err(ControlError::Unexpected { peer, got: other.name(), wanted: "hello" });
-            }
-        };
-        if !settings.any_build && !server.build.is_same_as(&settings.build) {
-            return Err(ControlError::OtherBuild(format!(
-                "the server at {peer} is weir {}, this generator is weir {}; run the same file \
-                 on both sides, or give --any-build to both",
-                server.build, settings.build
-            )));
-        }
+        introduce(&mut wire, settings)?;
+        wire.trust();
 
         let (sender, incoming) = mpsc::sync_channel(UNREAD_MAX);
-        let reader = thread::Builder::new()
-            .name("weir control".into())
-            .spawn(move || read_on(wire, &sender, &stop));
+        let lease = Arc::<Lease>::default();
+        let reader = thread::Builder::new().name("weir control".into()).spawn({
+            let lease = Arc::clone(&lease);
+            move || read_on(wire, &sender, &stop, &lease)
+        });
         let reader = Some(reader.map_err(failed)?);
-        Ok(Self { handle, peer, incoming, reader, answer_within: within, server })
+        Ok(Self { handle, peer, incoming, reader, answer_within: within, lease })
+    }
+
+    /// What the server renews while a run is on.
+    pub fn lease(&self) -> Arc<Lease> {
+        Arc::clone(&self.lease)
     }
 
     /// The server's address.
@@ -189,29 +187,116 @@ impl Drop for ControlClient {
     }
 }
 
-/// Reads until the connection ends, however it does.
-fn read_on(mut wire: Wire, sender: &mpsc::SyncSender<Result<Message, ControlError>>, stop: &Stop) {
+/// Exchanges hellos and proofs. Of ours the server hears nothing before it has sent its nonce.
+fn introduce(wire: &mut Wire, settings: &ClientSettings) -> Result<(), ControlError> {
+    let (peer, within) = (wire.peer, Some(settings.answer_within));
+    let unexpected = |got: &Message, wanted| match got {
+        Message::Refuse { reason } => ControlError::Refused { peer, reason: reason.clone() },
+        other => ControlError::Unexpected { peer, got: other.name(), wanted },
+    };
+    let own = nonce().map_err(|source| ControlError::Io { peer, source })?;
+    let keyed = settings.key.is_some();
+    wire.write(&Message::Hello(Hello { protocol: PROTOCOL, nonce: own.clone(), keyed }))?;
+    let server = match wire.read("hello", within)? {
+        Message::Hello(server) => server,
+        other => return Err(unexpected(&other, "hello")),
+    };
+    match (keyed, server.keyed) {
+        (false, true) => {
+            return Err(ControlError::Key(format!(
+                "the server at {peer} asks for a key: give the one that it was started with, with \
+             --key-file"
+            )));
+        }
+        (true, false) => {
+            return Err(ControlError::Key(format!(
+                "the server at {peer} has no key: start it with the same --key-file, or give none here"
+            )));
+        }
+        _ => {}
+    }
+    let nonces = Nonces { generator: own, server: server.nonce };
+    let build = settings.build.fingerprint.as_deref().map(Secret::Build);
+    let key = settings.key.as_ref().map(Secret::Key);
+    let prove = |secret| nonces.proof(Side::Generator, secret);
+    wire.write(&Message::Proof(Proof {
+        key: key.map(prove),
+        build: build.map(prove),
+        host: sys::host_id(),
+    }))?;
+    let proof = match wire.read("proof", within)? {
+        Message::Proof(proof) => proof,
+        other => return Err(unexpected(&other, "proof")),
+    };
+    let proves =
+        |secret, said: &Option<String>| nonces.proves(Side::Server, secret, said.as_deref());
+    if key.is_some_and(|key| !proves(key, &proof.key)) {
+        return Err(ControlError::Key(format!("the server at {peer} has another key")));
+    }
+    if !settings.any_build && !build.is_some_and(|build| proves(build, &proof.build)) {
+        return Err(ControlError::OtherBuild(format!(
+            "the server at {peer} is another build than this generator, weir {}; run the same \
+             file on both sides, or give --any-build to both",
+            settings.build
+        )));
+    }
+    Ok(())
+}
+
+/// Reads until the connection ends, however it does, or the lease lapses.
+fn read_on(
+    mut wire: Wire,
+    sender: &mpsc::SyncSender<Result<Message, ControlError>>,
+    stop: &Stop,
+    lease: &Lease,
+) {
+    let peer = wire.peer;
     // After a report the server may go whenever it likes.
     let mut reported = false;
     let mut started = false;
     loop {
-        let message = wire.read("message", None);
-        match &message {
-            Ok(Message::Refuse { reason }) if started => {
-                let who = wire.peer;
-                stop.request(StopReason::ControlLost(format!("{who} withdrew: {reason}")));
+        let began_ns = now_ns();
+        let error = match wire.read("message", Some(LOOK_EVERY)) {
+            Ok(message) => {
+                lease.renew(now_ns());
+                match message {
+                    Message::Refuse { reason } if started => {
+                        stop.request(StopReason::Revoked(reason.clone()));
+                        ControlError::Revoked { peer, reason }
+                    }
+                    Message::Renew { run } => match wire.write(&Message::Alive { run }) {
+                        Ok(()) => continue,
+                        Err(error) => error,
+                    },
+                    Message::Revoke { reason, .. } => {
+                        stop.request(StopReason::Revoked(reason.clone()));
+                        ControlError::Revoked { peer, reason }
+                    }
+                    message => {
+                        reported = matches!(message, Message::Report { .. });
+                        started = matches!(message, Message::Started { .. });
+                        match sender.send(Ok(message)) {
+                            Ok(()) => continue,
+                            Err(_) => return, // the client is gone
+                        }
+                    }
+                }
             }
-            Ok(other) => {
-                reported = matches!(other, Message::Report { .. });
-                started = matches!(other, Message::Started { .. });
+            // Nothing was there in all the time since the lease lapsed, or none is due.
+            Err(ControlError::Silent { .. }) if lease.holds(began_ns) => continue,
+            Err(ControlError::Silent { .. }) => {
+                ControlError::NoSign { peer, within: Duration::from_nanos(LEASE_NS) }
             }
-            Err(_) if reported || wire.is_closed() => {}
-            Err(error) => stop.request(StopReason::ControlLost(error.to_string())),
+            Err(error) => error,
+        };
+        if !reported && !wire.is_closed() {
+            stop.request(StopReason::ControlLost(error.to_string()));
         }
-        let ended = message.is_err();
-        if sender.send(message).is_err() || ended {
-            return;
-        }
+        // So that a server that is there after all knows.
+        wire.close();
+        // If nobody listens, the client is gone.
+        let _ = sender.send(Err(error));
+        return;
     }
 }
 
@@ -252,6 +337,17 @@ fn covers(
         }
         (None, Some(most)) => {
             return Err(format!("at most {most} datagrams/s are permitted; give a rate, --pps"));
+        }
+        _ => {}
+    }
+    match (ask.bits_per_s(), consent.bits_per_s_max) {
+        (Some(rate), Some(most)) if rate > most => {
+            return Err(format!("{rate} bits of payload/s are above its {most}; lower --bitrate"));
+        }
+        (None, Some(most)) => {
+            return Err(format!(
+                "at most {most} bits of payload/s are permitted; give a rate, --bitrate"
+            ));
         }
         _ => {}
     }

@@ -4,15 +4,17 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::build::Build;
 use crate::{audit::FLOWS_MAX, stamp::DATAGRAM_BYTES_MAX};
 
 /// Version of the protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The longest line in bytes, its end included. A report has room in it; whoever sends
 /// more is cut off.
 pub const LINE_BYTES_MAX: usize = 256 * 1024;
+
+/// The same for whoever has not proven yet who it is.
+pub const STRANGERS_LINE_BYTES_MAX: usize = 4096;
 
 /// The longest flood, in ms: a day.
 pub const DURATION_MS_MAX: u64 = 24 * 3600 * 1000;
@@ -23,6 +25,8 @@ pub const DURATION_MS_MAX: u64 = 24 * 3600 * 1000;
 pub enum Message {
     /// First in both directions.
     Hello(Hello),
+    /// Second in both directions, the generator's first.
+    Proof(Proof),
     /// The generator wants to flood.
     Ask(RunAsk),
     /// The server agrees.
@@ -30,6 +34,23 @@ pub enum Message {
     /// The server does not, or not any more.
     Refuse {
         /// Why, and what to do.
+        reason: String,
+    },
+    /// The server's, several times a second from its consent to the end: the run may go on.
+    Renew {
+        /// Run id.
+        run: u32,
+    },
+    /// The generator's answer to that: it is still there.
+    Alive {
+        /// Run id.
+        run: u32,
+    },
+    /// The server does not agree any more: the flood ends at once.
+    Revoke {
+        /// Run id.
+        run: u32,
+        /// Why.
         reason: String,
     },
     /// The warm-up is over; the run itself follows.
@@ -58,6 +79,10 @@ impl Message {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Hello(_) => "hello",
+            Self::Proof(_) => "proof",
+            Self::Renew { .. } => "renew",
+            Self::Alive { .. } => "alive",
+            Self::Revoke { .. } => "revoke",
             Self::Ask(_) => "ask",
             Self::Consent(_) => "consent",
             Self::Refuse { .. } => "refuse",
@@ -69,13 +94,24 @@ impl Message {
     }
 }
 
-/// Who is there.
+/// Who is there: nothing yet that not everybody may know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`].
     pub protocol: u32,
-    /// Its build.
-    pub build: Build,
+    /// 32 hexadecimal digits that nobody can foresee.
+    pub nonce: String,
+    /// Whether it has a shared key: both must have one, or neither.
+    pub keyed: bool,
+}
+
+/// What proves who is there: hashes over both nonces, under the secret that is proven.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Under the shared key, if there is one.
+    pub key: Option<String>,
+    /// Under the fingerprint of the build, if it is known.
+    pub build: Option<String>,
     /// Identity of the machine since it was started, where it has one: on the same machine
     /// one-way latencies have a meaning.
     pub host: Option<String>,
@@ -108,6 +144,11 @@ impl RunAsk {
     /// The longest that the generator will send, warm-up and run together, in ms.
     pub fn lasts_ms(&self) -> u64 {
         self.duration_ms.saturating_add(self.warm_up_ms)
+    }
+
+    /// Bits of payload per second; none means as many as it can.
+    pub fn bits_per_s(&self) -> Option<f64> {
+        self.datagrams_per_s.map(|rate| rate * self.size_bytes as f64 * 8.0)
     }
 
     /// Whether it makes sense at all, before anyone asks whether it is permitted.
@@ -148,8 +189,11 @@ pub struct Consent {
     pub address: IpAddr,
     /// Its only ports that may be flooded.
     pub ports: Vec<u16>,
-    /// Most datagrams per second; none means as fast as it goes.
+    /// Most datagrams per second; none means as fast as it goes. The server measures what
+    /// arrives, and revokes its consent where that is exceeded.
     pub datagrams_per_s_max: Option<f64>,
+    /// Most bits of payload per second, in the same way.
+    pub bits_per_s_max: Option<f64>,
     /// The longest that the flood may last, its warm-up included, in ms.
     pub duration_ms_max: u64,
     /// The run must start within this time, in ms, the warm-up not counted.
@@ -176,9 +220,12 @@ pub struct RunEnd {
 /// Why a line is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// Longer than [`LINE_BYTES_MAX`].
-    #[error("a line of more than {LINE_BYTES_MAX} bytes")]
-    TooLong,
+    /// Longer than [`LINE_BYTES_MAX`], or what is less for a stranger.
+    #[error("a line of more than {most} bytes")]
+    TooLong {
+        /// The limit.
+        most: usize,
+    },
     /// Not one of the messages in JSON.
     #[error("a line that is no message: {0}")]
     NoMessage(String),
@@ -190,7 +237,7 @@ pub enum LineError {
 /// If it is too long, or no message.
 pub fn parse_line(line: &[u8]) -> Result<Message, LineError> {
     if line.len() >= LINE_BYTES_MAX {
-        return Err(LineError::TooLong);
+        return Err(LineError::TooLong { most: LINE_BYTES_MAX });
     }
     serde_json::from_slice(line).map_err(|error| LineError::NoMessage(error.to_string()))
 }
@@ -243,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_line_too_long_is_refused() {
-        assert_eq!(parse_line(&vec![b' '; LINE_BYTES_MAX]), Err(LineError::TooLong));
+        let most = LINE_BYTES_MAX;
+        assert_eq!(parse_line(&vec![b' '; most]), Err(LineError::TooLong { most }));
     }
 
     proptest! {

@@ -5,8 +5,10 @@
 //!
 //! ```text
 //! generator                      server
-//!   hello (build)        ->
-//!                        <-      hello (build), or refuse
+//!   hello (nonce)        ->
+//!                        <-      hello (nonce), or refuse
+//!   proof (key, build)   ->
+//!                        <-      proof (key, build), or refuse
 //!   ask (what it wants)  ->
 //!                        <-      consent (ports, limits), or refuse
 //!   ... warm-up, if any ...
@@ -17,19 +19,31 @@
 //!                        <-      report
 //! ```
 //!
-//! Both compare builds, for the results of different ones are not compared.
+//! Both compare builds, for the results of different ones are not compared, and keys where they
+//! share one; neither learns the other's (`proof`).
 //!
 //! Consent binds to addresses: it names the address at which the server was reached, and
-//! the generator floods no other; so nobody can aim a flood at a third. It names ports, the
-//! highest rate and the longest time, and it expires if the run does not start.
+//! the generator floods no other; so nobody can aim a flood at a third. Datagrams of the run from
+//! another address than the generator's are a stranger's. It names ports, the highest rates (in
+//! datagrams and bits, no more than is left of what the server takes from all) and the longest
+//! time, and it expires if the run does not start. The server measures what arrives, and revokes
+//! its consent where that is more (`consented`).
 //!
-//! The connection lives as long as the run. When the generator loses it, it stops at once;
-//! when the server loses it, it waits until nothing arrives any more and ends the run by
-//! itself. A line has a greatest length, and every wait an end.
+//! The connection lives as long as the run. From its consent on the server renews it twice a second
+//! (`renew`, answered by `alive`): a generator that heard nothing for two seconds sends nothing more
+//! ([`crate::lease`]). When it loses the connection, it stops at once; when the server loses it, it
+//! waits until nothing arrives any more and ends the run by itself. A line has a greatest length, and
+//! every wait an end.
+//!
+//! Whoever connects is a stranger until it has proven who it is, which must be soon. Strangers and
+//! generators have places of their own, so many for each address and in all (`places`).
 
 mod build;
 mod client;
+mod consented;
 mod message;
+mod places;
+mod proof;
 mod server;
 mod wire;
 
@@ -37,9 +51,12 @@ use std::{io, net::SocketAddr, time::Duration};
 
 pub use build::Build;
 pub use client::{ClientSettings, ControlClient};
+pub use consented::Arrived;
 pub use message::{
-    Consent, Hello, LINE_BYTES_MAX, LineError, Message, PROTOCOL, RunAsk, RunEnd, parse_line,
+    Consent, Hello, LINE_BYTES_MAX, LineError, Message, PROTOCOL, Proof, RunAsk, RunEnd,
+    STRANGERS_LINE_BYTES_MAX, parse_line,
 };
+pub use proof::{KEY_VARIABLE, Key};
 pub use server::{AgreedRun, ControlServer, ControlSettings, Ending, Outstanding, Receiver};
 
 /// What can go wrong on a control connection.
@@ -116,9 +133,28 @@ pub enum ControlError {
         /// Its reason.
         reason: String,
     },
-    /// The other end is of another build.
+    /// The other end is another build.
     #[error("{0}")]
     OtherBuild(String),
+    /// The two do not share a key.
+    #[error("{0}")]
+    Key(String),
+    /// The server does not consent any more.
+    #[error("{peer} revoked its consent: {reason}")]
+    Revoked {
+        /// The other end.
+        peer: SocketAddr,
+        /// Its reason.
+        reason: String,
+    },
+    /// The server gives no sign of life during a run.
+    #[error("control connection with {peer}: no sign of the server for {within:?}")]
+    NoSign {
+        /// The other end.
+        peer: SocketAddr,
+        /// How long.
+        within: Duration,
+    },
     /// What the server consents to is not what is to be done.
     #[error("the consent of {peer} does not cover this flood: {problem}")]
     NotCovered {

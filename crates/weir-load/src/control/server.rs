@@ -15,10 +15,13 @@ use std::{
 use super::{
     ControlError,
     build::Build,
-    message::{Consent, Hello, Message, PROTOCOL, RunAsk, RunEnd},
+    consented::{Arrived, Consented},
+    message::{Consent, Hello, Message, PROTOCOL, Proof, RunAsk, RunEnd},
+    places::{PlaceLimits, Places},
+    proof::{Key, Nonces, Secret, Side, is_nonce, nonce},
     wire::{Handle, Wire},
 };
-use crate::{stamp::STAMP_BYTES, sys};
+use crate::{clock::now_ns, stamp::STAMP_BYTES, sys};
 
 /// What the control channel needs of the server under test. Called from the threads of the
 /// control connections, several at once if there are several generators.
@@ -34,6 +37,12 @@ pub trait Receiver: Send + Sync + 'static {
 
     /// How long nothing has arrived of a run or its warm-up, in ns.
     fn quiet_ns(&self, run: &AgreedRun) -> u64;
+
+    /// What has arrived of a run and its warm-up, where that can be told at any time: then it is held
+    /// against what was consented to.
+    fn arrived(&self, _run: &AgreedRun) -> Option<Arrived> {
+        None
+    }
 
     /// What is still to come, of the `sent` datagrams of a run if that is known. Asked for when
     /// nothing has arrived for a while: a server that was given no core has not taken yet what
@@ -81,8 +90,9 @@ pub struct AgreedRun {
 pub enum Ending {
     /// The generator said so, and what it sent.
     Signalled(RunEnd),
-    /// It did not: the connection was lost, or it was silent beyond its time. The run was
-    /// ended when nothing arrived any more; what was sent is not known.
+    /// It did not: the connection was lost, or it was silent beyond its time, and the run was
+    /// ended when nothing arrived any more; or the consent was revoked, and it was ended at once.
+    /// What was sent is not known.
     NotSignalled {
         /// What happened.
         reason: String,
@@ -96,18 +106,39 @@ pub struct ControlSettings {
     pub any_build: bool,
     /// Its own build.
     pub build: Build,
-    /// The most generators connected at once; further ones are refused.
+    /// The key that generators must have, if there is one.
+    pub key: Option<Key>,
+    /// The most generators connected at once. A further one takes the place of the one that has been
+    /// idle longest, if one has for a while, or is refused.
     pub peers_max: usize,
-    /// The highest rate consented to, for each generator; none means any, saturation included.
+    /// The same of one address (of IPv6: of one network of 64 bits).
+    pub peers_per_address_max: usize,
+    /// The most connections that have not introduced themselves. For a further one the oldest is
+    /// closed, of the address that has the most.
+    pub strangers_max: usize,
+    /// The same of one address.
+    pub strangers_per_address_max: usize,
+    /// How long a generator may be idle and keep its place if others want it.
+    pub idle_grace: Duration,
+    /// The most datagrams per second consented to, over all generators; none means any, saturation
+    /// included.
     pub datagrams_per_s_max: Option<f64>,
+    /// The most bits of payload per second, in the same way.
+    pub bits_per_s_max: Option<f64>,
     /// The longest flood consented to, its warm-up included.
     pub duration_max: Duration,
-    /// How soon a generator must introduce itself.
+    /// How soon a generator must have introduced itself.
     pub hello_within: Duration,
     /// How long it may then think.
     pub ask_within: Duration,
     /// How soon it must start after consent.
     pub start_within: Duration,
+    /// How often consent is renewed during a run.
+    pub renew_every: Duration,
+    /// How often what arrived is held against what was consented to.
+    pub look_every: Duration,
+    /// A generator that has answered no renewal for so long is gone.
+    pub alive_within: Duration,
     /// How much later than its duration it may say that it ended.
     pub end_grace: Duration,
     /// After a signalled end (and after the warm-up), everything has arrived when nothing
@@ -132,12 +163,21 @@ impl Default for ControlSettings {
         Self {
             any_build: false,
             build: Build::own().clone(),
+            key: None,
             peers_max: 16,
+            peers_per_address_max: 8,
+            strangers_max: 16,
+            strangers_per_address_max: 8,
+            idle_grace: Duration::from_secs(2),
             datagrams_per_s_max: None,
+            bits_per_s_max: None,
             duration_max: Duration::from_secs(3600),
-            hello_within: Duration::from_secs(5),
+            hello_within: Duration::from_secs(3),
             ask_within: Duration::from_secs(60),
             start_within: Duration::from_secs(10),
+            renew_every: Duration::from_millis(500),
+            look_every: Duration::from_millis(100),
+            alive_within: Duration::from_secs(10),
             end_grace: Duration::from_secs(10),
             drained_after: Duration::from_millis(20),
             unstamped_drained_after: Duration::from_millis(100),
@@ -158,15 +198,70 @@ struct Shared {
     settings: ControlSettings,
     stopping: AtomicBool,
     peers: Mutex<HashMap<u64, Peer>>,
+    places: Mutex<Places>,
+    /// What was consented to and is not over, by the number of the connection.
+    granted: Mutex<HashMap<u64, Rates>>,
+    notes: Mutex<Notes>,
+}
+
+/// Datagrams and bits of payload a second.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rates {
+    datagrams_per_s: f64,
+    bits_per_s: f64,
+}
+
+/// How many notes strangers have caused in the current second.
+#[derive(Debug)]
+struct Notes {
+    since: Instant,
+    told: u32,
+    untold: u64,
+}
+
+/// Notes of strangers in a second: whoever connects could fill a disk otherwise.
+const STRANGERS_NOTES_PER_S: u32 = 5;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
     fn peers(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.peers)
     }
 
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Notes something that a stranger did, or how much was not noted.
+    fn note_of_stranger(&self, text: &str) {
+        let mut notes = lock(&self.notes);
+        if notes.since.elapsed() >= Duration::from_secs(1) {
+            *notes = Notes { since: Instant::now(), told: 0, untold: notes.untold };
+        }
+        if notes.told == STRANGERS_NOTES_PER_S {
+            notes.untold += 1;
+            return;
+        }
+        notes.told += 1;
+        let untold = std::mem::take(&mut notes.untold);
+        drop(notes);
+        if untold > 0 {
+            self.receiver.note(&format!("{untold} more connections were closed or refused"));
+        }
+        self.receiver.note(text);
+    }
+
+    /// Closes a connection whose place was given to another. It may hear why.
+    fn evict(&self, number: u64) {
+        let peers = self.peers();
+        if let Some(peer) = peers.get(&number) {
+            let reason = "its place was given to another: there were too many connections".into();
+            let _ = peer.handle.write(&Message::Refuse { reason });
+            peer.handle.close();
+        }
     }
 }
 
@@ -190,11 +285,21 @@ impl ControlServer {
         let failed = |source: io::Error| ControlError::Bind { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
+        let places = Places::new(PlaceLimits {
+            strangers: settings.strangers_max,
+            strangers_per_address: settings.strangers_per_address_max,
+            generators: settings.peers_max,
+            generators_per_address: settings.peers_per_address_max,
+            idle_grace: settings.idle_grace,
+        });
         let shared = Arc::new(Shared {
             receiver,
             settings,
             stopping: AtomicBool::new(false),
             peers: Mutex::default(),
+            places: Mutex::new(places),
+            granted: Mutex::default(),
+            notes: Mutex::new(Notes { since: Instant::now(), told: 0, untold: 0 }),
         });
         let acceptor = thread::Builder::new().name("weir control".into()).spawn({
             let shared = Arc::clone(&shared);
@@ -258,35 +363,38 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let outcome = accepted.and_then(|(stream, from)| admit(number, stream, from, shared));
         if let Err(error) = outcome {
-            shared.receiver.note(&format!("a generator could not connect: {error}"));
+            shared.note_of_stranger(&format!("a generator could not connect: {error}"));
             thread::park_timeout(ACCEPT_AGAIN_AFTER);
         }
     }
 }
 
 fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
-    let mut wire = Wire::new(stream)?;
+    let wire = Wire::new(stream)?;
     let handle = wire.handle()?;
-    let connected = {
+    let settings = &shared.settings;
+    let threads = {
         let mut peers = shared.peers();
         peers.retain(|_, peer| !is_over(peer));
         peers.len()
     };
-    // Whoever is refused is told without the lock: it may be slow to listen.
-    let most = shared.settings.peers_max;
-    if connected >= most {
-        let reason = format!("{most} generators are connected already; wait for one to end");
-        shared.receiver.note(&format!("{from} refused: {reason}"));
-        // If it does not hear this, it hears the connection close.
-        let _ = wire.write(&Message::Refuse { reason });
+    // Those that must leave need a moment for it; however many come meanwhile, threads are bounded.
+    if threads >= settings.peers_max + 2 * settings.strangers_max.max(1) {
+        shared.note_of_stranger(&format!("{from} closed: {threads} connections are open"));
         return Ok(());
     }
-    let thread = thread::Builder::new().name("weir control".into()).spawn({
-        let shared = Arc::clone(shared);
-        move || {
-            let mut conversation = Conversation { wire, shared };
-            if let Err(error) = conversation.hold() {
-                conversation.shared.receiver.note(&error.to_string());
+    if let Some(leaves) = lock(&shared.places).arrive(number, from.ip()) {
+        shared.evict(leaves);
+    }
+    // Its place is given back with it, also where there is no thread to be had.
+    let conversation = Conversation { number, wire, shared: Arc::clone(shared), known: false };
+    let thread = thread::Builder::new().name("weir control".into()).spawn(move || {
+        let mut conversation = conversation;
+        if let Err(error) = conversation.hold() {
+            let shared = &conversation.shared;
+            match conversation.known {
+                true => shared.receiver.note(&error.to_string()),
+                false => shared.note_of_stranger(&error.to_string()),
             }
         }
     })?;
@@ -296,8 +404,11 @@ fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>)
 }
 
 struct Conversation {
+    number: u64,
     wire: Wire,
     shared: Arc<Shared>,
+    /// Whether it has introduced itself.
+    known: bool,
 }
 
 impl Drop for Conversation {
@@ -305,6 +416,8 @@ impl Drop for Conversation {
     /// here, so that a receiver that panics cannot leave a generator flooding.
     fn drop(&mut self) {
         self.wire.close();
+        lock(&self.shared.granted).remove(&self.number);
+        lock(&self.shared.places).leave(self.number);
     }
 }
 
@@ -313,7 +426,14 @@ impl Conversation {
         let outcome = self.introduce().and_then(|same_host| {
             loop {
                 match self.wire.read("ask", Some(self.shared.settings.ask_within)) {
-                    Ok(Message::Ask(ask)) => self.run(ask, same_host)?,
+                    Ok(Message::Ask(ask)) => {
+                        let outcome = self.run(ask, same_host);
+                        lock(&self.shared.granted).remove(&self.number);
+                        lock(&self.shared.places).floods(self.number, false, Instant::now());
+                        outcome?;
+                    }
+                    // The answer to a renewal that crossed the generator's end.
+                    Ok(Message::Alive { .. }) => {}
                     Ok(other) => return Err(self.unexpected(&other, "ask")),
                     Err(ControlError::Closed { .. }) => return Ok(()),
                     Err(error) => return Err(error),
@@ -329,7 +449,11 @@ impl Conversation {
     }
 
     fn refuse(&mut self, reason: String) -> Result<(), ControlError> {
-        self.shared.receiver.note(&format!("{} refused: {reason}", self.wire.peer));
+        let note = format!("{} refused: {reason}", self.wire.peer);
+        match self.known {
+            true => self.shared.receiver.note(&note),
+            false => self.shared.note_of_stranger(&note),
+        }
         self.wire.write(&Message::Refuse { reason })
     }
 
@@ -337,42 +461,88 @@ impl Conversation {
         ControlError::Unexpected { peer: self.wire.peer, got: got.name(), wanted }
     }
 
-    /// Exchanges hellos; says whether the generator is on the same machine.
+    /// Exchanges hellos and proofs, and takes a place; says whether the generator is on the same
+    /// machine. A stranger hears nothing that follows from the key or the build but that it has
+    /// another one.
     fn introduce(&mut self) -> Result<bool, ControlError> {
-        let settings = &self.shared.settings;
-        let hello = match self.wire.read("hello", Some(settings.hello_within))? {
+        let settings = self.shared.settings.clone();
+        let deadline = Instant::now() + settings.hello_within;
+        let left = || Some(deadline.saturating_duration_since(Instant::now()));
+        let hello = match self.wire.read("hello", left())? {
             Message::Hello(hello) => hello,
             other => return Err(self.unexpected(&other, "hello")),
         };
-        let (ours, theirs) = (&settings.build, &hello.build);
-        let reason = if hello.protocol != PROTOCOL {
-            Some(format!("it speaks protocol {}, this server {PROTOCOL}", hello.protocol))
-        } else if !settings.any_build && !theirs.is_same_as(ours) {
-            Some(format!(
-                "this server is weir {ours}, the generator weir {theirs}: results of different \
-                 builds are not compared; run the same file on both sides, or give --any-build \
-                 to both"
-            ))
-        } else {
-            None
+        let refuse = |conversation: &mut Self, reason: &str, error: fn(String) -> ControlError| {
+            conversation.refuse(reason.to_owned())?;
+            Err(error(format!("{}: {reason}", conversation.wire.peer)))
         };
-        if let Some(reason) = reason {
-            self.refuse(reason.clone())?;
-            return Err(ControlError::OtherBuild(reason));
+        if hello.protocol != PROTOCOL {
+            let reason = format!(
+                "it speaks protocol {}, this server {PROTOCOL}; run the same weir on both sides",
+                hello.protocol
+            );
+            return refuse(self, &reason, ControlError::OtherBuild);
         }
-        let (build, host) = (settings.build.clone(), sys::host_id());
+        let peer = self.wire.peer;
+        if !is_nonce(&hello.nonce) {
+            return refuse(self, "its nonce is not 32 hexadecimal digits", ControlError::Key);
+        }
+        let own = nonce().map_err(|source| ControlError::Io { peer, source })?;
+        let keyed = settings.key.is_some();
+        self.wire.write(&Message::Hello(Hello {
+            protocol: PROTOCOL,
+            nonce: own.clone(),
+            keyed,
+        }))?;
+        let nonces = Nonces { generator: hello.nonce, server: own };
+        let proof = match self.wire.read("proof", left())? {
+            Message::Proof(proof) => proof,
+            other => return Err(self.unexpected(&other, "proof")),
+        };
+        let key = settings.key.as_ref().map(Secret::Key);
+        let build = settings.build.fingerprint.as_deref().map(Secret::Build);
+        let proves =
+            |secret, said: &Option<String>| nonces.proves(Side::Generator, secret, said.as_deref());
+        if key.is_some_and(|key| !proves(key, &proof.key)) {
+            let reason =
+                "the generator has not the key of this server; give it the same --key-file";
+            return refuse(self, reason, ControlError::Key);
+        }
+        if !settings.any_build && !build.is_some_and(|build| proves(build, &proof.build)) {
+            let reason = "the generator is another build than this server: results of different \
+                          builds are not compared; run the same file on both sides, or give \
+                          --any-build to both";
+            return refuse(self, reason, ControlError::OtherBuild);
+        }
+        let placed = lock(&self.shared.places).introduce(self.number, Instant::now());
+        match placed {
+            Ok(leaves) => leaves.into_iter().for_each(|number| self.shared.evict(number)),
+            Err(reason) => {
+                self.refuse(reason.clone())?;
+                return Err(ControlError::Refused { peer, reason });
+            }
+        }
+        self.known = true;
+        self.wire.trust();
+        let prove = |secret| nonces.proof(Side::Server, secret);
+        let host = sys::host_id();
         let same_host =
-            (host.is_some() && host == hello.host) || self.wire.peer.ip() == self.wire.local.ip();
-        self.wire.write(&Message::Hello(Hello { protocol: PROTOCOL, build, host }))?;
+            (host.is_some() && host == proof.host) || self.wire.peer.ip() == self.wire.local.ip();
+        self.wire.write(&Message::Proof(Proof {
+            key: key.map(prove),
+            build: build.map(prove),
+            host,
+        }))?;
         Ok(same_host)
     }
 
     /// One run from its ask to its report.
     fn run(&mut self, ask: RunAsk, same_host: bool) -> Result<(), ControlError> {
         let receiver = Arc::clone(&self.shared.receiver);
-        if let Err(reason) = self.permits(&ask) {
+        if let Err(reason) = self.permits(&ask).and_then(|()| self.grant(&ask)) {
             return self.refuse(reason);
         }
+        lock(&self.shared.places).floods(self.number, true, Instant::now());
         let run = AgreedRun {
             ask,
             peer: self.wire.peer.ip().to_canonical(),
@@ -396,7 +566,11 @@ impl Conversation {
                 self.wire.write(&Message::Report { run: run.ask.run, report })
             }
             Err(error) => {
-                self.wait_until_drained(&run, "run", self.shared.settings.quiet_after_loss, None);
+                // Who sends what nobody agreed to may never be quiet.
+                if !matches!(error, ControlError::Revoked { .. }) {
+                    let quiet = self.shared.settings.quiet_after_loss;
+                    self.wait_until_drained(&run, "run", quiet, None);
+                }
                 let reason = error.to_string();
                 receiver.end(&run, &Ending::NotSignalled { reason });
                 Err(error)
@@ -415,30 +589,87 @@ impl Conversation {
                 ask.lasts_ms()
             ));
         }
-        match (ask.datagrams_per_s, settings.datagrams_per_s_max) {
-            (Some(rate), Some(most)) if rate > most => Err(format!(
-                "{rate} datagrams/s are asked for, at most {most} are permitted; lower --pps"
-            )),
-            (None, Some(most)) => {
-                Err(format!("at most {most} datagrams/s are permitted; give a rate, --pps"))
+        let limits = [
+            (ask.datagrams_per_s, settings.datagrams_per_s_max, "datagrams/s", "--pps"),
+            (ask.bits_per_s(), settings.bits_per_s_max, "bits of payload/s", "--bitrate"),
+        ];
+        for (asked, most, what, flag) in limits {
+            match (asked, most) {
+                (Some(rate), Some(most)) if rate > most => {
+                    return Err(format!(
+                        "{rate} {what} are asked for, at most {most} are permitted; lower {flag}"
+                    ));
+                }
+                (None, Some(most)) => {
+                    return Err(format!(
+                        "at most {most} {what} are permitted; give a rate, {flag}"
+                    ));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
+    }
+
+    /// Takes the rates of a run from what all generators together may send.
+    fn grant(&self, ask: &RunAsk) -> Result<(), String> {
+        let settings = &self.shared.settings;
+        let mut granted = lock(&self.shared.granted);
+        let asked = Rates {
+            datagrams_per_s: ask.datagrams_per_s.unwrap_or(0.0),
+            bits_per_s: ask.bits_per_s().unwrap_or(0.0),
+        };
+        let of_others = |rate: fn(&Rates) -> f64| granted.values().map(rate).sum::<f64>();
+        let limits = [
+            (
+                asked.datagrams_per_s,
+                of_others(|rates| rates.datagrams_per_s),
+                settings.datagrams_per_s_max,
+                "datagrams/s",
+            ),
+            (
+                asked.bits_per_s,
+                of_others(|rates| rates.bits_per_s),
+                settings.bits_per_s_max,
+                "bits of payload/s",
+            ),
+        ];
+        for (rate, others, most, what) in limits {
+            if let Some(most) = most
+                && rate + others > most
+            {
+                return Err(format!(
+                    "{rate} {what} are asked for, and of the {most} that all generators together \
+                     may send {others} are others' now; ask for less, or wait for their end"
+                ));
+            }
+        }
+        granted.insert(self.number, asked);
+        Ok(())
     }
 
     fn until_end(&mut self, run: &AgreedRun, ports: Vec<u16>) -> Result<RunEnd, ControlError> {
         let settings = self.shared.settings.clone();
         let id = run.ask.run;
+        let most = |asked: Option<f64>, limit: Option<f64>| {
+            asked.into_iter().chain(limit).reduce(f64::min)
+        };
+        let datagrams_per_s_max = most(run.ask.datagrams_per_s, settings.datagrams_per_s_max);
+        let bits_per_s_max = most(run.ask.bits_per_s(), settings.bits_per_s_max);
         self.wire.write(&Message::Consent(Consent {
             run: id,
             address: run.local,
             ports,
-            datagrams_per_s_max: settings.datagrams_per_s_max,
+            datagrams_per_s_max,
+            bits_per_s_max,
             duration_ms_max: settings.duration_max.as_millis() as u64,
             expires_ms: settings.start_within.as_millis() as u64,
         }))?;
+        let size_bytes = run.ask.size_bytes;
+        let consented = Consented::new(datagrams_per_s_max, size_bytes, bits_per_s_max, now_ns());
+        let mut watch = RunWatch { consented, renew_at: Instant::now(), alive_at: Instant::now() };
         let warm_up = Duration::from_millis(run.ask.warm_up_ms);
-        match self.wire.read("start", Some(settings.start_within + warm_up))? {
+        match self.read_renewing("start", settings.start_within + warm_up, run, &mut watch)? {
             Message::Start { run } if run == id => {}
             other => return Err(self.unexpected(&other, "start")),
         }
@@ -451,12 +682,60 @@ impl Conversation {
         }
         self.shared.receiver.start(run);
         self.wire.write(&Message::Started { run: id })?;
+        watch.alive_at = Instant::now();
         let within = Duration::from_millis(run.ask.duration_ms) + settings.end_grace;
-        match self.wire.read("end", Some(within))? {
+        match self.read_renewing("end", within, run, &mut watch)? {
             Message::End(end) if end.run == id && end.sent_per_flow.len() == run.ask.flows => {
                 Ok(end)
             }
             other => Err(self.unexpected(&other, "end")),
+        }
+    }
+
+    /// The next message that is no sign of life. Until it comes, consent is renewed, and revoked
+    /// where more arrives than was consented to.
+    fn read_renewing(
+        &mut self,
+        wanted: &'static str,
+        within: Duration,
+        run: &AgreedRun,
+        watch: &mut RunWatch,
+    ) -> Result<Message, ControlError> {
+        let shared = Arc::clone(&self.shared);
+        let settings = &shared.settings;
+        let (peer, id) = (self.wire.peer, run.ask.run);
+        let deadline = Instant::now() + within;
+        loop {
+            let exceeded = shared
+                .receiver
+                .arrived(run)
+                .and_then(|arrived| watch.consented.exceeded(arrived, now_ns()));
+            if let Some(reason) = exceeded {
+                let _ = self.wire.write(&Message::Revoke { run: id, reason: reason.clone() });
+                return Err(ControlError::Revoked { peer, reason });
+            }
+            let now = Instant::now();
+            if now >= watch.renew_at {
+                self.wire.write(&Message::Renew { run: id })?;
+                watch.renew_at = now + settings.renew_every;
+            }
+            let left = deadline.saturating_duration_since(now).min(settings.look_every);
+            match self.wire.read(wanted, Some(left)) {
+                Ok(Message::Alive { .. }) => watch.alive_at = Instant::now(),
+                Ok(message) => return Ok(message),
+                Err(ControlError::Silent { .. }) if now >= deadline => {
+                    return Err(ControlError::Silent { peer, wanted, within });
+                }
+                // It had all the time since the look before to be read.
+                Err(ControlError::Silent { .. })
+                    if now.saturating_duration_since(watch.alive_at) > settings.alive_within =>
+                {
+                    let (wanted, within) = ("sign of life", settings.alive_within);
+                    return Err(ControlError::Silent { peer, wanted, within });
+                }
+                Err(ControlError::Silent { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -490,6 +769,14 @@ impl Conversation {
             receiver.cut_short(run, &still_to_come(outstanding, phase, settings.quiet_within));
         }
     }
+}
+
+/// What the server looks at while a run is on.
+struct RunWatch {
+    consented: Consented,
+    renew_at: Instant,
+    /// When the generator last gave a sign.
+    alive_at: Instant,
 }
 
 /// Why a run is ended although something of it was still to come.

@@ -3,7 +3,11 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -20,6 +24,8 @@ const SOON: Duration = Duration::from_secs(60);
 struct Recorder {
     heard: mpsc::SyncSender<Heard>,
     refuses: Option<&'static str>,
+    /// Datagrams that arrived of any run.
+    arrived: Arc<AtomicU64>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -55,6 +61,10 @@ impl Receiver for Recorder {
     fn note(&self, text: &str) {
         self.tell(Heard::Note(text.into()));
     }
+    fn arrived(&self, _: &AgreedRun) -> Option<Arrived> {
+        let datagrams = self.arrived.load(Ordering::Relaxed);
+        Some(Arrived { datagrams, bytes: datagrams * 64 })
+    }
 }
 
 fn server(settings: ControlSettings) -> (ControlServer, mpsc::Receiver<Heard>) {
@@ -66,7 +76,7 @@ fn server_that(
     settings: ControlSettings,
 ) -> (ControlServer, mpsc::Receiver<Heard>) {
     let (heard, hears) = mpsc::sync_channel(100);
-    let recorder = Arc::new(Recorder { heard, refuses });
+    let recorder = Arc::new(Recorder { heard, refuses, arrived: Arc::default() });
     let server = ControlServer::bind((LOOPBACK, 0).into(), settings, recorder)
         .expect("loopback can be listened on");
     (server, hears)
@@ -160,7 +170,7 @@ fn another_build_is_refused_on_either_side_and_both_can_waive_it() {
     let (strict, _hears) = server(ControlSettings::default());
     let error = connect_to(&strict, &theirs(true)).err().expect("refused by the server");
     assert!(matches!(error, ControlError::Refused { .. }), "{error}");
-    assert!(error.to_string().contains("f00d") && error.to_string().contains("--any-build"));
+    assert!(error.to_string().contains("--any-build"), "{error}");
 
     let (lenient, _hears) = server(ControlSettings { any_build: true, ..Default::default() });
     let error = connect_to(&lenient, &theirs(false)).err().expect("refused by the generator");
@@ -236,11 +246,17 @@ fn line(message: &Message) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    line(&Message::Hello(Hello { protocol: PROTOCOL, build: Build::own().clone(), host: None }))
+    line(&Message::Hello(Hello { protocol: PROTOCOL, nonce: "0".repeat(32), keyed: false }))
+}
+
+fn proof() -> Vec<u8> {
+    line(&Message::Proof(Proof::default()))
 }
 
 fn connect_scripted(answers: Vec<Vec<u8>>) -> Result<ControlClient, ControlError> {
-    ControlClient::connect(scripted(answers), &ClientSettings::default(), Arc::default())
+    // Of whatever build the script may be.
+    let settings = ClientSettings { any_build: true, ..ClientSettings::default() };
+    ControlClient::connect(scripted(answers), &settings, Arc::default())
 }
 
 #[test]
@@ -250,10 +266,12 @@ fn a_server_that_claims_another_address_is_not_believed() {
         address: "192.0.2.1".parse().expect("an address"),
         ports: vec![5201],
         datagrams_per_s_max: None,
+        bits_per_s_max: None,
         duration_ms_max: 10_000,
         expires_ms: 1000,
     };
-    let client = connect_scripted(vec![hello(), line(&Message::Consent(consent))]).expect("hello");
+    let client =
+        connect_scripted(vec![hello(), proof(), line(&Message::Consent(consent))]).expect("hello");
     let error = client.ask(&ask(), LOOPBACK, &[5201]).expect_err("not covered");
     assert!(matches!(&error, ControlError::NotCovered { .. }), "{error}");
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
@@ -264,7 +282,10 @@ fn a_server_that_talks_nonsense_is_left() {
     let garbage = connect_scripted(vec![b"SSH-2.0-OpenSSH\r\n".to_vec()]).err().expect("no hello");
     assert!(matches!(garbage, ControlError::Line { .. }), "{garbage}");
     let endless = connect_scripted(vec![vec![b'x'; LINE_BYTES_MAX + 1]]).err().expect("no hello");
-    assert!(matches!(endless, ControlError::Line { source: LineError::TooLong, .. }), "{endless}");
+    assert!(
+        matches!(endless, ControlError::Line { source: LineError::TooLong { .. }, .. }),
+        "{endless}"
+    );
     let early = connect_scripted(vec![line(&Message::Start { run: 1 })]).err().expect("no hello");
     assert!(matches!(early, ControlError::Unexpected { got: "start", .. }), "{early}");
     let gone = connect_scripted(vec![]).err().expect("no hello");
@@ -388,7 +409,12 @@ fn an_end_for_another_number_of_flows_is_no_end() {
 
 #[test]
 fn there_are_at_most_so_many_generators_at_once() {
-    let (server, _hears) = server(ControlSettings { peers_max: 2, ..Default::default() });
+    let settings = ControlSettings {
+        peers_max: 2,
+        idle_grace: Duration::from_secs(3600),
+        ..Default::default()
+    };
+    let (server, _hears) = server(settings);
     let (first, _) = connect(&server);
     let (_second, _) = connect(&server);
     let third = || {
@@ -505,4 +531,232 @@ fn a_server_that_leaves_datagrams_in_its_sockets_is_waited_for_no_longer_than_th
     assert_eq!(reasons.len(), 1);
     assert!(reasons[0].starts_with("60ms after the end of the run"), "{}", reasons[0]);
     assert!(reasons[0].contains("768 bytes"), "{}", reasons[0]);
+}
+
+/// The whole of what a connection is told, as text.
+fn told(server: &ControlServer, lines: &[Vec<u8>]) -> String {
+    let mut stream = TcpStream::connect(server.local_address()).expect("it listens");
+    stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+    let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
+    let mut said = String::new();
+    for line in lines {
+        stream.write_all(line).expect("it is read");
+        answers.read_line(&mut said).expect("an answer");
+    }
+    said
+}
+
+#[test]
+fn a_stranger_learns_nothing_of_the_build_or_the_key() {
+    let fingerprint = "0123456789abcdef";
+    let build = Build { version: "1.2.3-secret".into(), fingerprint: Some(fingerprint.into()) };
+    let key = Key::new(b"a key that nobody knows").expect("long enough");
+    for settings in [
+        ControlSettings { build: build.clone(), ..Default::default() },
+        ControlSettings { build: build.clone(), key: Some(key), ..Default::default() },
+    ] {
+        let keyed = settings.key.is_some();
+        let (server, _hears) = server(settings);
+        let said = told(&server, &[hello(), proof()]);
+        assert!(said.contains(r#""message":"refuse""#), "{said}");
+        assert!(said.contains(if keyed { "key" } else { "another build" }), "{said}");
+        assert!(!said.contains("1.2.3") && !said.contains(fingerprint), "{said}");
+        assert!(!said.contains(r#""message":"proof""#), "no hash to try builds against: {said}");
+    }
+}
+
+#[test]
+fn both_have_the_same_key_or_none() {
+    let key = |text: &str| Some(Key::new(text.as_bytes()).expect("long enough"));
+    let try_with = |server: &ControlServer, key| {
+        let settings = ClientSettings { key, ..ClientSettings::default() };
+        ControlClient::connect(server.local_address(), &settings, Arc::default())
+    };
+    let ours = "the key of both of them";
+    let (keyed, _hears) = server(ControlSettings { key: key(ours), ..Default::default() });
+    assert!(try_with(&keyed, key(ours)).is_ok());
+    for (theirs, said) in [(key("the key of someone else"), "key"), (None, "--key-file")] {
+        let error = try_with(&keyed, theirs).err().expect("refused");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    let (open, _hears) = server(ControlSettings::default());
+    let error = try_with(&open, key(ours)).err().expect("it expects one of the server");
+    assert!(error.to_string().contains("has no key"), "{error}");
+    // A server that only pretends to have it.
+    let hello = Hello { protocol: PROTOCOL, nonce: "0".repeat(32), keyed: true };
+    let address = scripted(vec![line(&Message::Hello(hello)), proof()]);
+    let settings = ClientSettings { any_build: true, key: key(ours), ..Default::default() };
+    let error = ControlClient::connect(address, &settings, Arc::default()).err().expect("refused");
+    assert!(error.to_string().contains("another key"), "{error}");
+}
+
+#[test]
+fn strangers_do_not_lock_generators_out() {
+    let settings = ControlSettings {
+        // No time-out helps.
+        hello_within: Duration::from_secs(3600),
+        ..Default::default()
+    };
+    let (most, per_address) = (settings.strangers_max, settings.strangers_per_address_max);
+    let (server, _hears) = server(settings);
+    let (first, _) = connect(&server);
+    let connect_silently = |_| {
+        let stream = TcpStream::connect(server.local_address()).expect("it listens");
+        stream.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+        stream
+    };
+    let strangers: Vec<TcpStream> = (0..4 * most).map(connect_silently).collect();
+    let (second, _) = connect(&server);
+    for client in [&first, &second] {
+        client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    }
+    // All but as many as one address may have were closed.
+    let mut closed = 0;
+    for mut stranger in &strangers[..strangers.len() - per_address] {
+        let mut said = String::new();
+        // A connection that is closed may be reset.
+        let ended = std::io::Read::read_to_string(&mut stranger, &mut said);
+        closed += usize::from(ended.is_ok() || said.contains("refuse"));
+    }
+    assert!(closed > 0, "they were closed to make room");
+}
+
+#[test]
+fn a_stranger_says_little_before_it_has_introduced_itself() {
+    let (server, _hears) = server(ControlSettings::default());
+    let mut long = vec![b'x'; STRANGERS_LINE_BYTES_MAX + 1];
+    long.push(b'\n');
+    let said = told(&server, &[long]);
+    assert!(said.contains(&format!("more than {STRANGERS_LINE_BYTES_MAX}")), "{said}");
+}
+
+#[test]
+fn rates_are_limited_over_all_generators() {
+    let (server, _hears) = server(ControlSettings {
+        datagrams_per_s_max: Some(1000.0),
+        bits_per_s_max: Some(1000.0 * 64.0 * 8.0),
+        ..Default::default()
+    });
+    let of = |datagrams_per_s| RunAsk { datagrams_per_s: Some(datagrams_per_s), ..ask() };
+    let (first, _) = connect(&server);
+    let (second, _) = connect(&server);
+    let consent = first.ask(&of(600.0), LOOPBACK, &[]).expect("it is the first");
+    assert_eq!(consent.datagrams_per_s_max, Some(600.0), "no more than it asked for");
+    assert_eq!(consent.bits_per_s_max, Some(600.0 * 64.0 * 8.0));
+    let error = second.ask(&of(500.0), LOOPBACK, &[]).expect_err("more than is left");
+    assert!(error.to_string().contains("600"), "{error}");
+    second.ask(&of(400.0), LOOPBACK, &[]).expect("what is left");
+    first.start(7).expect("started");
+    first.end(end()).expect("reported");
+    first.ask(&of(500.0), LOOPBACK, &[]).expect("its own share came back");
+
+    let large = RunAsk { size_bytes: 65, ..of(1000.0) };
+    let (third, _) = connect(&server);
+    let error = third.ask(&large, LOOPBACK, &[]).expect_err("too many bits");
+    assert!(error.to_string().contains("--bitrate"), "{error}");
+}
+
+#[test]
+fn consent_is_revoked_where_more_arrives_than_was_asked_for() {
+    let (heard, hears) = mpsc::sync_channel(100);
+    let arrived = Arc::<AtomicU64>::default();
+    let recorder = Recorder { heard, refuses: None, arrived: Arc::clone(&arrived) };
+    let server =
+        ControlServer::bind((LOOPBACK, 0).into(), ControlSettings::default(), Arc::new(recorder))
+            .expect("loopback can be listened on");
+    let (client, stop) = connect(&server);
+    let ask = RunAsk { datagrams_per_s: Some(10.0), duration_ms: 600_000, ..ask() };
+    client.ask(&ask, LOOPBACK, &[]).expect("consented");
+    client.start(7).expect("started");
+    assert!(!stop.is_requested());
+    arrived.store(1_000_000, Ordering::Relaxed);
+    match until_stopped(&stop) {
+        StopReason::Revoked(reason) => assert!(reason.contains("datagrams"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert_eq!(next(&hears), Heard::Start);
+    match next(&hears) {
+        Heard::End(Ending::NotSignalled { reason }) => assert!(reason.contains("revoked")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_server_that_gives_no_sign_is_lost_while_signs_are_due() {
+    // It answers everything that it is asked, and then nothing more.
+    let consent = Consent {
+        run: 7,
+        address: LOOPBACK,
+        ports: vec![5201],
+        datagrams_per_s_max: None,
+        bits_per_s_max: None,
+        duration_ms_max: 10_000,
+        expires_ms: 1000,
+    };
+    let silent = TcpListener::bind((LOOPBACK, 0)).expect("loopback can be listened on");
+    let address = silent.local_addr().expect("it has an address");
+    let server = thread::spawn(move || {
+        let (mut stream, _) = silent.accept().expect("a generator connects");
+        let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
+        for answer in [hello(), proof(), line(&Message::Consent(consent))] {
+            lines.read_line(&mut String::new()).expect("a line");
+            stream.write_all(&answer).expect("it is read");
+        }
+        // Until the generator hangs up.
+        let mut rest = String::new();
+        lines.read_line(&mut rest).map(|_| rest)
+    });
+    let (settings, stop) =
+        (ClientSettings { any_build: true, ..Default::default() }, Arc::new(Stop::new()));
+    let client = ControlClient::connect(address, &settings, Arc::clone(&stop)).expect("hello");
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    let lease = client.lease();
+    let _armed = lease.arm(crate::clock::now_ns());
+    match until_stopped(&stop) {
+        StopReason::ControlLost(why) => assert!(why.contains("no sign of the server"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.join().expect("no panic").unwrap_or_default(), "", "it hung up");
+}
+
+#[test]
+fn a_server_renews_as_long_as_a_run_is_on() {
+    let settings =
+        ControlSettings { renew_every: Duration::from_millis(1), ..ControlSettings::default() };
+    let (server, _hears) = server(settings);
+    let (client, stop) = connect(&server);
+    client.ask(&ask(), LOOPBACK, &[]).expect("consented");
+    let lease = client.lease();
+    let _armed = lease.arm(0);
+    let deadline = std::time::Instant::now() + SOON;
+    // Signs so far apart that only renewals can have been heard.
+    while !lease.holds(crate::clock::now_ns()) {
+        assert!(std::time::Instant::now() < deadline, "no renewal");
+        thread::yield_now();
+    }
+    assert!(!stop.is_requested());
+}
+
+#[test]
+fn a_generator_that_answers_no_renewal_is_gone() {
+    let settings = ControlSettings {
+        any_build: true,
+        renew_every: Duration::from_millis(1),
+        look_every: Duration::from_millis(1),
+        alive_within: Duration::from_millis(50),
+        ..Default::default()
+    };
+    let (server, hears) = server(settings);
+    let mut stream = TcpStream::connect(server.local_address()).expect("it listens");
+    for message in [hello(), proof(), line(&Message::Ask(RunAsk { warm_up_ms: 0, ..ask() }))] {
+        stream.write_all(&message).expect("it is read");
+    }
+    stream.write_all(&line(&Message::Start { run: 7 })).expect("it is read");
+    assert!(matches!(next(&hears), Heard::Begin(_)));
+    assert_eq!(next(&hears), Heard::Start);
+    match next(&hears) {
+        Heard::End(Ending::NotSignalled { reason }) => assert!(reason.contains("sign of life")),
+        other => panic!("{other:?}"),
+    }
 }

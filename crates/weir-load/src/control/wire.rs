@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -14,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use super::{
     ControlError,
-    message::{LINE_BYTES_MAX, LineError, Message, parse_line},
+    message::{LINE_BYTES_MAX, LineError, Message, STRANGERS_LINE_BYTES_MAX, parse_line},
 };
 use crate::sys;
 
@@ -29,11 +29,13 @@ pub(super) struct Handle {
     stream: TcpStream,
     peer: SocketAddr,
     closed: Arc<AtomicBool>,
+    /// Held while a line is written: several threads may write.
+    writing: Arc<Mutex<()>>,
 }
 
 impl Handle {
     pub(super) fn write(&self, message: &Message) -> Result<(), ControlError> {
-        write_line(&self.stream, self.peer, message)
+        write_line(&self.stream, &self.writing, self.peer, message)
     }
 
     /// Ends the connection, and a read of it that goes on in another thread.
@@ -52,6 +54,9 @@ pub(super) struct Wire {
     pub local: SocketAddr,
     /// What was read and belongs to no line yet.
     pending: Vec<u8>,
+    /// Bytes of the longest line that is taken.
+    line_bytes_max: usize,
+    writing: Arc<Mutex<()>>,
 }
 
 impl Wire {
@@ -62,12 +67,25 @@ impl Wire {
         // Without this, a peer whose machine was switched off would never be missed.
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        Ok(Self { stream, closed: Arc::default(), peer, local, pending: Vec::new() })
+        Ok(Self {
+            stream,
+            closed: Arc::default(),
+            peer,
+            local,
+            pending: Vec::new(),
+            line_bytes_max: STRANGERS_LINE_BYTES_MAX,
+            writing: Arc::default(),
+        })
     }
 
     pub(super) fn handle(&self) -> io::Result<Handle> {
         let (stream, closed) = (self.stream.try_clone()?, Arc::clone(&self.closed));
-        Ok(Handle { stream, peer: self.peer, closed })
+        Ok(Handle { stream, peer: self.peer, closed, writing: Arc::clone(&self.writing) })
+    }
+
+    /// The other end is no stranger any more: its lines may be long.
+    pub(super) fn trust(&mut self) {
+        self.line_bytes_max = LINE_BYTES_MAX;
     }
 
     /// Whether it was closed from this end.
@@ -75,7 +93,7 @@ impl Wire {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The next message, within a time if one is given.
+    /// The next message, within a time if one is given. What came of a line by then is kept.
     pub(super) fn read(
         &mut self,
         wanted: &'static str,
@@ -89,8 +107,9 @@ impl Wire {
                 return parse_line(&line[..end])
                     .map_err(|source| ControlError::Line { peer, source });
             }
-            if self.pending.len() >= LINE_BYTES_MAX {
-                return Err(ControlError::Line { peer, source: LineError::TooLong });
+            let most = self.line_bytes_max;
+            if self.pending.len() >= most {
+                return Err(ControlError::Line { peer, source: LineError::TooLong { most } });
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let silent =
@@ -127,7 +146,7 @@ impl Wire {
     }
 
     pub(super) fn write(&mut self, message: &Message) -> Result<(), ControlError> {
-        write_line(&self.stream, self.peer, message)
+        write_line(&self.stream, &self.writing, self.peer, message)
     }
 }
 
@@ -135,6 +154,7 @@ impl Wire {
 /// that says so: the other end would cut it off.
 fn write_line(
     mut stream: &TcpStream,
+    writing: &Mutex<()>,
     peer: SocketAddr,
     message: &Message,
 ) -> Result<(), ControlError> {
@@ -145,5 +165,6 @@ fn write_line(
         line = serde_json::to_vec(&Message::Refuse { reason }).map_err(|e| failed(e.into()))?;
     }
     line.push(b'\n');
+    let _alone = writing.lock().unwrap_or_else(PoisonError::into_inner);
     stream.write_all(&line).map_err(failed)
 }

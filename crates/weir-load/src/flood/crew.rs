@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     clock::now_ns,
+    lease::Lease,
     stop::{Stop, StopReason},
 };
 
@@ -31,6 +32,7 @@ fn serve(
     setup: &Setup,
     live: &Live,
     stop: &Stop,
+    lease: &Lease,
     commands: &mpsc::Receiver<Phase>,
     answer: &mpsc::SyncSender<Answer>,
 ) {
@@ -41,7 +43,7 @@ fn serve(
         };
         answer.send(Answer::Opened(Ok(generator.obtained.clone())))?;
         for phase in commands {
-            answer.send(Answer::Done(Box::new(generator.run(&phase, live, stop))))?;
+            answer.send(Answer::Done(Box::new(generator.run(&phase, live, stop, lease))))?;
         }
         Ok(())
     }));
@@ -74,6 +76,7 @@ impl<'a> Crew<'a> {
         setups: &'a [Setup],
         lives: &'a [Live],
         stop: &'a Stop,
+        lease: &'a Lease,
     ) -> Result<Self, FloodError> {
         let mut generators = Vec::new();
         for (setup, live) in setups.iter().zip(lives) {
@@ -82,7 +85,7 @@ impl<'a> Crew<'a> {
             let (answer, answers) = mpsc::sync_channel(1);
             thread::Builder::new()
                 .name("weir flood".into())
-                .spawn_scoped(scope, move || serve(setup, live, stop, &commands, &answer))
+                .spawn_scoped(scope, move || serve(setup, live, stop, lease, &commands, &answer))
                 .map_err(FloodError::Thread)?;
             generators.push((command, answers));
         }

@@ -8,9 +8,13 @@ use super::FloodError;
 use crate::{
     clock::{now_ns, thread_cpu_ns},
     engine::{self, Batch, Best, Blocking, Engine, Head, Lane, Refusals},
+    lease::Lease,
     pacing::{Due, Pacer, Windows, wait::Waiter},
     stop::{Stop, StopReason},
 };
+
+/// How often a generator whose lease has lapsed looks whether it was renewed.
+const LAPSED_LOOK_NS: u64 = 1_000_000;
 
 /// What one generator is made of.
 #[derive(Debug, Clone)]
@@ -116,8 +120,15 @@ impl Generator {
         Ok(Self { lanes, engine, waiter: Waiter::for_current_thread(setup.single_core), obtained })
     }
 
-    /// Floods until the phase is over or a stop is requested.
-    pub(super) fn run(&mut self, phase: &Phase, live: &Live, stop: &Stop) -> Outcome {
+    /// Floods until the phase is over or a stop is requested; while the lease has lapsed, nothing
+    /// leaves.
+    pub(super) fn run(
+        &mut self,
+        phase: &Phase,
+        live: &Live,
+        stop: &Stop,
+        lease: &Lease,
+    ) -> Outcome {
         let Self { lanes, engine, waiter, .. } = self;
         let quantum = phase.quantum.min(engine.capacity());
         let mut pace = phase.datagrams_per_s.map(|rate| {
@@ -131,11 +142,18 @@ impl Generator {
         let cpu_before_ns = thread_cpu_ns();
         outcome.started_ns = now;
         while outcome.offered < phase.datagrams && !stop.is_requested() {
-            let due_ns = match &mut pace {
-                None => {
-                    now = now_ns();
-                    now
+            if pace.is_none() {
+                now = now_ns();
+            }
+            if !lease.holds(now) {
+                if now >= phase.end_ns {
+                    break;
                 }
+                now = waiter.wait(now + LAPSED_LOOK_NS, stop);
+                continue;
+            }
+            let due_ns = match &mut pace {
+                None => now,
                 Some((pacer, _)) => match pacer.poll(now) {
                     Due::At { ns } => {
                         now = waiter.wait(ns.min(phase.end_ns), stop);

@@ -27,6 +27,8 @@ pub enum EndedBy {
     Asked,
     /// The control connection was lost.
     ControlLost,
+    /// The server revoked its consent.
+    Revoked,
     /// A generator failed.
     Failure,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for EndedBy {
             EndedBy::Datagrams => "its number of datagrams was offered",
             EndedBy::Asked => "it was asked to end",
             EndedBy::ControlLost => "the control connection was lost",
+            EndedBy::Revoked => "the server revoked its consent",
             EndedBy::Failure => "a generator failed",
         })
     }
@@ -186,6 +189,10 @@ pub(super) fn assemble(
         Some(StopReason::ControlLost(why)) => (
             EndedBy::ControlLost,
             failure.or_else(|| Some(format!("{why}; without it the flood was ended at once"))),
+        ),
+        Some(StopReason::Revoked(why)) => (
+            EndedBy::Revoked,
+            failure.or_else(|| Some(format!("the server revoked its consent: {why}"))),
         ),
         Some(StopReason::Asked) => (EndedBy::Asked, failure),
         Some(StopReason::Failed) => (EndedBy::Failure, failure),

@@ -10,8 +10,10 @@ use super::{
     report::{FloodReport, Progress, assemble},
 };
 use crate::{
+    clock::now_ns,
     control::{ClientSettings, ControlClient, RunEnd},
     engine::Blocking,
+    lease::Lease,
     pacing::{self, Load},
     stop::Stop,
 };
@@ -42,8 +44,11 @@ pub fn flood(
     let control = match spec.control {
         None => None,
         Some(address) => {
-            let settings =
-                ClientSettings { any_build: spec.any_build, ..ClientSettings::default() };
+            let settings = ClientSettings {
+                any_build: spec.any_build,
+                key: spec.key.clone(),
+                ..ClientSettings::default()
+            };
             let control = ControlClient::connect(address, &settings, Arc::clone(stop))?;
             let consent = control.ask(&spec.ask(), spec.target, &ports)?;
             if ports.is_empty() {
@@ -56,26 +61,33 @@ pub fn flood(
     };
     let setups = setups(spec, &ports);
     let lives: Vec<Live> = setups.iter().map(|_| Live::default()).collect();
+    let lease = control.as_ref().map_or_else(Arc::<Lease>::default, ControlClient::lease);
+    // While datagrams leave, a server that was asked must give signs of life.
+    let armed = || control.is_some().then(|| lease.arm(now_ns()));
 
     thread::scope(|scope| {
         // Dropping the crew ends its threads, on every way out of here.
-        let crew = Crew::call(scope, spec, &setups, &lives, stop)?;
+        let crew = Crew::call(scope, spec, &setups, &lives, stop, &lease)?;
         let obtained = crew.obtained()?;
         let quantum = quantum(spec, &obtained)?;
         watch(Event::Ready(&describe(spec, &ports, &obtained, quantum)));
 
         let mut warm_up_sent = 0;
         if let Some(run) = spec.warm_up_run() {
+            let armed = armed();
             let outcomes = crew.run(run, quantum, spec.warm_up, None, &mut |_| {})?;
+            drop(armed);
             warm_up_sent = outcomes.iter().map(|outcome| outcome.sent).sum();
         }
         if let Some(control) = &control {
             control.start(spec.run)?;
         }
+        let armed = armed();
         let outcomes = crew.run(spec.run, quantum, spec.duration, spec.datagrams, &mut watch)?;
+        drop(armed);
         let mut report = assemble(spec, ports, obtained, quantum, outcomes, stop);
         report.warm_up_sent = warm_up_sent;
-        if let Some(control) = control {
+        if let Some(control) = &control {
             let end = RunEnd {
                 run: spec.run,
                 sent_per_flow: report.sent_per_flow.clone(),

@@ -8,7 +8,7 @@ use std::{
 
 use super::FloodError;
 use crate::{
-    audit::FLOWS_MAX, control::RunAsk, engine::Head, pacing::Load, pacing::WINDOW_NS,
+    audit::FLOWS_MAX, control::Key, control::RunAsk, engine::Head, pacing::Load, pacing::WINDOW_NS,
     stamp::DATAGRAM_BYTES_MAX,
 };
 
@@ -36,6 +36,8 @@ pub struct FloodSpec {
     pub control: Option<SocketAddr>,
     /// Whether a server of another build will do.
     pub any_build: bool,
+    /// The key that it shares with the server, if they share one.
+    pub key: Option<Key>,
     /// Name of the engine; none means the best that works.
     pub engine: Option<String>,
     /// Payload bytes of each datagram, 0 to [`DATAGRAM_BYTES_MAX`].
@@ -72,6 +74,7 @@ impl FloodSpec {
             ports: Vec::new(),
             control: None,
             any_build: false,
+            key: None,
             engine: None,
             size_bytes: 64,
             head: Head::default(),

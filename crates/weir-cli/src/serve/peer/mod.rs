@@ -73,6 +73,10 @@ pub struct ServePeer {
 
     /// As `weir serve udp`, where other machines can reach it.
     #[arg(long, hide = true)]
+    max_bitrate: Option<String>,
+
+    /// As `weir serve udp`, where other machines can reach it.
+    #[arg(long, hide = true)]
     max_time: Option<String>,
 
     /// Verify every byte of every datagram instead of samples.
@@ -119,7 +123,11 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
     // This thread stays until the end, and the program goes with it.
     let (program, ready) = Program::start(&args.command, &asked)?;
     let watch = Arc::new(PeerWatch::new(program, ready, args.verify_all, sender.clone())?);
-    let settings = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
+    let settings = ControlSettings {
+        any_build: args.any_build,
+        key: super::key(None)?,
+        ..ControlSettings::default()
+    };
     let control = ControlServer::bind(args.control, settings, Arc::clone(&watch) as _)
         .map_err(Failure::failed)?;
     stop_on_request(args.end_with_input, &sender)?;

@@ -37,6 +37,17 @@ impl Engine for Said {
 /// Runs 100 datagrams through an engine; gives the report, when they were to begin, and every
 /// batch with the time at which it was handed over.
 fn run(load: Load, quantum: u32, answer: Answer) -> (FloodReport, u64, Vec<(Batch, u64)>) {
+    run_under(&Lease::default(), 20_000_000_000, load, quantum, answer)
+}
+
+/// The same under a lease, for so long at most.
+fn run_under(
+    lease: &Lease,
+    at_most_ns: u64,
+    load: Load,
+    quantum: u32,
+    answer: Answer,
+) -> (FloodReport, u64, Vec<(Batch, u64)>) {
     let sink = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     let target = sink.local_addr().expect("it has an address");
     let batches = Arc::new(Mutex::new(Vec::new()));
@@ -60,12 +71,12 @@ fn run(load: Load, quantum: u32, answer: Answer) -> (FloodReport, u64, Vec<(Batc
         datagrams_per_s: load.datagrams_per_s(),
         quantum,
         start_ns,
-        end_ns: start_ns + 20_000_000_000,
+        end_ns: start_ns + at_most_ns,
         datagrams: 100,
         head: Head::default(),
     };
     let stop = Stop::new();
-    let outcome = generator.run(&phase, &Live::default(), &stop);
+    let outcome = generator.run(&phase, &Live::default(), &stop, lease);
     let spec = FloodSpec { load, datagrams: Some(100), ..FloodSpec::new(target.ip()) };
     let report = assemble(&spec, vec![target.port()], obtained, quantum, vec![outcome], &stop);
     drop(generator);
@@ -132,5 +143,18 @@ fn at_saturation_a_datagram_bears_the_time_of_its_call() {
     for (batch, handed_over_ns) in batches {
         assert!((before..=handed_over_ns).contains(&batch.due_ns), "{batch:?}");
         before = handed_over_ns;
+    }
+}
+
+#[test]
+fn nothing_leaves_while_the_lease_has_lapsed() {
+    for load in [Load::Saturation, Load::Paced { datagrams_per_s: 1e6 }] {
+        let lease = Lease::default();
+        let _armed = lease.arm(0);
+        let (report, _, batches) = run_under(&lease, 20_000_000, load, 4, all);
+        assert_eq!((report.offered, batches.len()), (0, 0), "{load:?}: the last sign is long past");
+        lease.renew(u64::MAX / 2);
+        let (report, ..) = run_under(&lease, 20_000_000_000, Load::Saturation, 4, all);
+        assert_eq!(report.sent, 100, "{load:?}: it was renewed");
     }
 }
