@@ -72,7 +72,7 @@ struct Server {
 
 impl Receiver for Server {
     fn begin(&self, run: &AgreedRun) -> Result<Vec<u16>, String> {
-        let settings = AuditSettings { verify_every: 1, ..AuditSettings::for_ask(&run.ask) };
+        let settings = AuditSettings { verify_every: 1, ..AuditSettings::for_run(run) };
         self.audit.begin(settings)?;
         Ok(vec![self.port])
     }

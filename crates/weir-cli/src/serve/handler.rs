@@ -60,7 +60,7 @@ pub fn handlers(
 impl Handler for Measured {
     #[inline]
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
-        self.auditor.record(datagram.bytes, now_ns);
+        self.auditor.record_from(datagram.source.ip(), datagram.bytes, now_ns);
         self.labour.work();
         if self.echo {
             // A refusal is counted by the server and shown in its report.

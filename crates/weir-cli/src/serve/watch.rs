@@ -11,7 +11,7 @@ use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire;
 use weir_load::audit::{Audit, AuditReport, AuditSettings};
-use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
+use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
 
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
@@ -262,7 +262,7 @@ impl Receiver for Watch {
             return Err(format!("nothing is served on {}; {}", run.local, served(&self.addresses)));
         }
         let ask = &run.ask;
-        let mut settings = AuditSettings::for_ask(ask);
+        let mut settings = AuditSettings::for_run(run);
         if self.verify_all {
             settings.verify_every = 1;
         }
@@ -280,6 +280,10 @@ impl Receiver for Watch {
 
     fn quiet_ns(&self, run: &AgreedRun) -> u64 {
         self.audit.quiet_ns(run.ask.run)
+    }
+
+    fn arrived(&self, run: &AgreedRun) -> Option<Arrived> {
+        self.audit.arrived(run.ask.run)
     }
 
     fn outstanding(&self, run: &AgreedRun, sent: Option<u64>) -> Outstanding {

@@ -1,8 +1,11 @@
 //! The part of the audit that sees every datagram.
 
-use std::sync::{
-    Arc,
-    atomic::Ordering::{Acquire, Relaxed},
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
 };
 
 use super::{
@@ -56,6 +59,7 @@ struct Slot {
     /// Run id and size of the settings, at hand for every datagram.
     run: u32,
     size_bytes: usize,
+    source: Option<IpAddr>,
     settings: Arc<AuditSettings>,
     number: u64,
     /// Whether its warm-up is over.
@@ -84,22 +88,45 @@ impl Auditor {
     }
 
     /// Takes a datagram into the account. `now` gives the time in ns of [`crate::clock`];
-    /// it is called only for the datagrams whose time is taken.
+    /// it is called only for the datagrams whose time is taken. For whoever does not know the
+    /// source: it is taken for that of the generator.
     #[inline]
     pub fn record(&mut self, datagram: &[u8], now: impl FnOnce() -> u64) -> Verdict {
+        self.account(datagram, None, now)
+    }
+
+    /// The same for a datagram of a known source. One of a run that has another is a stranger.
+    #[inline]
+    pub fn record_from(
+        &mut self,
+        source: IpAddr,
+        datagram: &[u8],
+        now: impl FnOnce() -> u64,
+    ) -> Verdict {
+        self.account(datagram, Some(source), now)
+    }
+
+    #[inline]
+    fn account(
+        &mut self,
+        datagram: &[u8],
+        source: Option<IpAddr>,
+        now: impl FnOnce() -> u64,
+    ) -> Verdict {
         if self.audit.epoch.load(Relaxed) != self.epoch {
             self.look_for_runs();
         }
         match Stamp::read(datagram) {
             Ok(stamp) => match self.find(stamp.run) {
+                Some(slot) if !slot.is_of(source) => self.stranger(),
                 Some(slot) => slot.stamped(datagram, stamp, now),
-                None => self.of_no_run(stamp.run),
+                None => self.of_no_run(stamp.run, datagram, source),
             },
             Err(NoStamp::Corrupt) => {
                 self.loose.corrupt_headers.one();
                 Verdict::Corrupt
             }
-            Err(_) => self.without_stamp(datagram, now),
+            Err(_) => self.without_stamp(datagram, source, now),
         }
     }
 
@@ -111,25 +138,33 @@ impl Auditor {
         self.slots.get_mut(self.current)
     }
 
-    fn of_no_run(&self, run: u32) -> Verdict {
-        if let Some(slot) = self.slots.iter().find(|slot| slot.settings.warm_up_run == Some(run)) {
-            slot.book.warm_up.one();
-            return Verdict::WarmUp;
+    fn of_no_run(&self, run: u32, datagram: &[u8], source: Option<IpAddr>) -> Verdict {
+        let is_its = |slot: &&Slot| slot.settings.warm_up_run == Some(run) && slot.is_of(source);
+        match self.slots.iter().find(is_its) {
+            Some(slot) => slot.of_warm_up(datagram),
+            None => self.stranger(),
         }
+    }
+
+    fn stranger(&self) -> Verdict {
         self.loose.strangers.one();
         Verdict::Stranger
     }
 
-    fn without_stamp(&mut self, datagram: &[u8], now: impl FnOnce() -> u64) -> Verdict {
-        let is_its =
-            |slot: &Slot| slot.size_bytes < STAMP_BYTES && slot.size_bytes == datagram.len();
+    fn without_stamp(
+        &mut self,
+        datagram: &[u8],
+        source: Option<IpAddr>,
+        now: impl FnOnce() -> u64,
+    ) -> Verdict {
+        let is_its = |slot: &Slot| {
+            slot.size_bytes < STAMP_BYTES && slot.size_bytes == datagram.len() && slot.is_of(source)
+        };
         let Some(slot) = self.slots.iter_mut().find(|slot| is_its(slot)) else {
-            self.loose.strangers.one();
-            return Verdict::Stranger;
+            return self.stranger();
         };
         if !slot.started {
-            slot.book.warm_up.one();
-            return Verdict::WarmUp;
+            return slot.of_warm_up(datagram);
         }
         slot.arrived(datagram);
         slot.book.unstamped.one();
@@ -150,11 +185,12 @@ impl Auditor {
                 slot.started = run.started;
                 continue;
             }
-            let book = Arc::new(Book::new(run.settings.bitmap_bytes_max));
+            let book = Arc::new(Book::new(run.settings.bitmap_bytes_max, &self.audit.room));
             run.books.push(Arc::clone(&book));
             self.slots.push(Slot {
                 run: run.settings.run,
                 size_bytes: run.settings.size_bytes,
+                source: run.settings.source,
                 settings: Arc::clone(&run.settings),
                 number: run.number,
                 started: run.started,
@@ -175,6 +211,21 @@ impl Drop for Auditor {
 }
 
 impl Slot {
+    /// Whether a datagram of this source can be its.
+    #[inline]
+    fn is_of(&self, source: Option<IpAddr>) -> bool {
+        match (source, self.source) {
+            (Some(source), Some(own)) => source == own || source.to_canonical() == own,
+            _ => true,
+        }
+    }
+
+    fn of_warm_up(&self, datagram: &[u8]) -> Verdict {
+        self.book.warm_up.one();
+        self.book.warm_up_bytes.add(datagram.len() as u64);
+        Verdict::WarmUp
+    }
+
     #[inline]
     fn arrived(&self, datagram: &[u8]) {
         self.book.received.one();

@@ -3,8 +3,8 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -15,15 +15,45 @@ use crate::latency::Latencies;
 
 const WORDS: usize = (CHUNK_NUMBERS / 64) as usize;
 
+/// How many bytes of bitmaps there may still be, over all runs and threads of an audit.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: AtomicUsize,
+}
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { bytes: AtomicUsize::new(bytes) }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn take(&self) -> bool {
+        self.bytes.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(Chunk::BYTES)).is_ok()
+    }
+}
+
 /// Which numbers of a range of [`CHUNK_NUMBERS`] arrived.
 #[derive(Debug)]
-pub(super) struct Chunk([AtomicU64; WORDS]);
+pub(super) struct Chunk {
+    words: [AtomicU64; WORDS],
+    room: Arc<Room>,
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.room.bytes.fetch_add(Self::BYTES, Relaxed);
+    }
+}
 
 impl Chunk {
     pub(super) const BYTES: usize = WORDS * 8;
 
-    fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; WORDS])
+    fn new(room: &Arc<Room>) -> Option<Self> {
+        let words = [const { AtomicU64::new(0) }; WORDS];
+        room.take().then(|| Self { words, room: Arc::clone(room) })
     }
 
     /// Marks a number; says whether it was marked before. Only the owning thread may call
@@ -31,14 +61,14 @@ impl Chunk {
     #[inline]
     pub(super) fn mark(&self, sequence: u64) -> bool {
         let within = sequence % CHUNK_NUMBERS;
-        let word = &self.0[(within / 64) as usize];
+        let word = &self.words[(within / 64) as usize];
         let (before, bit) = (word.load(Relaxed), 1 << (within % 64));
         word.store(before | bit, Relaxed);
         before & bit != 0
     }
 
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|word| word.load(Relaxed))
+        self.words.iter().map(|word| word.load(Relaxed))
     }
 }
 
@@ -52,6 +82,7 @@ pub(super) struct Book {
     pub bytes: Counter,
     /// Those of the warm-up, which are not among the received.
     pub warm_up: Counter,
+    pub warm_up_bytes: Counter,
     pub unstamped: Counter,
     pub wrong_size: Counter,
     pub unknown_flow: Counter,
@@ -68,15 +99,18 @@ pub(super) struct Book {
     pub last_ns: AtomicU64,
     pub latencies: Latencies,
     chunks_max: usize,
-    chunks: Mutex<HashMap<ChunkKey, Arc<Chunk>>>,
+    room: Arc<Room>,
+    /// None once the run is over.
+    chunks: Mutex<Option<HashMap<ChunkKey, Arc<Chunk>>>>,
 }
 
 impl Book {
-    pub(super) fn new(bitmap_bytes_max: usize) -> Self {
+    pub(super) fn new(bitmap_bytes_max: usize, room: &Arc<Room>) -> Self {
         Self {
             received: Counter::default(),
             bytes: Counter::default(),
             warm_up: Counter::default(),
+            warm_up_bytes: Counter::default(),
             unstamped: Counter::default(),
             wrong_size: Counter::default(),
             unknown_flow: Counter::default(),
@@ -90,27 +124,39 @@ impl Book {
             last_ns: AtomicU64::new(0),
             latencies: Latencies::default(),
             chunks_max: bitmap_bytes_max / Chunk::BYTES,
-            chunks: Mutex::default(),
+            room: Arc::clone(room),
+            chunks: Mutex::new(Some(HashMap::new())),
         }
     }
 
-    /// The chunk of a key, made if there is none yet; `None` once the bound is reached.
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<ChunkKey, Arc<Chunk>>>> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The chunk of a key, made if there is none yet; `None` once a bound is reached.
     #[cold]
     pub(super) fn chunk(&self, key: ChunkKey) -> Option<Arc<Chunk>> {
-        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunks = self.lock();
+        let chunks = chunks.as_mut()?;
         if let Some(chunk) = chunks.get(&key) {
             return Some(Arc::clone(chunk));
         }
         if chunks.len() >= self.chunks_max {
             return None;
         }
-        let chunk = Arc::new(Chunk::new());
+        let chunk = Arc::new(Chunk::new(&self.room)?);
         chunks.insert(key, Arc::clone(&chunk));
         Some(chunk)
     }
 
+    /// The run is over: gives its bitmaps back, but for the last one of each flow, which the thread
+    /// gives back with the next datagram that it sees.
+    pub(super) fn close(&self) {
+        *self.lock() = None;
+    }
+
     pub(super) fn chunks(&self) -> Vec<(ChunkKey, Arc<Chunk>)> {
-        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        chunks.iter().map(|(key, chunk)| (*key, Arc::clone(chunk))).collect()
+        let chunks = self.lock();
+        chunks.iter().flatten().map(|(key, chunk)| (*key, Arc::clone(chunk))).collect()
     }
 }

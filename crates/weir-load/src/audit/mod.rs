@@ -2,11 +2,15 @@
 //!
 //! An [`Audit`] belongs to a server; each of its threads takes an [`Auditor`] and shows it
 //! every datagram. The auditor reads the stamp, marks the sequence number in a bitmap and
-//! counts: a few nanoseconds, no lock, no allocation but one of 8 KiB for every 65,536
+//! counts: a few nanoseconds, no lock, no allocation but one of 1 KiB for every 8192
 //! sequence numbers of a flow. Anyone may read counts and reports at any time.
 //!
 //! Several runs may be open at once (several generators); a datagram belongs to the run
-//! whose id it bears. All others are strangers, and counted apart.
+//! whose id it bears, if it comes from the address of its generator, where that is known. All
+//! others are strangers, and counted apart.
+//!
+//! What is allocated for a run is bounded by what its generator was consented to send, over all
+//! runs by [`BITMAP_BYTES_IN_ALL`], and given back when the run ends.
 //!
 //! Each thread has bitmaps of its own. A [`report`](Audit::report) lays them over one
 //! another: a number seen twice is a duplicate, whichever threads saw it; what was sent
@@ -20,9 +24,12 @@ mod auditor;
 mod book;
 mod report;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use weir::counters::Counter;
@@ -30,8 +37,13 @@ use weir::counters::Counter;
 pub use auditor::{Auditor, Verdict};
 pub use report::{AuditReport, FlowReport};
 
-use crate::{clock::now_ns, control::RunAsk, stamp::STAMP_BYTES};
-use book::Book;
+use crate::{
+    clock::now_ns,
+    control::{AgreedRun, Arrived},
+    stamp::STAMP_BYTES,
+    sys,
+};
+use book::{Book, Chunk, Room};
 
 /// The most flows of one run.
 pub const FLOWS_MAX: usize = 1024;
@@ -39,8 +51,11 @@ pub const FLOWS_MAX: usize = 1024;
 /// The most runs open at once.
 pub const RUNS_MAX: usize = 16;
 
-/// Sequence numbers per bitmap chunk.
-pub(crate) const CHUNK_NUMBERS: u64 = 65_536;
+/// Sequence numbers per bitmap chunk. Few, since one datagram is enough to have one made.
+pub(crate) const CHUNK_NUMBERS: u64 = 8192;
+
+/// Most bytes of bitmaps over all runs and threads of an audit: a thousand million numbers.
+pub const BITMAP_BYTES_IN_ALL: usize = 128 << 20;
 
 /// How a run is audited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +64,9 @@ pub struct AuditSettings {
     pub run: u32,
     /// Run id of the datagrams of its warm-up, which are counted apart, if it has one.
     pub warm_up_run: Option<u32>,
+    /// The only address that its datagrams may come from; those from another are strangers. None
+    /// where the threads do not tell ([`Auditor::record`]), or any will do.
+    pub source: Option<IpAddr>,
     /// Payload bytes of each datagram. Below [`crate::stamp::STAMP_BYTES`] they carry no
     /// stamp: then every datagram of this size counts as received, or before
     /// [`Audit::start`] as one of the warm-up, and nothing else is known about it.
@@ -79,6 +97,7 @@ impl AuditSettings {
         Self {
             run,
             warm_up_run: None,
+            source: None,
             size_bytes,
             flows,
             verify_every: Self::SAMPLE_EVERY,
@@ -87,11 +106,22 @@ impl AuditSettings {
         }
     }
 
-    /// For what a generator asked for on the control channel.
-    pub fn for_ask(ask: &RunAsk) -> Self {
-        let paced = ask.datagrams_per_s.is_some();
-        let settings = Self::new(ask.run, ask.size_bytes, ask.flows, paced);
-        Self { warm_up_run: ask.warm_up_run, ..settings }
+    /// For what a generator was consented to on the control channel. Bitmaps have room for what it
+    /// may send, and no more.
+    pub fn for_run(run: &AgreedRun) -> Self {
+        let ask = &run.ask;
+        let settings = Self::new(ask.run, ask.size_bytes, ask.flows, ask.datagrams_per_s.is_some());
+        let by_rate = ask.datagrams_per_s.map(|rate| (rate * ask.duration_ms as f64 / 1e3) as u64);
+        let numbers = by_rate.into_iter().chain(ask.datagrams).min();
+        // Each flow begins a chunk of its own; a tenth more than the rate gives is no cheat.
+        let chunks = numbers.map(|all| (all + all / 10) / CHUNK_NUMBERS + 2 * ask.flows as u64);
+        let bytes = chunks.map_or(u64::MAX, |chunks| chunks.saturating_mul(Chunk::BYTES as u64));
+        Self {
+            warm_up_run: ask.warm_up_run,
+            source: Some(run.peer),
+            bitmap_bytes_max: settings.bitmap_bytes_max.min(bytes.try_into().unwrap_or(usize::MAX)),
+            ..settings
+        }
     }
 }
 
@@ -165,8 +195,9 @@ impl State {
 }
 
 /// The account of one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Audit {
+    room: Arc<Room>,
     /// Raised whenever the list of runs changes, so that auditors look at it again.
     epoch: AtomicU64,
     state: Mutex<State>,
@@ -175,7 +206,13 @@ pub struct Audit {
 impl Audit {
     /// An account without runs.
     pub fn new() -> Arc<Self> {
-        Arc::default()
+        let room = Arc::new(Room::new(BITMAP_BYTES_IN_ALL));
+        Arc::new(Self { room, epoch: AtomicU64::new(0), state: Mutex::default() })
+    }
+
+    /// Bytes of bitmaps that there are, over all runs and threads.
+    pub fn bitmap_bytes(&self) -> usize {
+        BITMAP_BYTES_IN_ALL - self.room.bytes()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -254,7 +291,11 @@ impl Audit {
         let run = state.runs.remove(at);
         self.epoch.fetch_add(1, Ordering::Release);
         drop(state);
-        Some(AuditReport::of(&run, loose, sent_per_flow))
+        let report = AuditReport::of(&run, loose, sent_per_flow);
+        run.books.iter().for_each(|book| book.close());
+        drop(run);
+        sys::give_memory_back();
+        Some(report)
     }
 
     /// The report of an open run so far. What was sent may still be on its way, so wait
@@ -268,6 +309,15 @@ impl Audit {
     /// Datagrams received so far in an open run; 0 if there is none of this id.
     pub fn received(&self, run: u32) -> u64 {
         self.lock().run(run).map_or(0, Run::received)
+    }
+
+    /// What has arrived so far of an open run and its warm-up.
+    pub fn arrived(&self, run: u32) -> Option<Arrived> {
+        let state = self.lock();
+        let books = &state.run(run)?.books;
+        let bytes = books.iter().map(|book| book.bytes.get() + book.warm_up_bytes.get()).sum();
+        let run = state.run(run)?;
+        Some(Arrived { datagrams: run.received() + run.warm_up(), bytes })
     }
 
     /// How long nothing has arrived for an open run or its warm-up, in ns; others' datagrams

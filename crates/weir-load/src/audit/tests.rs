@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::stamp::{STAMP_BYTES, Stamp, fill};
+use crate::{
+    control::RunAsk,
+    stamp::{STAMP_BYTES, Stamp, fill},
+};
 
 const SIZE: usize = 64;
 
@@ -166,7 +169,7 @@ fn several_runs_are_kept_apart_and_bounded() {
 
 #[test]
 fn bitmaps_stop_at_their_bound() {
-    let audit = begun(AuditSettings { bitmap_bytes_max: 8192, ..settings(1) });
+    let audit = begun(AuditSettings { bitmap_bytes_max: 1024, ..settings(1) });
     let mut auditor = audit.auditor();
     for sequence in [0, 1, CHUNK_NUMBERS, u64::MAX, 1] {
         auditor.record(&datagram(7, 0, sequence, 0), || 0);
@@ -266,4 +269,94 @@ fn two_runs_that_nothing_would_tell_apart_are_not_open_at_once() {
     audit.begin(other(17)).expect("another size");
     audit.end(7, None).expect("open");
     audit.begin(AuditSettings { run: 9, ..other(16) }).expect("its turn");
+}
+
+/// What a generator was consented to, at a rate for a second.
+fn agreed(datagrams_per_s: Option<f64>) -> AgreedRun {
+    let ask = RunAsk {
+        run: 7,
+        warm_up_run: Some(8),
+        warm_up_ms: 10,
+        size_bytes: SIZE,
+        flows: 4,
+        datagrams_per_s,
+        window_ms: 10,
+        duration_ms: 1000,
+        datagrams: None,
+    };
+    let (peer, local) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    AgreedRun { ask, peer, local, same_host: false }
+}
+
+#[test]
+fn memory_is_bounded_by_what_was_consented_to_and_comes_back_at_the_end() {
+    // As many flows and chunks as the datagrams can name, at rates that consent to little.
+    let sparse = |auditor: &mut Auditor| {
+        for number in 0..20_000u64 {
+            let bytes = datagram(7, (number % 4) as u16, number * CHUNK_NUMBERS, 0);
+            auditor.record(&bytes, || 0);
+        }
+    };
+    for (rate, least, most) in [
+        (Some(1.0), 1, 2 * 4 * Chunk::BYTES),
+        (Some(100_000.0), 1, (2 * 4 + 110_000 / 8192 + 1) * Chunk::BYTES),
+        (None, 1 << 20, AuditSettings::BITMAP_BYTES_MAX),
+    ] {
+        let audit = Audit::new();
+        audit.begin(AuditSettings::for_run(&agreed(rate))).expect("nothing is open");
+        audit.start(7);
+        let (mut one, mut other) = (audit.auditor(), audit.auditor());
+        sparse(&mut one);
+        let of_one = audit.bitmap_bytes();
+        assert!((least..=most).contains(&of_one), "{rate:?}: {of_one} bytes");
+        sparse(&mut other);
+        assert!(audit.bitmap_bytes() <= 2 * most);
+        let report = audit.end(7, None).expect("open");
+        assert_eq!(report.received, 40_000);
+        // The last one of each flow stays with each thread until its next datagram.
+        assert!(audit.bitmap_bytes() <= 2 * 4 * Chunk::BYTES, "{rate:?}");
+        one.record(b"", || 0);
+        other.record(b"", || 0);
+        assert_eq!(audit.bitmap_bytes(), 0, "{rate:?}");
+    }
+}
+
+#[test]
+fn all_runs_together_have_a_bound() {
+    let audit = Audit::new();
+    let mut auditor = audit.auditor();
+    let runs = BITMAP_BYTES_IN_ALL / AuditSettings::BITMAP_BYTES_MAX + 1;
+    let chunks = (AuditSettings::BITMAP_BYTES_MAX / Chunk::BYTES) as u64;
+    for run in 0..runs as u32 {
+        audit.begin(AuditSettings::new(run, SIZE, 1, false)).expect("free");
+        for chunk in 0..chunks {
+            auditor.record(&datagram(run, 0, chunk * CHUNK_NUMBERS, 0), || 0);
+        }
+    }
+    assert_eq!(audit.bitmap_bytes(), BITMAP_BYTES_IN_ALL);
+    let last = audit.end(runs as u32 - 1, None).expect("open");
+    assert_eq!((last.received, last.untracked), (chunks, chunks), "there was no room for it");
+}
+
+#[test]
+fn datagrams_of_a_run_from_another_address_are_strangers() {
+    let audit = Audit::new();
+    let run = agreed(None);
+    audit.begin(AuditSettings::for_run(&run)).expect("nothing is open");
+    let mut auditor = audit.auditor();
+    let elsewhere: IpAddr = [192, 0, 2, 9].into();
+    let mapped: IpAddr = "::ffff:192.0.2.1".parse().expect("an address");
+    for (source, bytes, verdict) in [
+        (run.peer, datagram(8, 0, 0, 0), Verdict::WarmUp),
+        (elsewhere, datagram(8, 0, 1, 0), Verdict::Stranger),
+        (elsewhere, datagram(7, 0, 0, 0), Verdict::Stranger),
+        (run.peer, datagram(7, 0, 0, 0), Verdict::Intact),
+        (mapped, datagram(7, 0, 1, 0), Verdict::Intact),
+    ] {
+        assert_eq!(auditor.record_from(source, &bytes, || 0), verdict, "{source}");
+    }
+    let bytes = 3 * SIZE as u64;
+    assert_eq!(audit.arrived(7), Some(Arrived { datagrams: 3, bytes }));
+    let report = audit.end(7, Some(&[2, 0, 0, 0])).expect("open");
+    assert_eq!((report.received, report.strangers, report.lost), (2, 2, Some(0)));
 }

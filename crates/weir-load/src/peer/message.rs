@@ -109,6 +109,8 @@ impl From<&Begin> for AuditSettings {
         Self {
             run: begin.run,
             warm_up_run: begin.warm_up_run,
+            // A peer is reached on loopback only, and need not know who sends.
+            source: None,
             size_bytes: begin.size_bytes,
             flows: begin.flows,
             verify_every: begin.verify_every,

@@ -274,7 +274,7 @@ impl Receiver for PeerWatch {
         if state.course.is_some() {
             return Err("a run is open already, and a peer counts for one; wait for its end".into());
         }
-        let mut settings = AuditSettings::for_ask(&run.ask);
+        let mut settings = AuditSettings::for_run(run);
         if self.verify_all {
             settings.verify_every = 1;
         }
