@@ -138,6 +138,11 @@ pub struct FloodArgs {
     #[arg(long, requires = "control")]
     key_file: Option<PathBuf>,
 
+    /// The share that may be lost, such as 0 or 0.1%: beyond it the exit code is 3 [default: any, as UDP
+    /// promises no delivery].
+    #[arg(long, requires = "control", value_parser = parse_loss)]
+    max_loss: Option<f64>,
+
     /// Cores to run on, with commas; generators take them in turn.
     #[arg(long, value_delimiter = ',')]
     cpu: Vec<usize>,
@@ -156,7 +161,7 @@ pub struct FloodArgs {
 }
 
 /// Runs it; the exit code is 0 for success, 1 for a failed run, 2 for wrong usage, 3 for
-/// data errors, 5 if nothing could run here.
+/// data errors or more loss than permitted, 5 if nothing could run here.
 pub fn run(args: FloodArgs) -> ExitCode {
     shown::run(args.json, |shown| attempt(&args, shown))
 }
@@ -224,8 +229,17 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         warm_up: args.omit,
         cores: args.cpu.clone(),
         run: args.run_id.unwrap_or_else(random_run),
+        max_loss: args.max_loss,
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
     })
+}
+
+/// A share that may be nothing.
+fn parse_loss(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').trim_end().parse() {
+        Ok(0.0) => Ok(0.0),
+        _ => parse_percent(text),
+    }
 }
 
 /// How many datagrams end the flood, if a number does.
@@ -299,7 +313,8 @@ fn invalid(report: &FloodReport) -> Option<String> {
     };
     let data_errors = has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true);
     let wrong = "the server received datagrams that were not sent like that; see its counts";
-    report.unbalanced().or_else(|| data_errors.then(|| wrong.into()))
+    let data_errors = data_errors.then(|| wrong.into());
+    report.unbalanced().or(data_errors).or_else(|| report.lost_too_much())
 }
 
 /// What makes a report one of failure, if anything does.

@@ -251,3 +251,28 @@ fn a_flood_may_be_spelled_as_iperf3_does() {
     let both = weir(&["flood", "127.0.0.1", "-p", "1", "-t", "1", "-n", "5"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2), "{}", errors(&both));
 }
+
+#[test]
+fn a_flood_says_what_was_received_and_lost() {
+    let server = Server::start(&["--design", "blocking"]);
+    let whole = flood(&server, &["-k", "20", "--pps", "1k", "--max-loss", "100%"]);
+    let sent = whole["sent"].as_u64().unwrap();
+    let (received, lost) = (whole["received"].as_u64(), whole["lost_packets"].as_u64());
+    assert_eq!(received.zip(lost).map(|(received, lost)| received + lost), Some(sent), "{whole}");
+    let share = 100.0 * lost.unwrap() as f64 / sent as f64;
+    assert_eq!(whole["lost_percent"].as_f64(), Some(share));
+
+    // The server takes datagrams that begin otherwise for strangers: none of the run arrives.
+    let words = ["flood", "127.0.0.1", "-k", "20", "--pps", "1k", "--control", &server.control];
+    let lossy = output(&[&words[..], &["--head", "00", "--max-loss", "99%"]].concat());
+    let said = String::from_utf8_lossy(&lossy.stdout).into_owned();
+    assert_eq!(lossy.status.code(), Some(3), "{said}{}", errors(&lossy));
+    assert!(said.contains("received  0") && said.contains("lost  20 (100.000 %)"), "{said}");
+    assert!(errors(&lossy).contains("--max-loss"), "{}", errors(&lossy));
+
+    let port = server.port.to_string();
+    let unheard = output(&["flood", "127.0.0.1", "-p", &port, "-k", "20", "--pps", "1k"]);
+    assert_eq!(unheard.status.code(), Some(0), "{}", errors(&unheard));
+    let said = String::from_utf8_lossy(&unheard.stdout).into_owned();
+    assert!(said.contains("received  not known (no control channel)"), "{said}");
+}

@@ -15,10 +15,11 @@ use weir_load::{
     FloodError, FloodReport, FloodSpec, Stop, StopReason,
     audit::{Audit, AuditSettings},
     clock::now_ns,
-    control::{AgreedRun, ControlServer, ControlSettings, Ending, Receiver},
+    control::{AgreedRun, Arrived, ControlServer, ControlSettings, Ending, Receiver},
     engine::engines,
     flood::{EndedBy, Event},
     pacing::Load,
+    stamp::{self, Stamp},
 };
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -78,6 +79,9 @@ impl Receiver for Server {
     }
     fn start(&self, run: &AgreedRun) {
         self.audit.start(run.ask.run);
+    }
+    fn arrived(&self, run: &AgreedRun) -> Option<Arrived> {
+        self.audit.arrived(run.ask.run)
     }
     fn quiet_ns(&self, run: &AgreedRun) -> u64 {
         self.audit.quiet_ns(run.ask.run)
@@ -341,4 +345,32 @@ fn a_run_that_is_open_already_is_refused() {
     let error = weir_load::flood(&spec, &Arc::default(), |_| {}).expect_err("refused");
     assert!(matches!(error, FloodError::Control(_)));
     assert!(error.to_string().contains("open already"), "{error}");
+}
+
+#[test]
+fn a_flood_of_which_more_arrives_than_was_agreed_is_ended() {
+    let (sink, control) = server();
+    let stop = Arc::new(Stop::new());
+    let spec = FloodSpec {
+        load: Load::Paced { datagrams_per_s: 100.0 },
+        interval: Some(Duration::from_millis(20)),
+        ..spec(&control)
+    };
+    let others = UdpSocket::bind((LOOPBACK, 0)).expect("loopback");
+    let mut datagram = [0; 64];
+    stamp::fill(&mut datagram);
+    let mut sequence = 1 << 40;
+    let report = weir_load::flood(&spec, &stop, |event| {
+        // Whatever it says at its end of the channel, so much more arrives in its name.
+        if let Event::Interval(_) = event {
+            for _ in 0..500 {
+                sequence += 1;
+                Stamp { run: spec.run, flow: 0, sequence, due_ns: 0 }.write(&mut datagram);
+                others.send_to(&datagram, (LOOPBACK, sink.port)).expect("it is taken");
+            }
+        }
+    })
+    .expect("the flood can begin");
+    assert_eq!(report.ended_by, EndedBy::Revoked, "{report:?}");
+    assert!(report.failure.expect("it is said").contains("than was consented to"));
 }

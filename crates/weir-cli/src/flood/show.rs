@@ -70,6 +70,7 @@ impl Finding for FloodReport {
                  the rate, or give the generator a core of its own (--cpu)",
             );
         }
+        self::lost(shown, self);
         if let Some(report) = &self.report {
             account(shown, report);
         }
@@ -97,13 +98,41 @@ impl Finding for FloodReport {
     }
 }
 
+/// What arrived and what did not, and where that was lost, as far as the server tells.
+fn lost(shown: &Shown, flood: &FloodReport) {
+    shown.tell(
+        "received",
+        match (flood.received, &flood.report) {
+            (Some(received), _) => received.to_string(),
+            (None, Some(_)) => "not known (the server does not tell)".into(),
+            (None, None) if flood.failure.is_some() => "not known (no report of the server)".into(),
+            (None, None) => "not known (no control channel)".into(),
+        },
+    );
+    let (Some(lost), Some(percent)) = (flood.lost_packets, flood.lost_percent) else { return };
+    let system = flood.report.as_ref().and_then(|report| report.get("system"));
+    let dropped = |name: &str| system.and_then(|system| system[name].as_u64());
+    let places: Vec<String> = [
+        ("dropped_device", "at the server's device"),
+        ("dropped_cpu_queue", "at the queue of a CPU"),
+        ("dropped_socket", "at its socket"),
+    ]
+    .iter()
+    .filter_map(|(name, place)| Some(format!("{} {place}", dropped(name).filter(|n| *n > 0)?)))
+    .collect();
+    let at = match (lost, places.is_empty()) {
+        (0, _) => String::new(),
+        (_, true) => "; where is not known".into(),
+        (_, false) => format!("; the server's system dropped {}", places.join(", ")),
+    };
+    shown.tell("lost", format!("{lost} ({percent:.3} %){at}"));
+}
+
 /// The server's account, as far as it is in the usual words.
 fn account(shown: &Shown, report: &Value) {
     let account = report.get("audit").unwrap_or(report);
     shown.say(&format!("{:>18}", "the server's count"));
     for (name, text) in [
-        ("received", "received"),
-        ("lost", "lost"),
         ("duplicates", "duplicates"),
         ("reordered", "reordered"),
         ("wrong_size", "of wrong size"),
@@ -159,5 +188,9 @@ pub(super) const REPORT_FIELDS: &[&str] = &[
     "warm_up_sent",
     "ended_by",
     "failure",
+    "received",
+    "lost_packets",
+    "lost_percent",
+    "max_loss_percent",
     "report",
 ];

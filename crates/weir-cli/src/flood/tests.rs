@@ -136,3 +136,26 @@ fn a_report_of_failure_or_wrong_data_is_no_success() {
     assert_eq!(report.ending().code(), FAILED);
     assert!(failure_of(&report).expect("it says why").contains("listen"));
 }
+
+#[test]
+fn loss_beyond_a_stated_share_is_no_success() {
+    for (line, share) in
+        [("0", Some(0.0)), ("0%", Some(0.0)), ("0.1%", Some(0.001)), ("5", Some(0.05))]
+    {
+        let parsed = spec(&format!("::1 --control 5200 --max-loss {line}")).max_loss;
+        assert_eq!(
+            parsed.map(|share| (share * 1e6) as u64),
+            share.map(|share| (share * 1e6) as u64)
+        );
+    }
+    assert!(parse("::1 -p 1 --max-loss 1%").expect_err("nobody tells").contains("--control"));
+    assert!(parse("::1 --control 5200 --max-loss 101%").is_err());
+    let mut report = report();
+    (report.lost_packets, report.lost_percent) = (Some(1), Some(10.0));
+    assert_eq!(report.ending().code(), 0, "no limit was set");
+    report.max_loss_percent = Some(10.0);
+    assert_eq!(report.ending().code(), 0);
+    report.max_loss_percent = Some(9.0);
+    assert_eq!(report.ending().code(), DATA_ERRORS);
+    assert!(invalid(&report).expect("it says why").contains("1 of 10"));
+}

@@ -129,11 +129,47 @@ pub struct FloodReport {
     pub ended_by: EndedBy,
     /// What went wrong, if anything did.
     pub failure: Option<String>,
+    /// Datagrams that the server received, by its report; none without a control connection.
+    pub received: Option<u64>,
+    /// Those that were sent and did not arrive.
+    pub lost_packets: Option<u64>,
+    /// The same as a share of those sent.
+    pub lost_percent: Option<f64>,
+    /// The share that may be lost, if a limit was set.
+    pub max_loss_percent: Option<f64>,
     /// What the server reported, as it is; none without a control connection.
     pub report: Option<serde_json::Value>,
 }
 
 impl FloodReport {
+    /// Takes what the server reported into the account.
+    pub(super) fn reported(&mut self, report: serde_json::Value) {
+        let account = report.get("audit").unwrap_or(&report);
+        let count = |name: &str| account.get(name).and_then(serde_json::Value::as_u64);
+        self.received = count("received");
+        let arrived = |received: u64| received.saturating_sub(count("duplicates").unwrap_or(0));
+        let not_arrived = self.received.map(|received| self.sent.saturating_sub(arrived(received)));
+        self.lost_packets = count("lost").or(not_arrived);
+        let sent = self.sent as f64;
+        self.lost_percent = self
+            .lost_packets
+            .map(|lost| if self.sent == 0 { 0.0 } else { 100.0 * lost as f64 / sent });
+        self.report = Some(report);
+    }
+
+    /// That more was lost than may be, if so.
+    pub fn lost_too_much(&self) -> Option<String> {
+        let (lost, percent) = (self.lost_packets?, self.lost_percent?);
+        let most = self.max_loss_percent?;
+        (percent > most).then(|| {
+            format!(
+                "{lost} of {} datagrams were lost, {percent:.3} %; at most {most} % may be \
+                 (--max-loss)",
+                self.sent
+            )
+        })
+    }
+
     /// What is wrong with the generator's own counts, if anything is.
     pub fn unbalanced(&self) -> Option<String> {
         let Self { offered, sent, refused, .. } = self;
@@ -240,6 +276,10 @@ pub(super) fn assemble(
         warm_up_sent: 0,
         ended_by,
         failure,
+        received: None,
+        lost_packets: None,
+        lost_percent: None,
+        max_loss_percent: spec.max_loss.map(|share| share * 100.0),
         report: None,
     }
 }

@@ -97,7 +97,7 @@ pub fn flood(
                 elapsed_ns: report.elapsed_ns,
             };
             match control.end(end) {
-                Ok(account) => report.report = Some(account),
+                Ok(account) => report.reported(account),
                 Err(error) => {
                     report.failure.get_or_insert_with(|| format!("no report: {error}"));
                 }

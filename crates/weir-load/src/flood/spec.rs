@@ -62,6 +62,8 @@ pub struct FloodSpec {
     pub cores: Vec<usize>,
     /// Run id that the datagrams bear.
     pub run: u32,
+    /// The share of what was sent that may be lost, if there is a limit.
+    pub max_loss: Option<f64>,
     /// How often to say how it goes, at least [`INTERVAL_MIN`].
     pub interval: Option<Duration>,
 }
@@ -87,6 +89,7 @@ impl FloodSpec {
             warm_up: Duration::ZERO,
             cores: Vec::new(),
             run: random_run(),
+            max_loss: None,
             interval: None,
         }
     }
