@@ -54,6 +54,7 @@ pub mod xdp;
 pub use crate::socket::{Peer, Span, Unsent};
 pub(crate) use choice::with_provider;
 pub use choice::{AboutProvider, Choice};
+pub use requests::Refused;
 
 use crate::{
     Error, Unavailable,
@@ -174,8 +175,9 @@ pub trait RequestQueue {
     /// queue and follow by themselves.
     ///
     /// # Errors
-    /// Gives the slice back when more than [`Needs::receives`] would be outstanding.
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)>;
+    /// Gives the slice back when more than [`Needs::receives`] would be outstanding, when it is of
+    /// another region than the queue's, or when the completion queue was stopped.
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Refused)>;
 
     /// Makes sure of room for the next `receives` at once, as far as there is any: cheaper than
     /// one by one where several threads count. What is not used is given up at the commit.
@@ -188,18 +190,24 @@ pub trait RequestQueue {
     /// [`Outcome::NotSent`].
     ///
     /// # Errors
-    /// Gives the slice back when more than [`Needs::sends`] would be outstanding.
+    /// Gives the slice back when more than [`Needs::sends`] would be outstanding, when it is of
+    /// another region than the queue's, or when the completion queue was stopped.
     ///
     /// # Panics
     /// If the span is longer than the slice's payload, whatever the provider.
-    fn send(&mut self, slice: Slice, span: impl Into<Span>, to: &Peer)
-    -> Result<(), (Slice, Full)>;
+    fn send(
+        &mut self,
+        slice: Slice,
+        span: impl Into<Span>,
+        to: &Peer,
+    ) -> Result<(), (Slice, Refused)>;
 
     /// Makes posted requests known to the kernel, if there are any that it does not know.
     /// Receives may need no call at all.
     ///
     /// # Errors
-    /// What the operating system answered; nothing posted is lost.
+    /// What the operating system answered, or that the completion queue was stopped; nothing posted is
+    /// lost: what was not made known goes back to its pool with this queue.
     fn commit(&mut self, counters: &Counters) -> io::Result<()>;
 
     /// Receives and sends that are outstanding.
@@ -246,12 +254,11 @@ pub trait CompletionQueue: Sized {
     /// Ends receiving, cancels what is outstanding, and gives every slice back to its pool.
     /// Must be called on a thread that may use the queue; dropping a queue instead leaks
     /// its region deliberately and counts it ([`Region::leaked`]).
+    ///
+    /// A request queue that is not among `requests` takes nothing any more ([`Refused::Stopped`]); what
+    /// was posted on it and not committed goes back to its pool when it is dropped.
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped;
 }
-
-/// A queue already holds as many requests as it was opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
 
 /// What became of a slice.
 #[derive(Debug)]
@@ -296,7 +303,8 @@ pub enum Woken {
 pub struct Stopped {
     /// Slices that came back.
     pub returned: u32,
-    /// Slices that the kernel still held at the deadline; their memory is leaked.
+    /// Slices that the kernel still holds: at the deadline, or since a request queue that was not given
+    /// back keeps its socket open. They are leaked, and counted, unless they come back with that queue.
     pub missing: u32,
 }
 

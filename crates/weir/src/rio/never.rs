@@ -1,6 +1,6 @@
 //! Queues that nobody has: what a provider has for queues where it cannot exist.
 
-use super::{Batch, CompletionQueue, Full, Opened, Peer, RequestQueue, Span, Stopped, Woken};
+use super::{Batch, CompletionQueue, Opened, Peer, Refused, RequestQueue, Span, Stopped, Woken};
 use crate::{counters::Counters, memory::Slice, wake::Waker};
 use std::{
     io,
@@ -19,11 +19,11 @@ impl Opened for Never {
 }
 
 impl RequestQueue for Never {
-    fn receive(&mut self, _: Slice) -> Result<(), (Slice, Full)> {
+    fn receive(&mut self, _: Slice) -> Result<(), (Slice, Refused)> {
         match *self {}
     }
 
-    fn send(&mut self, _: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Full)> {
+    fn send(&mut self, _: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Refused)> {
         match *self {}
     }
 

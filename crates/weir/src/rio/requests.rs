@@ -1,8 +1,50 @@
 //! What the request queues of all providers keep alike.
 
-use super::{Full, Peer, Span, sharing::Count};
+use super::{Peer, Span, sharing::Count};
 use crate::memory::{Region, Slice};
-use std::sync::Arc;
+use std::{fmt, io, sync::Arc};
+
+/// Why a request was not taken. What it was to move is given back with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// As many are outstanding as the queue was opened for.
+    Full,
+    /// The slice is of another region than the queue's: the kernel does not know its memory.
+    OtherRegion,
+    /// The completion queue was stopped.
+    Stopped,
+    /// The connection is over, or is being closed.
+    Closed,
+    /// A send of this connection is under way, or the end of its sending.
+    Busy,
+    /// There is nothing to be sent.
+    Empty,
+    /// It names bytes that its memory does not hold.
+    OutOfBounds,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Full => "as many requests are outstanding as the queue was opened for",
+            Refused::OtherRegion => {
+                "the slice is of another region than the queue's; take it from the region that the \
+                 queue was opened with"
+            }
+            Refused::Stopped => "the completion queue was stopped",
+            Refused::Closed => "the connection is over, or is being closed",
+            Refused::Busy => "a send, or the end of sending, is under way on this connection",
+            Refused::Empty => "there is nothing to be sent",
+            Refused::OutOfBounds => "it names bytes that its memory does not hold",
+        })
+    }
+}
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> Self {
+        io::Error::other(refused.to_string())
+    }
+}
 
 /// A slice to be sent.
 #[derive(Debug)]
@@ -29,10 +71,10 @@ impl Outgoing {
         span: Span,
         to: &Peer,
         (outstanding, most): (&impl Count, u32),
-    ) -> Result<Self, (Slice, Full)> {
+    ) -> Result<Self, (Slice, Refused)> {
         assert_fits(&span, &slice);
         match outstanding.add_below(1, most) {
-            0 => Err((slice, Full)),
+            0 => Err((slice, Refused::Full)),
             _ => Ok(Self { slice, span, to: *to }),
         }
     }
@@ -54,11 +96,11 @@ impl Reserved {
     /// # Errors
     /// If there is no room for one more.
     #[inline]
-    pub fn take(&mut self, count: impl FnOnce(u32) -> u32) -> Result<(), Full> {
+    pub fn take(&mut self, count: impl FnOnce(u32) -> u32) -> Result<(), Refused> {
         if self.0 == 0 {
             self.fill(1, count);
         }
-        self.0 = self.0.checked_sub(1).ok_or(Full)?;
+        self.0 = self.0.checked_sub(1).ok_or(Refused::Full)?;
         Ok(())
     }
 
@@ -71,13 +113,11 @@ impl Reserved {
     }
 }
 
-/// Makes sure that a slice is of the region that a queue was opened with: the kernel knows no other.
-///
-/// # Panics
-/// If it is not.
+/// Gives a slice back that is not of the region that a queue was opened with: the kernel knows no other,
+/// and what comes back is named by its place in that one.
 #[inline]
-pub fn assert_of_region(slice: &Slice, region: &Arc<Region>) {
-    assert!(Arc::ptr_eq(slice.region(), region), "a slice of another region");
+pub fn of_region(slice: Slice, region: &Arc<Region>) -> Result<Slice, (Slice, Refused)> {
+    if Arc::ptr_eq(slice.region(), region) { Ok(slice) } else { Err((slice, Refused::OtherRegion)) }
 }
 
 /// Makes sure that a slice holds what is to be sent of it.
@@ -100,7 +140,7 @@ mod tests {
         reserved.fill(3, |n| n.min(2));
         let none = |_| unreachable!("two are reserved");
         assert_eq!((reserved.take(none), reserved.take(none)), (Ok(()), Ok(())));
-        assert_eq!((reserved.take(|n| n), reserved.take(|_| 0)), (Ok(()), Err(Full)));
+        assert_eq!((reserved.take(|n| n), reserved.take(|_| 0)), (Ok(()), Err(Refused::Full)));
         reserved.fill(5, |n| n);
         reserved.fill(7, |n| {
             assert_eq!(n, 2, "five are there");

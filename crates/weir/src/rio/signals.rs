@@ -18,6 +18,8 @@ pub(super) struct Signals {
     waiting: AtomicBool,
     /// The program woke it, rather than a poster.
     woken: AtomicBool,
+    /// The queue was stopped. Whoever posts looks again under the lock of what he posts to.
+    stopped: AtomicBool,
 }
 
 impl Signals {
@@ -54,6 +56,17 @@ impl Signals {
     pub(super) fn set_woken(&self) {
         // The bell that is rung next is a call into the kernel, which orders this before it.
         self.woken.store(true, Release);
+    }
+
+    /// Nothing is posted from now on.
+    pub(super) fn set_stopped(&self) {
+        self.stopped.store(true, Relaxed);
+    }
+
+    /// Whether the queue was stopped.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
     }
 
     /// Whether the program woke the thread, which uses that up.

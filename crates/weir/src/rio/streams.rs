@@ -32,7 +32,7 @@
 //! | sends | one for each connection | given back |
 //! | requests that the kernel does not take yet | a few for each connection | wait in user space, in order |
 
-use super::{Stopped, Woken};
+use super::{Refused, Stopped, Woken};
 use crate::{
     Error, Unavailable, counters::Counters, memory::Slice, options::Named, rio::Batch,
     stream::Listener, wake::Waker,
@@ -194,6 +194,9 @@ pub enum Load {
 
 impl Load {
     /// What is to be sent.
+    ///
+    /// # Panics
+    /// If it names bytes that there are not.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -349,15 +352,15 @@ pub trait StreamQueue: Sized {
     /// Sends.
     ///
     /// # Errors
-    /// Gives the load back where there is nothing to be sent, where a send is under way, or where the
-    /// connection is over.
-    fn send(&mut self, connection: StreamId, load: Load) -> Result<(), Load>;
+    /// Gives the load back where there is nothing to be sent, where a send is under way, where the
+    /// connection is over, or where its slice is of another region than this queue's
+    /// ([`Refused::OtherRegion`]): only slices that came from this queue are sent from where they lie.
+    fn send(&mut self, connection: StreamId, load: Load) -> Result<(), (Load, Refused)>;
 
     /// Tells the peer that nothing follows what was sent.
     fn end_sending(&mut self, connection: StreamId);
 
-    /// Asks how many bytes the system has received that were not received from it
-    /// ([`StreamCompletion::Waiting`]).
+    /// Asks how many bytes the system has received that were not received from it.
     fn ask_waiting(&mut self, connection: StreamId);
 
     /// Closes, whatever is under way. With `abrupt` what was not sent is lost, and the peer sees a reset.

@@ -106,8 +106,8 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
                 let load = Load::Slice { slice, start: 0, end: echo as u32 };
                 match queue.send(id, load) {
                     Ok(()) => open.sending = true,
-                    Err(load) => {
-                        open.connection.fail(too_many_sends());
+                    Err((load, why)) => {
+                        open.connection.fail(Reason::Failed(why.into()));
                         self.recycle(load);
                     }
                 }
@@ -169,8 +169,8 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
         let Some(open) = self.open_at(id) else { return };
         match sent {
             Ok(()) => open.sending = true,
-            Err(load) => {
-                open.connection.fail(too_many_sends());
+            Err((load, why)) => {
+                open.connection.fail(Reason::Failed(why.into()));
                 self.recycle(load);
             }
         }
@@ -232,7 +232,7 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
             open.connection.lend(&mut bytes);
             match queue.send(id, bytes.into()) {
                 Ok(()) => open.sending = true,
-                Err(_) => open.connection.fail(too_many_sends()),
+                Err((_, why)) => open.connection.fail(Reason::Failed(why.into())),
             }
             wants = open.connection.wants(&worker.limits);
         }
@@ -311,9 +311,4 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
         self.entries[id.number as usize] = Entry::Closing;
         self.queue().close(id, abrupt);
     }
-}
-
-#[cold]
-fn too_many_sends() -> Reason {
-    Reason::Failed(io::Error::other("the queue takes no more sends"))
 }

@@ -374,7 +374,9 @@ impl<H: Handler, Q: StreamQueue> Room<H, Q> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{memory::Slice, rio::Woken, rio::streams::Load, tcp::Server, wake::Waker};
+    use crate::{
+        memory::Slice, rio::Refused, rio::Woken, rio::streams::Load, tcp::Server, wake::Waker,
+    };
 
     /// A queue with nothing to do, of which so many slices stay away.
     struct Loses(u32);
@@ -393,8 +395,8 @@ mod tests {
             true
         }
         fn give_back(&mut self, _: Slice) {}
-        fn send(&mut self, _: StreamId, load: Load) -> Result<(), Load> {
-            Err(load)
+        fn send(&mut self, _: StreamId, load: Load) -> Result<(), (Load, Refused)> {
+            Err((load, Refused::Closed))
         }
         fn end_sending(&mut self, _: StreamId) {}
         fn ask_waiting(&mut self, _: StreamId) {}

@@ -22,9 +22,9 @@ mod outbox;
 mod tests;
 
 use super::{
-    Batch, Completion, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue,
-    Span, Started, Stopped, Woken,
-    requests::{Outgoing, Reserved},
+    Batch, Completion, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, Refused,
+    RequestQueue, Span, Started, Stopped, Woken,
+    requests::{Outgoing, Reserved, of_region},
     sharing::{Count, Shared, Sharing},
     signals::Signals,
 };
@@ -64,6 +64,7 @@ pub struct PlainSockets;
 pub struct PlainOpened {
     sockets: Vec<DatagramSocket>,
     poll: Poll,
+    region: Arc<Region>,
     needs: Needs,
 }
 
@@ -89,7 +90,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
     fn open(
         &self,
         at: &[Endpoint],
-        _region: &Arc<Region>,
+        region: &Arc<Region>,
         needs: &Needs,
     ) -> Result<PlainOpened, Error> {
         let mut poll = Poll::new().map_err(|e| Error::io("making a waker", e))?;
@@ -97,11 +98,11 @@ impl<T: Sharing> Provider<T> for PlainSockets {
         for (i, socket) in sockets.iter().enumerate() {
             poll.add(socket, i as u32);
         }
-        Ok(PlainOpened { sockets, poll, needs: *needs })
+        Ok(PlainOpened { sockets, poll, region: Arc::clone(region), needs: *needs })
     }
 
     fn start(&self, opened: PlainOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
-        let PlainOpened { sockets, poll, needs } = opened;
+        let PlainOpened { sockets, poll, region, needs } = opened;
         let mut granted = vec![(
             "receives",
             if BATCHES_IN_ONE_CALL {
@@ -131,6 +132,7 @@ impl<T: Sharing> Provider<T> for PlainSockets {
             .collect();
         let requests = parts.iter().map(|part| PlainRequests {
             part: part.clone(),
+            region: Arc::clone(&region),
             needs,
             receives: receives.clone(),
             staged: Vec::with_capacity(needs.receives as usize),
@@ -185,6 +187,7 @@ impl<T: Sharing> Clone for Part<T> {
 /// The request queue of the provider `batch`.
 pub struct PlainRequests<T: Sharing> {
     part: Part<T>,
+    region: Arc<Region>,
     needs: Needs,
     /// Receives outstanding over all sockets.
     receives: T::Count,
@@ -210,11 +213,24 @@ fn count_receives<T: Sharing>(
     }
 }
 
+impl<T: Sharing> PlainRequests<T> {
+    /// A slice that may be posted.
+    #[inline]
+    fn checked(&self, slice: Slice) -> Result<Slice, (Slice, Refused)> {
+        match self.signals.is_stopped() {
+            true => Err((slice, Refused::Stopped)),
+            false => of_region(slice, &self.region),
+        }
+    }
+}
+
 impl<T: Sharing> RequestQueue for PlainRequests<T> {
     #[inline]
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        if self.reserved.take(count_receives(&self.receives, &self.part, &self.needs)).is_err() {
-            return Err((slice, Full));
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Refused)> {
+        let slice = self.checked(slice)?;
+        let count = count_receives(&self.receives, &self.part, &self.needs);
+        if let Err(refused) = self.reserved.take(count) {
+            return Err((slice, refused));
         }
         self.staged.push(slice);
         Ok(())
@@ -230,7 +246,8 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
         slice: Slice,
         span: impl Into<Span>,
         to: &Peer,
-    ) -> Result<(), (Slice, Full)> {
+    ) -> Result<(), (Slice, Refused)> {
+        let slice = self.checked(slice)?;
         let outstanding = (&self.part.sends, self.needs.sends);
         self.staged_sends.push(Outgoing::new(slice, span.into(), to, outstanding)?);
         Ok(())
@@ -244,15 +261,24 @@ impl<T: Sharing> RequestQueue for PlainRequests<T> {
         });
         let mut rouse = false;
         if !staged.is_empty() {
-            part.posted.with(|posted| posted.append(staged));
+            part.posted.with(|posted| {
+                if !signals.is_stopped() {
+                    posted.append(staged);
+                }
+            });
             rouse = signals.slices_left();
         }
         if !staged_sends.is_empty() {
             part.outbox.with(|outbox| {
-                outbox.add(staged_sends);
-                outbox.flush(&part.socket, counters);
+                if !signals.is_stopped() {
+                    outbox.add(staged_sends);
+                    outbox.flush(&part.socket, counters);
+                }
             });
             rouse |= signals.sends_left();
+        }
+        if signals.is_stopped() {
+            return Err(Refused::Stopped.into());
         }
         if rouse {
             counters.kernel_entries.one();
@@ -437,6 +463,8 @@ impl<T: Sharing> CompletionQueue for PlainCompletions<T> {
     }
 
     fn stop(self, requests: Vec<PlainRequests<T>>, _by: Instant) -> Stopped {
+        // What is looked at below is looked at under its lock, and by whoever posts after this.
+        self.signals.set_stopped();
         // Dropping a slice puts it back into its pool.
         let mut returned = 0;
         for PlainRequests { staged, staged_sends, .. } in requests {

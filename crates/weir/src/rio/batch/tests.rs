@@ -93,8 +93,9 @@ fn room_is_reserved_within_the_bound_and_given_up<T: Sharing>() {
     b.post(1, 30);
     assert_eq!(b.requests[1].outstanding().0, 30, "the rest was given up at the commit");
     b.post(0, 10);
-    let (slice, Full) = b.requests[1].receive(b.region.take().unwrap()).unwrap_err();
-    drop(slice);
+    let refused = b.requests[1].receive(b.region.take().unwrap()).unwrap_err();
+    assert_eq!(refused.1, Refused::Full);
+    drop(refused);
     b.stop();
 }
 
@@ -207,8 +208,9 @@ fn no_more_than_needed_is_taken() {
     let mut b = bench::<OneThread>(&["127.0.0.1:0", "127.0.0.1:0"], NEEDS);
     b.post(0, 60);
     b.post(1, 40);
-    let (slice, Full) = b.requests[0].receive(b.region.take().unwrap()).unwrap_err();
-    drop(slice);
+    let refused = b.requests[0].receive(b.region.take().unwrap()).unwrap_err();
+    assert_eq!(refused.1, Refused::Full);
+    drop(refused);
     let nobody = "127.0.0.1:9".parse().unwrap();
     for _ in 0..20 {
         b.send(nobody, b"x");

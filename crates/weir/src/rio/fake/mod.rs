@@ -17,7 +17,7 @@
 //! | waiting | poll on a descriptor | notify once, then an event |
 //!
 //! Both assert what a caller must keep to, and panic where he does not: one poster and one
-//! dequeuer at a time, no slice posted twice, nothing used after the stop, queues with
+//! dequeuer at a time, no slice posted twice, queues with
 //! [`OneThread`](super::OneThread) on their thread.
 //!
 //! Not simulated: time (a late completion is late by a number of calls), and the copying of

@@ -10,9 +10,9 @@ use crate::{
     counters::Counters,
     memory::{Layout, Region, Slice},
     rio::{
-        Batch, CompletionQueue, Full, Needs, Opened, Outcome, Peer, Provider, RequestQueue, Span,
-        Started, Stopped, Threading, Woken,
-        requests::{Outgoing, assert_fits, assert_of_region},
+        Batch, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, Refused, RequestQueue,
+        Span, Started, Stopped, Threading, Woken,
+        requests::{Outgoing, assert_fits, of_region},
     },
     socket::Endpoint,
     sync::{Condvar, Mutex, MutexGuard},
@@ -214,9 +214,7 @@ impl<K: Kernel> Place<K> {
     fn state<T: Threading>(&self) -> MutexGuard<'_, State<K>> {
         let here = T::HANDS_OVER || self.thread == thread::current().id();
         assert!(here, "a queue for one thread was used on another");
-        let state = self.shared.lock();
-        assert!(!state.stopped, "a queue was used after it was stopped");
-        state
+        self.shared.lock()
     }
 }
 
@@ -228,8 +226,15 @@ impl<K: Kernel> Shared<K> {
 }
 
 impl<K: Kernel> State<K> {
-    fn hold(&mut self, slice: &Slice, region: &Arc<Region>) {
-        assert_of_region(slice, region);
+    /// A slice that may be posted.
+    fn checked(&self, slice: Slice, region: &Arc<Region>) -> Result<Slice, (Slice, Refused)> {
+        match self.stopped {
+            true => Err((slice, Refused::Stopped)),
+            false => of_region(slice, region),
+        }
+    }
+
+    fn hold(&mut self, slice: &Slice) {
         let held = &mut self.held[slice.index() as usize];
         assert!(!*held, "slice {} was posted twice", slice.index());
         *held = true;
@@ -261,14 +266,15 @@ impl<K: Kernel> State<K> {
 }
 
 impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Refused)> {
         let shared = &self.at.shared;
         let _entered = shared.posting[self.socket].enter();
         let mut state = self.at.state::<T>();
+        let slice = state.checked(slice, &shared.region)?;
         if state.outstanding().0 >= shared.needs.receives {
-            return Err((slice, Full));
+            return Err((slice, Refused::Full));
         }
-        state.hold(&slice, &shared.region);
+        state.hold(&slice);
         state.receives[self.socket] += 1;
         let State { kernel, net, .. } = &mut *state;
         kernel.receive(self.socket, slice, net);
@@ -280,16 +286,17 @@ impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
         slice: Slice,
         span: impl Into<Span>,
         to: &Peer,
-    ) -> Result<(), (Slice, Full)> {
+    ) -> Result<(), (Slice, Refused)> {
         let span = span.into();
         let shared = &self.at.shared;
         let _entered = shared.posting[self.socket].enter();
         assert_fits(&span, &slice);
         let mut state = self.at.state::<T>();
+        let slice = state.checked(slice, &shared.region)?;
         if state.outstanding().1 >= shared.needs.sends {
-            return Err((slice, Full));
+            return Err((slice, Refused::Full));
         }
-        state.hold(&slice, &shared.region);
+        state.hold(&slice);
         state.sends[self.socket] += 1;
         state.kernel.send(self.socket, Outgoing { slice, span, to: *to });
         Ok(())
@@ -298,6 +305,9 @@ impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
     fn commit(&mut self, counters: &Counters) -> io::Result<()> {
         let _entered = self.at.shared.posting[self.socket].enter();
         let mut state = self.at.state::<T>();
+        if state.stopped {
+            return Err(Refused::Stopped.into());
+        }
         let State { kernel, net, .. } = &mut *state;
         counters.kernel_entries.add(kernel.commit(self.socket, net));
         drop(state);
@@ -389,12 +399,12 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
     fn stop(self, requests: Vec<FakeRequests<K, T>>, by: Instant) -> Stopped {
         let shared = &self.at.shared;
         let _entered = shared.dequeuing.enter();
-        assert_eq!(requests.len(), shared.posting.len(), "not every request queue was given back");
-        for request in &requests {
-            assert!(Arc::ptr_eq(&request.at.shared, shared), "a request queue of another queue");
-        }
+        // Those that are kept take nothing any more; what was posted on them is the kernel's.
+        drop(requests);
         let mut state = self.at.state::<T>();
         state.stopped = true;
+        state.receives.fill(0);
+        state.sends.fill(0);
         // Dropping a slice puts it back into its pool.
         let State { kernel, net, .. } = &mut *state;
         let mut returned = kernel.begin_stop(net).len() as u32;

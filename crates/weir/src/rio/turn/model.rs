@@ -4,7 +4,7 @@
 use crate::{
     counters::Counters,
     memory::Slice,
-    rio::{Batch, CompletionQueue, Full, Peer, RequestQueue, Span, Stopped, Woken},
+    rio::{Batch, CompletionQueue, Peer, Refused, RequestQueue, Span, Stopped, Woken},
     sync::{Condvar, Mutex, MutexGuard},
     wake::Waker,
 };
@@ -102,12 +102,12 @@ impl CompletionQueue for Queue {
 pub(super) struct NoRequests;
 
 impl RequestQueue for NoRequests {
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
-        Err((slice, Full))
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Refused)> {
+        Err((slice, Refused::Full))
     }
 
-    fn send(&mut self, slice: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Full)> {
-        Err((slice, Full))
+    fn send(&mut self, slice: Slice, _: impl Into<Span>, _: &Peer) -> Result<(), (Slice, Refused)> {
+        Err((slice, Refused::Full))
     }
 
     fn commit(&mut self, _: &Counters) -> io::Result<()> {

@@ -56,6 +56,8 @@ pub(super) struct Common<T: Sharing> {
     pub sends_out: T::Count,
     /// The message header of every receive.
     pub message: MessageHeader,
+    /// Nothing is posted any more. Whoever posts looks again under the guard of what he posts to.
+    stopped: AtomicBool,
     /// The kernel holds nothing any more.
     ended: AtomicBool,
 }
@@ -102,8 +104,22 @@ impl<T: Sharing> Common<T> {
             receives_out: T::Count::default(),
             sends_out: T::Count::default(),
             message: MessageHeader(Box::new(frame.message())),
+            stopped: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// Has nothing posted from now on, by request queues that are kept, too.
+    pub fn stop(&self) {
+        // Who holds a guard just now is waited for.
+        self.submissions.with(|_| self.stopped.store(true, Relaxed));
+        self.buffers.with(|_| ());
+    }
+
+    /// Whether it was stopped.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
     }
 
     /// Counts more receives as outstanding, as far as there is room, and says how many.

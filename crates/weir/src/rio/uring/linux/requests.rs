@@ -6,8 +6,8 @@ use crate::{
     memory::{Posted, Slice},
     ring::{Crowded, Submissions},
     rio::{
-        Full, Peer, RequestQueue, Span,
-        requests::{Outgoing, Reserved, assert_of_region},
+        Peer, Refused, RequestQueue, Span,
+        requests::{Outgoing, Reserved, of_region},
         sharing::{Count as _, Shared as _, Sharing},
     },
 };
@@ -44,7 +44,19 @@ impl<T: Sharing> UringRequests<T> {
 
     fn hand_on(&mut self) {
         let Self { common, receives, .. } = self;
-        self.holder_starved |= common.buffers.with(|buffers| buffers.post(receives, &common.table));
+        // Once it was stopped they stay here, and go back to their pool with this queue.
+        self.holder_starved |= common
+            .buffers
+            .with(|buffers| !common.is_stopped() && buffers.post(receives, &common.table));
+    }
+
+    /// A slice that may be posted.
+    #[inline]
+    fn checked(&self, slice: Slice) -> Result<Slice, (Slice, Refused)> {
+        match self.common.is_stopped() {
+            true => Err((slice, Refused::Stopped)),
+            false => of_region(slice, &self.common.region),
+        }
     }
 
     /// Gives back what was not committed, and counts it.
@@ -87,11 +99,11 @@ fn push_sends<T: Sharing>(
 
 impl<T: Sharing> RequestQueue for UringRequests<T> {
     #[inline]
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Refused)> {
+        let slice = self.checked(slice)?;
         let Self { common, reserved, .. } = self;
-        assert_of_region(&slice, &common.region);
-        if reserved.take(|more| common.count_receives(more)).is_err() {
-            return Err((slice, Full));
+        if let Err(refused) = reserved.take(|more| common.count_receives(more)) {
+            return Err((slice, refused));
         }
         self.receives.push(slice.post());
         if self.receives.len() == GATHERED {
@@ -111,9 +123,9 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
         slice: Slice,
         span: impl Into<Span>,
         to: &Peer,
-    ) -> Result<(), (Slice, Full)> {
+    ) -> Result<(), (Slice, Refused)> {
+        let slice = self.checked(slice)?;
         let common = &self.common;
-        assert_of_region(&slice, &common.region);
         let outstanding = (&common.sends_out, common.needs.sends);
         self.sends.push_back(Outgoing::new(slice, span.into(), to, outstanding)?);
         Ok(())
@@ -137,6 +149,9 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
         while !sends.is_empty() {
             let before = sends.len();
             common.submissions.with(|submissions| {
+                if common.is_stopped() {
+                    return Err(Refused::Stopped.into());
+                }
                 push_sends(common, *socket, sends, submissions);
                 submissions.submit(counters)
             })?;
@@ -146,7 +161,7 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
                 break;
             }
         }
-        Ok(())
+        if common.is_stopped() { Err(Refused::Stopped.into()) } else { Ok(()) }
     }
 
     fn outstanding(&self) -> (u32, u32) {

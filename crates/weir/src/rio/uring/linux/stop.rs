@@ -27,6 +27,7 @@ pub(super) fn stop<T: Sharing>(
     // What is counted here is nobody's: the run is over.
     let counters = Counters::default();
     let mut batch = Batch::new(DISCARDED);
+    queue.common.stop();
     let mut returned: u32 = requests.iter_mut().map(UringRequests::give_back).sum();
     drop(requests);
     let over = loop {

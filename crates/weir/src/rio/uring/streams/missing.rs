@@ -6,7 +6,7 @@ use crate::{
     counters::Counters,
     memory::Slice,
     rio::{
-        Batch, Stopped, Woken,
+        Batch, Refused, Stopped, Woken,
         streams::{
             Load, StartedStreams, StreamCompletion, StreamId, StreamNeeds, StreamProvider,
             StreamQueue,
@@ -78,7 +78,7 @@ impl StreamQueue for Never {
         match self.0 {}
     }
 
-    fn send(&mut self, _: StreamId, _: Load) -> Result<(), Load> {
+    fn send(&mut self, _: StreamId, _: Load) -> Result<(), (Load, Refused)> {
         match self.0 {}
     }
 

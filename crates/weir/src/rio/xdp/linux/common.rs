@@ -22,9 +22,10 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU8, Ordering::Relaxed},
     },
+    time::Instant,
 };
 
 /// Who has a slice.
@@ -88,8 +89,13 @@ impl Table {
             .count() as u32
     }
 
+    /// How many slices the kernel has to send.
+    pub fn sending(&self) -> u32 {
+        self.owners.iter().filter(|owner| owner.load(Relaxed) == owner::TRANSMIT).count() as u32
+    }
+
     /// How many slices the kernel has.
-    fn given(&self) -> u32 {
+    pub fn given(&self) -> u32 {
         self.owners.iter().filter(|owner| owner.load(Relaxed) != owner::PROGRAM).count() as u32
     }
 }
@@ -331,6 +337,15 @@ impl<T: Sharing> Port<T> {
     pub fn queue(&self) -> u32 {
         self.lease.as_ref().map_or(0, Lease::queue)
     }
+
+    /// Closes the socket. Whether its device has let go of the slices.
+    fn close(&mut self, by: Instant) -> bool {
+        let queue = self.queue();
+        self.lease = None; // no frame follows
+        self.socket = None;
+        // Where the kernel copies, it is done when the close returns; a device may take its time.
+        self.probe.take().is_none_or(|probe| probe.await_release(self.device.index, queue, by))
+    }
 }
 
 /// What all queues share. Where it goes away before [`Common::end`] was called, the kernel may
@@ -348,6 +363,9 @@ pub(super) struct Common<T: Sharing> {
     pub receives_out: T::Count,
     /// Sends that are outstanding, the same way.
     pub sends_out: T::Count,
+    /// By when it is to be stopped: then nothing is posted any more. Whoever posts looks again under the
+    /// guard of what he posts to.
+    pub stopped: OnceLock<Instant>,
     pub ended: bool,
 }
 
@@ -363,9 +381,24 @@ impl<T: Sharing> Common<T> {
         slices.map(|slice| drop(unsafe { slice.reclaim(&self.region) })).count() as u32
     }
 
-    /// Takes back by count what was posted, once every socket is closed and its device has let
-    /// go; returns how many slices that were, and how many sends the kernel still has.
-    pub fn end(&mut self, let_go: bool) -> (u32, u32) {
+    /// Has nothing posted from now on, by request queues that are kept, too.
+    pub fn stop(&self, by: Instant) {
+        let _ = self.stopped.set(by);
+        // Who holds a guard just now is waited for.
+        for port in &self.ports {
+            port.filling.with(|_| ());
+            port.transmit.with(|_| ());
+        }
+    }
+
+    /// Whether it was stopped.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get().is_some()
+    }
+
+    /// Takes back what was posted and never given to the kernel, and counts it.
+    pub fn take_waiting(&self) -> u32 {
         let mut returned = 0;
         for port in &self.ports {
             let waiting = port.filling.with(|filling| std::mem::take(&mut filling.waiting));
@@ -373,6 +406,22 @@ impl<T: Sharing> Common<T> {
             let failed = port.transmit.with(|transmit| transmit.failed.drain(..).count());
             returned += failed as u32;
         }
+        returned
+    }
+
+    /// Closes every socket, and takes back what comes free by that.
+    pub fn close(&mut self, by: Instant) -> (u32, u32) {
+        let mut let_go = true;
+        for port in &mut self.ports {
+            let_go &= port.close(by);
+        }
+        self.end(let_go)
+    }
+
+    /// Takes back by count what was posted, once every socket is closed and its device has let
+    /// go; returns how many slices that were, and how many sends the kernel still has.
+    fn end(&mut self, let_go: bool) -> (u32, u32) {
+        let mut returned = self.take_waiting();
         if let_go {
             returned += self.table.take_filled();
         }
@@ -385,9 +434,14 @@ impl<T: Sharing> Common<T> {
 
 impl<T: Sharing> Drop for Common<T> {
     fn drop(&mut self) {
-        if !self.ended {
-            self.end(false);
+        if self.ended {
+            return;
         }
+        match self.stopped.get().copied() {
+            // A request queue was kept beyond the stop, and held it open.
+            Some(by) => self.close(by),
+            None => self.end(false),
+        };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Dequeuing: the frames of the receive rings, what was sent, and waiting.
 
 use super::{
-    common::{Common, Port},
+    common::Common,
     packet,
     program::Passed,
     requests::XdpRequests,
@@ -369,32 +369,24 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
         // What is counted here is nobody's: the run is over.
         let counters = Counters::default();
         let mut batch = Batch::new(self.common.needs.per_dequeue.max(1) as usize);
+        self.common.stop(by);
         let mut returned: u32 = requests.iter_mut().map(XdpRequests::give_back).sum();
         drop(requests);
         returned += self.discard(&mut batch, &counters);
-        while self.common.sends_out.get() > 0 && Instant::now() < by {
+        // Not those that a request queue was given and has not committed: it may be kept.
+        while self.common.table.sending() > 0 && Instant::now() < by {
             let _ = self.poll(LOOK_AFTER_SENDS, &counters);
             returned += self.discard(&mut batch, &counters);
         }
         let Self { common, receivers, .. } = self;
         drop(receivers);
+        returned += common.take_waiting();
+        let missing = common.table.given();
         let Some(mut common) = Arc::into_inner(common) else {
-            unreachable!("the request queues are gone, and nobody else holds it")
+            // A request queue was kept: it holds the sockets open, and what was posted goes back with it.
+            return Stopped { returned, missing };
         };
-        let mut let_go = true;
-        for port in &mut common.ports {
-            let_go &= close(port, by);
-        }
-        let (by_count, missing) = common.end(let_go);
+        let (by_count, missing) = common.close(by);
         Stopped { returned: returned + by_count, missing }
     }
-}
-
-/// Closes a socket. Whether its device has let go of the slices.
-fn close<T: Sharing>(port: &mut Port<T>, by: Instant) -> bool {
-    let queue = port.queue();
-    port.lease = None; // no frame follows
-    port.socket = None;
-    // Where the kernel copies, it is done when the close returns; a device may take its time.
-    port.probe.take().is_none_or(|probe| probe.await_release(port.device.index, queue, by))
 }

@@ -45,7 +45,7 @@ use program::{Filter, Passed};
 use socket::{Failed, KERNEL_HEADROOM, Memory, Probe, Rings, Socket};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 /// Sizes of a slice that the kernel allows, where a page has 4096 bytes.
@@ -346,6 +346,7 @@ impl<T: Sharing> Provider<T> for Xdp {
             serves_devices,
             receives_out: T::Count::default(),
             sends_out: T::Count::default(),
+            stopped: OnceLock::new(),
             ended: false,
         });
         let ring = Arc::clone(&bell);

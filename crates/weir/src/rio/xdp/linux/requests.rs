@@ -5,8 +5,8 @@ use crate::{
     counters::Counters,
     memory::{Posted, Slice},
     rio::{
-        Full, Peer, RequestQueue, Span,
-        requests::{Outgoing, Reserved, assert_of_region},
+        Peer, Refused, RequestQueue, Span,
+        requests::{Outgoing, Reserved, of_region},
         sharing::{Count as _, Shared as _, Sharing},
     },
     wake::Waker,
@@ -38,6 +38,15 @@ impl<T: Sharing> XdpRequests<T> {
         }
     }
 
+    /// A slice that may be posted.
+    #[inline]
+    fn checked(&self, slice: Slice) -> Result<Slice, (Slice, Refused)> {
+        match self.common.is_stopped() {
+            true => Err((slice, Refused::Stopped)),
+            false => of_region(slice, &self.common.region),
+        }
+    }
+
     /// Gives back what was not committed, and counts it.
     pub(super) fn give_back(&mut self) -> u32 {
         let receives = self.common.take_back(self.receives.drain(..));
@@ -51,11 +60,11 @@ impl<T: Sharing> XdpRequests<T> {
 
 impl<T: Sharing> RequestQueue for XdpRequests<T> {
     #[inline]
-    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Full)> {
+    fn receive(&mut self, slice: Slice) -> Result<(), (Slice, Refused)> {
+        let slice = self.checked(slice)?;
         let Self { common, reserved, .. } = self;
-        assert_of_region(&slice, &common.region);
-        if reserved.take(|more| common.count_receives(more)).is_err() {
-            return Err((slice, Full));
+        if let Err(refused) = reserved.take(|more| common.count_receives(more)) {
+            return Err((slice, refused));
         }
         self.receives.push(slice.post());
         Ok(())
@@ -72,9 +81,9 @@ impl<T: Sharing> RequestQueue for XdpRequests<T> {
         slice: Slice,
         span: impl Into<Span>,
         to: &Peer,
-    ) -> Result<(), (Slice, Full)> {
+    ) -> Result<(), (Slice, Refused)> {
+        let slice = self.checked(slice)?;
         let common = &self.common;
-        assert_of_region(&slice, &common.region);
         let outstanding = (&common.sends_out, common.needs.sends);
         self.sends.push(Outgoing::new(slice, span.into(), to, outstanding)?);
         Ok(())
@@ -85,16 +94,24 @@ impl<T: Sharing> RequestQueue for XdpRequests<T> {
         reserved.give_up(|left| common.receives_out.take_off(left));
         let bound = &common.bounds[*endpoint as usize];
         let port = &common.ports[bound.port];
-        if !receives.is_empty()
-            && port.filling.with(|filling| filling.post(receives, &common.table))
-        {
+        let rouse = !receives.is_empty()
+            && port
+                .filling
+                .with(|filling| !common.is_stopped() && filling.post(receives, &common.table));
+        if rouse {
             counters.kernel_entries.one();
             port.socket().rouse();
+        }
+        if common.is_stopped() {
+            return Err(Refused::Stopped.into());
         }
         if sends.is_empty() {
             return Ok(());
         }
         port.transmit.with(|transmit| {
+            if common.is_stopped() {
+                return Err(Refused::Stopped.into());
+            }
             transmit.push(sends, *endpoint, bound, &port.device, &common.table);
             transmit.kick(port.socket(), || counters.kernel_entries.one())
         })?;

@@ -3,7 +3,10 @@
 use crate::{
     memory::{Posted, Region},
     ring::{Slots, Token},
-    rio::streams::{Load, StreamId},
+    rio::{
+        Refused,
+        streams::{Load, StreamId},
+    },
 };
 use std::{mem, sync::Arc};
 
@@ -35,13 +38,17 @@ impl Loads {
     /// Takes a load: its token, and where its bytes lie, for the kernel.
     ///
     /// # Errors
-    /// Gives it back where there are too many.
+    /// Gives it back where it cannot be sent: where its slice is of another region, above all, since it comes
+    /// back as one of this.
     pub fn insert(
         &mut self,
         connection: StreamId,
         load: Load,
         region: &Arc<Region>,
-    ) -> Result<(Token, *const u8, u32), Load> {
+    ) -> Result<(Token, *const u8, u32), (Load, Refused)> {
+        if let Some(refused) = refused(&load, region) {
+            return Err((load, refused));
+        }
         // What is longer is sent in parts.
         let len = load.bytes().len().min(1 << 30) as u32;
         // It never moves: a slice lies in its region, a vector's bytes where they are until it grows.
@@ -53,7 +60,7 @@ impl Loads {
         match self.0.insert(Sending { connection, held, len }) {
             Ok(token) => Ok((token, at, len)),
             // SAFETY: it was posted just above, and the kernel knows nothing of it.
-            Err(sending) => Err(unsafe { sending.held.release(region) }),
+            Err(sending) => Err((unsafe { sending.held.release(region) }, Refused::Full)),
         }
     }
 
@@ -100,5 +107,22 @@ impl Held {
             }
             Held::Bytes { bytes, start } => Load::Bytes { bytes, start },
         }
+    }
+}
+
+/// Why a load cannot be sent, if it cannot.
+#[inline]
+fn refused(load: &Load, region: &Arc<Region>) -> Option<Refused> {
+    let bytes = match load {
+        Load::Slice { slice, .. } if !Arc::ptr_eq(slice.region(), region) => {
+            return Some(Refused::OtherRegion);
+        }
+        Load::Slice { slice, start, end } => slice.payload().get(*start as usize..*end as usize),
+        Load::Bytes { bytes, start } => bytes.get(*start..),
+    };
+    match bytes {
+        None => Some(Refused::OutOfBounds),
+        Some([]) => Some(Refused::Empty),
+        Some(_) => None,
     }
 }

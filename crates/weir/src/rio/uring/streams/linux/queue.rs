@@ -13,7 +13,7 @@ use crate::{
     readiness::bell::Bell,
     ring::{Alarm, Entered, Token},
     rio::{
-        Batch, Stopped, Woken,
+        Batch, Refused, Stopped, Woken,
         streams::{Load, Receiving, StreamCompletion, StreamId, StreamNeeds, StreamQueue},
     },
     wake::Waker,
@@ -224,16 +224,18 @@ impl StreamQueue for UringStreamQueue {
         }
         let home = self.slices.home(&slice);
         match &mut self.rings[home].group {
+            // One that the program took from the pool itself, beyond those of the ring, goes back there.
+            Some(group) if group.is_whole() => drop(slice),
             Some(group) => group.give(&mut self.slices, slice),
             None => self.free.push(slice.post()),
         }
     }
 
     #[inline]
-    fn send(&mut self, connection: StreamId, load: Load) -> Result<(), Load> {
-        let Some((at, place)) = self.find(connection) else { return Err(load) };
-        if self.place(at, place).is(state::SENDING | state::ENDING) || load.is_empty() {
-            return Err(load);
+    fn send(&mut self, connection: StreamId, load: Load) -> Result<(), (Load, Refused)> {
+        let Some((at, place)) = self.find(connection) else { return Err((load, Refused::Closed)) };
+        if self.place(at, place).is(state::SENDING | state::ENDING) {
+            return Err((load, Refused::Busy));
         }
         let (token, bytes, len) = self.loads.insert(connection, load, &self.slices.region)?;
         let known = self.place(at, place);

@@ -119,6 +119,12 @@ impl Group {
         self.held
     }
 
+    /// Whether the kernel has all slices that belong here.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.held == self.count
+    }
+
     /// Whether less than a quarter of the slices that belong here is left to the kernel.
     #[inline]
     pub fn is_short(&self) -> bool {
