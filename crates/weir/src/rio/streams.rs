@@ -29,7 +29,7 @@
 //! | --- | --- | --- |
 //! | connections | [`StreamNeeds::connections`], or what the system allows | nothing is accepted until one is closed; peers wait where connections wait |
 //! | slices | [`Receiving`] | receiving stops and the program is told ([`StreamCompletion::Starved`]), or no slice can be posted |
-//! | sends | one for each connection | given back |
+//! | sends, ends of sending, questions | one of each for each connection | a send is given back; an end and a question are answered by the one under way |
 //! | requests that the kernel does not take yet | a few for each connection | wait in user space, in order |
 
 use super::{Refused, Stopped, Woken};
@@ -357,13 +357,16 @@ pub trait StreamQueue: Sized {
     /// ([`Refused::OtherRegion`]): only slices that came from this queue are sent from where they lie.
     fn send(&mut self, connection: StreamId, load: Load) -> Result<(), (Load, Refused)>;
 
-    /// Tells the peer that nothing follows what was sent.
+    /// Tells the peer that nothing follows what was sent. Asked again before its
+    /// [`StreamCompletion::EndSent`], that one answers both.
     fn end_sending(&mut self, connection: StreamId);
 
-    /// Asks how many bytes the system has received that were not received from it.
+    /// Asks how many bytes the system has received that were not received from it. Asked again before its
+    /// [`StreamCompletion::Waiting`], that one answers both.
     fn ask_waiting(&mut self, connection: StreamId);
 
     /// Closes, whatever is under way. With `abrupt` what was not sent is lost, and the peer sees a reset.
+    /// Asked again it is passed over.
     fn close(&mut self, connection: StreamId, abrupt: bool);
 
     /// Moves completions into `out`, up to its capacity, and says how many. Where the queue looks empty a

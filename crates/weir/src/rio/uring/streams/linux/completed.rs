@@ -27,6 +27,12 @@ impl UringStreamQueue {
         out: &mut Batch<StreamCompletion>,
     ) {
         let place = token.slot() as u32;
+        if matches!(token.class(), class::END | class::ASK | class::CLOSE)
+            && self.place(at, place).generation != token.generation()
+        {
+            debug_assert!(false, "a request outlived its connection");
+            return;
+        }
         match token.class() {
             class::RECEIVE => self.received(at, token, result, flags, out),
             class::SEND => self.sent(at, token, result, flags, out),

@@ -253,6 +253,11 @@ impl StreamQueue for UringStreamQueue {
 
     fn end_sending(&mut self, connection: StreamId) {
         let Some((at, place)) = self.find(connection) else { return };
+        // One at a time: so a close knows what it has to wait for, and none of these meets the connection
+        // that has the place next.
+        if self.place(at, place).is(state::ENDING) {
+            return;
+        }
         self.place(at, place).state |= state::ENDING;
         let token = self.token(class::END, at, place);
         // SAFETY: it points at nothing.
@@ -261,6 +266,9 @@ impl StreamQueue for UringStreamQueue {
 
     fn ask_waiting(&mut self, connection: StreamId) {
         let Some((at, place)) = self.find(connection) else { return };
+        if self.place(at, place).is(state::ASKING) {
+            return;
+        }
         self.place(at, place).state |= state::ASKING;
         let token = self.token(class::ASK, at, place);
         // SAFETY: it points at nothing.
