@@ -5,7 +5,7 @@
 //! which use of that slot it was.
 
 /// 64 bits: the class of request (8), the slot (24), the generation of that slot (32).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Token(u64);
 
 impl Token {
@@ -19,6 +19,24 @@ impl Token {
     pub const fn new(class: u8, slot: u32, generation: u32) -> Self {
         Self((class as u64) << 56 | (slot as u64) << 32 | generation as u64)
     }
+
+    /// The token of a request that cancels this one, whose class is below [`CANCEL`](Self::CANCEL).
+    #[inline]
+    pub const fn of_its_cancel(self) -> Self {
+        Self(self.0 | (Self::CANCEL as u64) << 56)
+    }
+
+    /// What a request was to cancel, if this is the token of one.
+    #[inline]
+    pub const fn cancelled(self) -> Option<Self> {
+        match self.class() & Self::CANCEL {
+            0 => None,
+            _ => Some(Self(self.0 & !((Self::CANCEL as u64) << 56))),
+        }
+    }
+
+    /// The bit in the class of requests that cancel one other.
+    const CANCEL: u8 = 0x80;
 
     /// Reads the user data of a completion.
     #[inline]

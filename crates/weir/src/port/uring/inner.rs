@@ -258,6 +258,7 @@ impl<O: Outstanding> Inner<O> {
         let mut give_back = |out: &mut Batch<O::Completion>| {
             returned += out.drain().filter(O::brings_memory).count() as u32;
         };
+        self.with(State::forget_asked);
         for token in self.with(|state| state.operations.all_started()) {
             self.with(|state| {
                 state.cancel(Token(token.user_data()), &counters);

@@ -8,10 +8,12 @@ use crate::{
     rio::Batch,
 };
 use io_uring::{opcode, squeue};
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
-/// Of requests that are no operations.
-const CANCEL: ring::Token = ring::Token::bare(3);
+/// Of a request that is no operation.
 const ALARM: ring::Token = ring::Token::bare(4);
 
 /// The operations of a port, of whatever kind: a slot for each that is outstanding.
@@ -101,6 +103,9 @@ pub(super) struct State<O> {
     returning: Vec<ring::Token>,
     /// Operations whose cancel found no room in the submission queue.
     cancels: Vec<ring::Token>,
+    /// Operations whose cancel the kernel knows and has not answered: it is not asked for again until then.
+    /// Bounded as operations are: the answer lies in the queue before whatever has the slot next.
+    asked: HashSet<ring::Token>,
     pub closed: bool,
 }
 
@@ -137,6 +142,7 @@ impl<O: Outstanding> State<O> {
             overflowing: false,
             returning: Vec::with_capacity(outstanding),
             cancels: Vec::with_capacity(outstanding),
+            asked: HashSet::new(),
             closed: false,
         }
     }
@@ -201,7 +207,8 @@ impl<O: Outstanding> State<O> {
     pub(super) fn push_cancels(&mut self) -> Result<(), Crowded> {
         while let Some(&token) = self.cancels.last() {
             let entry = opcode::AsyncCancel::new(token.user_data()).build();
-            self.push_harmless(entry.user_data(CANCEL.user_data()))?;
+            self.push_harmless(entry.user_data(token.of_its_cancel().user_data()))?;
+            self.asked.insert(token);
             self.cancels.pop();
         }
         Ok(())
@@ -250,10 +257,17 @@ impl<O: Outstanding> State<O> {
             if token == ALARM {
                 self.alarm.reset();
                 (self.alarm_armed, self.rung) = (false, false);
+            } else if let Some(cancelled) = token.cancelled() {
+                self.asked.remove(&cancelled);
             } else {
                 self.operations.finish(token, entry.result(), out);
             }
         }
+    }
+
+    /// Has every operation cancelled that is, whether that was asked for before or not.
+    pub(super) fn forget_asked(&mut self) {
+        self.asked.clear();
     }
 
     /// Asks for an operation to be cancelled. `false`: it is over.
@@ -271,9 +285,12 @@ impl<O: Outstanding> State<O> {
                 let _ = self.submissions.submit(counters);
             }
             Some(Stage::Started) => {
-                let asked = self.submissions.cancel(token, CANCEL, counters);
-                if asked.is_err() && !self.cancels.contains(&token) {
-                    self.cancels.push(token);
+                if self.asked.contains(&token) || self.cancels.contains(&token) {
+                    return true;
+                }
+                match self.submissions.cancel(token, token.of_its_cancel(), counters) {
+                    Ok(()) => drop(self.asked.insert(token)),
+                    Err(_) => self.cancels.push(token),
                 }
             }
         }

@@ -38,7 +38,7 @@ use crate::{
 };
 use io_uring::{opcode, squeue, types};
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     io,
     marker::PhantomData,
     mem::ManuallyDrop,
@@ -57,8 +57,6 @@ const WHAT: &str = "provider uring of operations with events";
 
 /// Of writes to events, which say nothing but where they fail.
 const SIGNAL: ring::Token = ring::Token::bare(8);
-/// Of requests that cancel one operation.
-const CANCEL: ring::Token = ring::Token::bare(3);
 
 /// What an event is rung with.
 static ONE: u64 = 1;
@@ -105,6 +103,7 @@ impl Provider for UringEvents {
             events: ManuallyDrop::new(events),
             packets: VecDeque::with_capacity(needs.packets as usize),
             packets_most: needs.packets as usize,
+            asked: HashSet::new(),
         };
         let waker = set.waker();
         let inner = Arc::new(Inner {
@@ -143,6 +142,8 @@ struct State {
     events: ManuallyDrop<Vec<Event>>,
     packets: VecDeque<Packet>,
     packets_most: usize,
+    /// Operations whose cancel the kernel has not answered: it is not asked for again until then.
+    asked: HashSet<ring::Token>,
 }
 
 /// An event, and the operation that it is for.
@@ -219,11 +220,15 @@ impl State {
 
     /// Reads what the kernel says of operations that are over.
     fn reap(&mut self) -> io::Result<()> {
-        let Self { completions, operations, events, .. } = self;
+        let Self { completions, operations, events, asked, .. } = self;
         for entry in completions.take() {
             let token = ring::Token::from_user_data(entry.user_data());
             if token == SIGNAL {
                 return Err(io::Error::from_raw_os_error(-entry.result()));
+            }
+            if let Some(cancelled) = token.cancelled() {
+                asked.remove(&cancelled);
+                continue;
             }
             let event = events.get_mut(operations.number(token));
             if let Some(event) = event.filter(|event| event.token == Some(token)) {
@@ -343,7 +348,8 @@ impl Port for EventsPort {
         let mut out = Taken::new(1);
         for token in self.inner.with(|state| state.operations.all_started()) {
             // Where it finds no room something else is submitted first, which makes room.
-            let cancel = |state: &mut State| state.submissions.cancel(token, CANCEL, &counters);
+            let own = token.of_its_cancel();
+            let cancel = |state: &mut State| state.submissions.cancel(token, own, &counters);
             if self.inner.with(cancel).is_err() {
                 break;
             }
@@ -458,9 +464,14 @@ impl Worker for EventsWorker<'_> {
         let submitted = self.commit(counters);
         self.port.inner.with(|state| match state.operations.stage(token) {
             None => Cancelled::Gone,
+            Some(Stage::Started) if state.asked.contains(&token) => Cancelled::Asked,
             Some(Stage::Started) if submitted.is_ok() => {
-                let asked = state.submissions.cancel(token, CANCEL, counters);
-                if asked.is_ok() { Cancelled::Asked } else { Cancelled::Unsupported }
+                let own = token.of_its_cancel();
+                if state.submissions.cancel(token, own, counters).is_err() {
+                    return Cancelled::Unsupported;
+                }
+                state.asked.insert(token);
+                Cancelled::Asked
             }
             Some(_) => Cancelled::Unsupported,
         })
