@@ -1,34 +1,156 @@
-//! Whether one flooding peer starves 1000 slow ones: for each TCP design the latency of the slow ones, without
-//! the flood and with it.
+//! Whether some peers starve 1000 others: for each TCP design the latency of those others, without the former and
+//! beside them. The former are one that floods, or 1000 that never read, or 1000 that read slowly.
 //!
 //! ```text
 //! cargo build --release -p weir-cli
-//! cargo run --release -p weir-cli --example fairness -- [--rounds N] [--seconds S] [DESIGN...]
+//! cargo run --release -p weir-cli --example fairness -- \
+//!     [--beside flood|stuck|slow] [--rounds N] [--seconds S] [DESIGN...]
 //! ```
 //!
-//! The slow ones send 2 messages of 64 bytes a second each, at times that are fixed beforehand, so what waits
-//! for its turn is clocked from when it was due. The flood is one connection with 8 messages of 64 KB under
-//! way, as fast as the server answers. The server has the first core, both clients have the last one, where
-//! the flood's client has what the slow ones' leave (nice 19): so what they wait for is the server, but for the
-//! system call in which the flood's client may be when an answer comes. Rounds alternate without and with the
-//! flood; the figures are the medians of the rounds.
+//! Those whose latency is taken send 2 messages of 64 bytes a second each, at times that are fixed beforehand, so what
+//! waits for its turn is clocked from when it was due. The flood is one connection with 8 messages of 64 KB under
+//! way, as fast as the server answers. A peer that is stuck sends until nothing goes and reads nothing; one that is slow
+//! does so too, and reads 4 KiB every 100 ms. The server has the first core, all clients have the last one, where
+//! the flood's, the stuck ones' or the slow ones' has what the others leave (nice 19): so what they wait for is the
+//! server, but for the system call in which that client may be when an answer comes. Rounds alternate without and with
+//! them; the figures are the medians of the rounds.
 
 mod common;
 
 use std::{
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr},
     process::{Child, Command, Output, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{Server, designs, number};
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
-/// Slow connections, and what they send over all of them.
-const SLOW: &str = "1000";
+/// Connections whose latency is taken, and what is sent over all of them.
+const TAKEN: &str = "1000";
 const MESSAGES_PER_S: &str = "2000";
-/// What the flood may cost the slow ones at the 99th percentile, as a ratio.
+/// Peers that are stuck or slow.
+const MANY: usize = 1000;
+/// What a slow one reads, and how often.
+const SLOW_BYTES: usize = 4096;
+const SLOW_EVERY: Duration = Duration::from_millis(100);
+/// What the others may cost at the 99th percentile, as a ratio.
 const GOAL: f64 = 3.0;
+
+/// Who else is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Flood,
+    Stuck,
+    Slow,
+}
+
+impl Beside {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "flood" => Ok(Beside::Flood),
+            "stuck" => Ok(Beside::Stuck),
+            "slow" => Ok(Beside::Slow),
+            _ => Err(format!("{text:?} is none of flood, stuck, slow")),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Beside::Flood => "flood",
+            Beside::Stuck => "stuck",
+            Beside::Slow => "slow",
+        }
+    }
+}
+
+/// What this program is when it was started by itself: many peers that are stuck or slow, until its input ends. Says
+/// when each of them has sent what goes.
+fn be(who: Beside, port: u16) -> Result<(), String> {
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let peer = |_| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_recv_buffer_size(SLOW_BYTES)?;
+        socket.set_send_buffer_size(4 * SLOW_BYTES)?;
+        socket.connect(&to.into())?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    let peers: std::io::Result<Vec<Socket>> = (0..MANY).map(peer).collect();
+    let mut peers = peers.map_err(|e| format!("connecting to {to}: {e}"))?;
+    let would_block =
+        |e: &std::io::Error| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+    let send_what_goes = |peers: &mut Vec<Socket>| {
+        let (bytes, mut sent) = ([0; 4 * SLOW_BYTES], 0);
+        for peer in peers {
+            loop {
+                match peer.write(&bytes) {
+                    Ok(count) => sent += count,
+                    Err(e) if would_block(&e) => break,
+                    Err(e) => return Err(format!("sending: {e}")),
+                }
+            }
+        }
+        Ok(sent)
+    };
+    // It takes a while until the server receives from none of them any more.
+    let mut in_vain = 0;
+    while in_vain < 20 {
+        in_vain = if send_what_goes(&mut peers)? == 0 { in_vain + 1 } else { 0 };
+        thread::sleep(Duration::from_millis(10));
+    }
+    println!("ready");
+    let over = thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    let mut bytes = [0; SLOW_BYTES];
+    while !over.is_finished() {
+        let next = Instant::now() + SLOW_EVERY;
+        if who == Beside::Slow {
+            for peer in &mut peers {
+                match peer.read(&mut bytes) {
+                    Ok(0) => return Err("the server has closed a connection".into()),
+                    Ok(_) => {}
+                    Err(e) if would_block(&e) => {}
+                    Err(e) => return Err(format!("receiving: {e}")),
+                }
+            }
+            send_what_goes(&mut peers)?;
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+/// Starts them.
+fn start(who: Beside, port: &str) -> Result<Child, String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut child = Command::new("nice")
+        .args(["-n", "19", "taskset", "-c", &common::last_core()])
+        .arg(program)
+        .args(["--be", who.name(), port])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    let mut ready = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    lines.read_line(&mut ready).map_err(|e| e.to_string())?;
+    if ready != "ready\n" {
+        return Err(end(child).expect_err("it was not ready"));
+    }
+    Ok(child)
+}
+
+/// Ends them: none of them may have been closed before.
+fn end(mut child: Child) -> Result<(), String> {
+    drop(child.stdin.take());
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("the peers beside: {errors}")) }
+}
 
 /// A load that says nothing before its report.
 fn load(port: &str, more: &[&str]) -> Command {
@@ -54,33 +176,36 @@ fn document(output: &Output) -> Result<Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|e| format!("{e}: {errors}"))
 }
 
-/// What one run shows: the slow ones' p50 and p99, and bytes per second of the flood.
+/// What one run shows: p50 and p99, and bytes per second of the flood.
 struct Run {
     p50_us: f64,
     p99_us: f64,
     flood_bytes_per_s: f64,
 }
 
-fn run(design: &str, seconds: u64, with_flood: bool) -> Result<Run, String> {
+fn run(design: &str, seconds: u64, beside: Option<Beside>) -> Result<Run, String> {
     let server = Server::start(design, &["--echo"])?;
     // The flood begins before what is measured and ends behind it.
     let (omit, time) = ("2", (seconds + 2).to_string());
     let longer = (seconds + 5).to_string();
-    let flood = with_flood
+    let others = beside.filter(|&who| who != Beside::Flood);
+    let others = others.map(|who| start(who, &server.port)).transpose()?;
+    let flood = (beside == Some(Beside::Flood))
         .then(|| {
             let words = ["-c", "1", "-b", "64k", "-o", "8", "-t", &longer];
             load_behind_others(&server.port, &words).spawn()
         })
         .transpose()
         .map_err(|e| e.to_string())?;
-    let slow = load(
+    let taken = load(
         &server.port,
-        &["-c", SLOW, "-b", "64", "--messages-per-s", MESSAGES_PER_S, "-O", omit, "-t", &time],
+        &["-c", TAKEN, "-b", "64", "--messages-per-s", MESSAGES_PER_S, "-O", omit, "-t", &time],
     )
     .output()
     .map_err(|e| e.to_string());
     let flood = flood.map(Child::wait_with_output).transpose().map_err(|e| e.to_string())?;
-    let slow = document(&slow?)?;
+    others.map(end).transpose()?;
+    let taken = document(&taken?)?;
     let flood_bytes_per_s = match flood {
         None => 0.0,
         Some(flood) => {
@@ -90,8 +215,8 @@ fn run(design: &str, seconds: u64, with_flood: bool) -> Result<Run, String> {
         }
     };
     let us = |name: &str| {
-        let ns = slow["report"]["latency_ns"]["percentile"][name].as_f64();
-        ns.map(|ns| ns / 1e3).ok_or_else(|| format!("no percentile {name} in {slow}"))
+        let ns = taken["report"]["latency_ns"]["percentile"][name].as_f64();
+        ns.map(|ns| ns / 1e3).ok_or_else(|| format!("no percentile {name} in {taken}"))
     };
     Ok(Run { p50_us: us("50")?, p99_us: us("99")?, flood_bytes_per_s })
 }
@@ -102,28 +227,39 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), String> {
-    let (mut rounds, mut seconds, mut asked) = (3, 3, Vec::new());
+    let (mut rounds, mut seconds, mut asked, mut beside) = (3, 3, Vec::new(), Beside::Flood);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
+            "--be" => {
+                let who = Beside::parse(&arguments.next().unwrap_or_default())?;
+                return be(who, number(&argument, &mut arguments, 1, 65_535)? as u16);
+            }
+            "--beside" => beside = Beside::parse(&arguments.next().unwrap_or_default())?,
             "--rounds" => rounds = number(&argument, &mut arguments, 1, 100)?,
             "--seconds" => seconds = number(&argument, &mut arguments, 1, 600)?,
             _ => asked.push(argument),
         }
     }
     let designs = if asked.is_empty() { designs()? } else { asked };
+    let others = match beside {
+        Beside::Flood => "one that floods".to_owned(),
+        Beside::Stuck => format!("{MANY} that never read"),
+        Beside::Slow => format!("{MANY} that read slowly"),
+    };
     println!(
-        "{SLOW} slow connections, {MESSAGES_PER_S} messages/s in all; {rounds} rounds of {seconds} s"
+        "{TAKEN} connections, {MESSAGES_PER_S} messages/s in all, alone and beside {others}; {rounds} rounds of \
+         {seconds} s"
     );
     println!(
-        "design              p50 us    p99 us   with a flood: p50       p99   ratio of p99   flood MB/s"
+        "design              p50 us    p99 us   beside others: p50       p99   ratio of p99   flood MB/s"
     );
     for design in designs {
-        let (mut alone, mut flooded) = (Vec::new(), Vec::new());
+        let (mut alone, mut together) = (Vec::new(), Vec::new());
         let mut failure = None;
         for _ in 0..rounds {
-            for (with_flood, runs) in [(false, &mut alone), (true, &mut flooded)] {
-                match run(&design, seconds, with_flood) {
+            for (beside, runs) in [(None, &mut alone), (Some(beside), &mut together)] {
+                match run(&design, seconds, beside) {
                     Ok(run) => runs.push(run),
                     Err(why) => failure = Some(why),
                 }
@@ -136,14 +272,14 @@ fn main() -> Result<(), String> {
             continue;
         }
         let of = |runs: &[Run], value: fn(&Run) -> f64| median(runs.iter().map(value).collect());
-        let (p99, with) = (of(&alone, |run| run.p99_us), of(&flooded, |run| run.p99_us));
+        let (p99, with) = (of(&alone, |run| run.p99_us), of(&together, |run| run.p99_us));
         let ratio = with / p99;
         println!(
-            "{design:<16}  {:>8.0}  {p99:>8.0}   {:>17.0}  {with:>8.0}   {ratio:>6.2} {}  {:>10.0}",
+            "{design:<16}  {:>8.0}  {p99:>8.0}   {:>18.0}  {with:>8.0}   {ratio:>6.2} {}  {:>10.0}",
             of(&alone, |run| run.p50_us),
-            of(&flooded, |run| run.p50_us),
+            of(&together, |run| run.p50_us),
             if ratio <= GOAL { "within" } else { "BEYOND" },
-            of(&flooded, |run| run.flood_bytes_per_s) / 1e6,
+            of(&together, |run| run.flood_bytes_per_s) / 1e6,
         );
     }
     Ok(())

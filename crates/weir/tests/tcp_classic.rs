@@ -7,6 +7,7 @@ mod required;
 #[path = "suite/tcp.rs"]
 mod tcp;
 
+use socket2::{Domain, Socket, Type};
 use std::{
     fs::File,
     io::{Read as _, Write as _},
@@ -20,6 +21,7 @@ use std::{
 use tcp::{connect, echo, exchange, exchange_at_once, stop};
 use weir::{
     Error,
+    stream::StreamOptions,
     tcp::{AnyDesign, Limits, Output, REFUSAL, Running, Server},
 };
 
@@ -166,8 +168,8 @@ fn overlapped_events_starts_a_thread_for_each_full_group() {
     if !completes("overlapped-events") {
         return;
     }
-    // Three places beside the waker's event and one for sends.
-    let running = start("overlapped-events --group 5 --sends 1");
+    // Three places, of two events each, beside the waker's event.
+    let running = start("overlapped-events --group 7");
     let address = running.local_addresses()[0];
     let mut clients: Vec<_> = (0..20).map(|_| connect(address)).collect();
     for _ in 0..3 {
@@ -195,6 +197,52 @@ fn a_port_with_one_send_at_a_time_serves_all() {
         clients.into_iter().for_each(end);
         let total = stop(running).total();
         assert_eq!((total.closed_finished, total.bytes_sent), (100, 100 * 10 * 2000), "{design}");
+    }
+}
+
+/// Beside the pool of sends, as many may be outstanding as were asked for; beyond, who is stuck for longest goes.
+#[test]
+fn a_port_gives_up_who_is_stuck_for_longest() {
+    const STUCK: u64 = 6;
+    for design in ["port --sends 1 --stuck 2 --threads 2", "port-ordered --sends 1 --stuck 2"] {
+        if !completes(design) {
+            return;
+        }
+        let limits = Limits { stalled: None, ..Limits::default() };
+        let options = StreamOptions { send_buffer_bytes: Some(4096), ..StreamOptions::default() };
+        let answer = |bytes: &mut [u8], output: &mut Output<'_>| match bytes {
+            [b'L'] => output.send(&[0; 256 * 1024]).unwrap(),
+            _ => output.echo().unwrap(),
+        };
+        let running = Server::bind("127.0.0.1:0".parse().unwrap())
+            .limits(limits)
+            .stream_options(options)
+            .start(AnyDesign::parse(design).unwrap(), move |_| answer)
+            .unwrap();
+        let address = running.local_addresses()[0];
+        let stuck = |_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_recv_buffer_size(4096).unwrap();
+            socket.connect(&address.into()).unwrap();
+            let mut client = TcpStream::from(socket);
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.write_all(b"L").unwrap();
+            client.peek(&mut [0]).expect("the beginning of a long answer");
+            client
+        };
+        let stuck: Vec<_> = (0..STUCK).map(stuck).collect();
+        let mut other = connect(address);
+        for round in 0..10 {
+            exchange(&mut other, &[round; 100]);
+        }
+        // The pool is whose turn it is, two are beside it, and the others made room, the first first.
+        assert_eq!(running.counters().closed_stalled, STUCK - 2, "{design}");
+        let mut bytes = vec![0; 1 << 20];
+        for mut client in stuck.into_iter().take(STUCK as usize - 2) {
+            while client.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        }
+        end(other);
+        assert_eq!(stop(running).total().closed_stalled, STUCK - 2, "{design}");
     }
 }
 
@@ -233,7 +281,7 @@ fn no_more_are_let_in_than_there_can_be_threads_for() {
     for (design, threads, most) in [
         ("blocking", 7, 3),
         ("event-select --group 4", 2, 6),
-        ("overlapped-events --group 5 --sends 1", 2, 6),
+        ("overlapped-events --group 7", 2, 6),
     ] {
         if !completes(design) {
             continue;

@@ -5,12 +5,10 @@
 //! thread when a connection was handed over to it. One thread accepts, with `accepts` outstanding at each
 //! address, and deals connections out: to the first group that has room, or to a new one.
 //!
-//! Each connection has a receive outstanding, and a send while something is to be sent: so of the events of
-//! a group `sends` are kept for sends, and further ones wait in order; the others are a connection's each. It
-//! costs a thread for every 48 connections, a wait for each operation, and what an event is: a
-//! descriptor, and its setting. It fails where the system has no more threads or descriptors to give:
-//! connections that find no room are refused; and where as many peers of a group as there are sends read
-//! nothing, the others of their group wait until those have stalled for too long.
+//! Each connection has a receive outstanding, and a send while something is to be sent: so it has two events of its
+//! own, and a peer that reads nothing holds those and no other's. It costs a thread for every 31 connections, a wait
+//! for each operation, and what an event is: a descriptor, and its setting. It fails where the system has no more
+//! threads or descriptors to give: connections that find no room are refused.
 //!
 //! Origin: the overlapped server with events of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
@@ -41,10 +39,8 @@ use std::{
 options! {
     /// Options of the design `overlapped-events`.
     pub struct OverlappedEvents {
-        /// Events of a group, of which one wakes its thread.
+        /// Events of a group, of which one wakes its thread and two are a connection's.
         group: u32 = 64, 3..=4096;
-        /// Of them those for sends; further sends wait.
-        sends: u32 = 15, 1..=4094;
         /// Accepts outstanding at each address.
         accepts: u32 = 5, 1..=4096;
         /// KiB of stack for the thread of each group.
@@ -63,11 +59,7 @@ impl Design for OverlappedEvents {
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         self.check()?;
         self.availability()?;
-        if self.sends + 2 > self.group {
-            let problem = format!("a group of {} has no event left for a connection", self.group);
-            return Err(Error::Option { name: "sends".into(), problem });
-        }
-        job.limit_by_threads(1, self.group - 1 - self.sends)?;
+        job.limit_by_threads(1, self.places())?;
         begin(&mut job, NativeEvents, self)?;
         job.run()
     }
@@ -86,6 +78,13 @@ impl Design for OverlappedEvents {
 
     fn availability(&self) -> Result<(), Unavailable> {
         NativeEvents.availability()
+    }
+}
+
+impl OverlappedEvents {
+    /// Connections of a group: each has an event for what it receives and one for what it sends.
+    fn places(&self) -> u32 {
+        (self.group - 1) / 2
     }
 }
 
@@ -197,13 +196,15 @@ fn start_group<H: Handler>(
     buffer_bytes: usize,
     options: &OverlappedEvents,
 ) -> Result<Arc<Group>, Error> {
-    let (places, sends) = (options.group - 1 - options.sends, options.sends);
-    let port = provider.open(&needs(0, 0, places, sends))?;
+    let places = options.places();
+    let port = provider.open(&needs(0, 0, places, places))?;
     let group = Arc::new(Group::new(places, port.poster(CAME)));
     let its = Arc::clone(&group);
     let idle = Idle::Buffer;
     let (threads, concurrency, accepts, receives, drain) = (1, 1, (0, 0, 0), 1, 1);
-    let numbers = Numbers { threads, concurrency, accepts, sends, receives, idle, drain };
+    // A place for each, whether it is stuck or not.
+    let (sends, stuck) = (places, places);
+    let numbers = Numbers { threads, concurrency, accepts, sends, stuck, receives, idle, drain };
     worker.spawn(options.stack as usize * 1024, move |worker| {
         worker.ready(Some(port.poster(STOP)));
         let pool = Pool::new(buffer_bytes);

@@ -12,9 +12,14 @@
 //! As in the original, `accepts` are outstanding at first; when they run dry, and a connection waits though
 //! some are outstanding, a burst of `accept-burst` more is, up to `accepts-most`. First data comes with the
 //! accept where it has come by then: the receive that follows is tried as it is submitted. At most `sends`
-//! are outstanding, of all connections; further ones wait in order, so as many peers that read nothing
-//! hold up the output of all others until they have stalled for too long: that is how it fails. Buffers and
+//! are outstanding, of all connections; further ones wait in order. That bounds what the system has to hold for sends,
+//! and it is for sends that move: one that is outstanding for 10 ms while others wait counts to its own connection from
+//! then on, and so do the next ones until one of them moves. So a peer that reads nothing, or slowly, holds its own send
+//! and not the others'. Of those there is one for each connection, and at most `stuck` in all: beyond, who is stuck for
+//! longest is closed. Nobody asks beforehand whether a send would move, for not every system can tell. Buffers and
 //! connections are used again.
+//!
+//! It fails where a crowd gets stuck at once: `sends` of them have the pool for 10 ms, and then the next.
 //!
 //! Silence and other time-outs stand in one wheel for all threads, which one of them watches.
 //!
@@ -53,8 +58,11 @@ options! {
         accepts_most: u32 = 500, 1..=65_536;
         /// How many more accepts are outstanding when they have run dry.
         accept_burst: u32 = 100, 0..=65_536;
-        /// Most sends outstanding, of all connections.
+        /// Most sends outstanding, of all connections; further ones wait.
         sends: u32 = 200, 1..=1_000_000;
+        /// Most sends outstanding besides, of peers that are stuck; where there are more, the one that is for longest
+        /// is closed. 0 for as many as there may be connections.
+        stuck: u32 = 0, 0..=1_000_000;
         /// Operations that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
     }
@@ -83,6 +91,7 @@ impl Design for Port {
             concurrency: self.concurrency,
             accepts: (self.accepts, self.accepts_most, self.accept_burst),
             sends: self.sends,
+            stuck: if self.stuck == 0 { job.limits.connections } else { self.stuck },
             receives: 1,
             idle: self.idle,
             drain: self.drain,

@@ -6,9 +6,10 @@ use super::{
     port_frame::{Idle, close},
     port_hand::Hand,
     port_places::{Open, Sending},
+    port_shares::{Place, STUCK_AFTER},
 };
 use crate::{
-    crew::lock,
+    crew::{lock, try_lock},
     memory::{Load, Slice},
     port::{
         Key, Refused,
@@ -16,7 +17,7 @@ use crate::{
     },
     stream::Mode,
 };
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Why a connection must be closed where the port does not take its operation.
@@ -112,8 +113,10 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Sends what a connection has lent, now or when its turn comes.
     #[inline]
     fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
-        // Those that wait go first.
-        let left = if self.shared.sends.any() { Some(load) } else { self.send_now(open, load) };
+        let left = match self.shared.sends.take_in_turn(open.slow) {
+            Some(place) => self.send_now(open, load, place),
+            None => Some(load),
+        };
         if let Some(load) = left {
             open.sending = Sending::Queued(load);
             self.shared.sends.join(slot, open.id);
@@ -122,30 +125,45 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         }
     }
 
-    /// Answers what is not sent yet, since as many sends are outstanding as may be.
+    /// Sends, at this place. Answers what must wait after all, since the system has nothing to tell of one more send
+    /// with: then others are outstanding.
     #[inline]
-    fn send_now(&mut self, open: &mut Open<H>, load: Load) -> Option<Load> {
+    fn send_now(&mut self, open: &mut Open<H>, load: Load, place: Place) -> Option<Load> {
         let (load, refused) = match self.taker.send(open.id, load) {
             Ok(_) => {
-                open.sending = Sending::UnderWay;
+                let since = self.worker.clock.looked();
+                open.sending = Sending::UnderWay { place, since };
                 return None;
             }
-            Err((load, Refused::Full)) => return Some(load),
-            Err(refused) => refused,
+            Err(back) => back,
         };
+        self.give_back(place);
+        if refused == Refused::Full {
+            return Some(load);
+        }
         open.connection.fail(self.refused(refused));
         self.put_away(load);
         None
     }
 
+    /// A send gives its place back: it may be another's turn.
+    #[inline]
+    fn give_back(&mut self, place: Place) {
+        self.shared.sends.give_back(place);
+        self.sent |= self.shared.sends.any();
+    }
+
     /// A send is over.
     #[inline]
     pub(super) fn sent(&mut self, key: Key, id: StreamId, load: Load, outcome: Outcome<usize>) {
-        self.sent |= self.shared.sends.any();
         let (mut load, mut left) = (Some(load), None);
+        // Where its connection is about to be over the place is given back with it.
         self.with_its(key, id, |hand, open| {
             let mut load = load.take().expect("it is handled once");
-            open.sending = Sending::Nothing;
+            if let Sending::UnderWay { place, since } = std::mem::take(&mut open.sending) {
+                open.slow = hand.worker.clock.looked() >= since + STUCK_AFTER;
+                hand.give_back(place);
+            }
             match outcome {
                 Outcome::Done(0) => {
                     open.connection.fail(Reason::Failed(io::ErrorKind::WriteZero.into()))
@@ -179,7 +197,11 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
                 shared.sends.leave(slot, id);
                 continue;
             };
-            if let Some(load) = self.send_now(open, load) {
+            let left = match shared.sends.take(open.slow) {
+                Some(place) => self.send_now(open, load, place),
+                None => Some(load),
+            };
+            if let Some(load) = left {
                 open.sending = Sending::Queued(load);
                 break; // whoever has one of those back that are outstanding goes on
             }
@@ -187,6 +209,43 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
             self.settle(slot, &mut place);
         }
         self.sent = false;
+    }
+
+    /// Others wait for their turn: takes those sends from the pool whose peers are stuck. Where more are stuck than
+    /// may be, those that have been for longest are given up for the ones that wait.
+    #[cold]
+    pub(super) fn set_stuck_aside(&mut self, now: Instant) {
+        let shared = self.shared;
+        let (mut next, mut too_many, mut stuck) = (now + STUCK_AFTER, 0, Vec::new());
+        for slot in 0..shared.places.slots() {
+            // Who is at work on one another time.
+            let Some(mut place) = try_lock(shared.places.get(slot)) else { continue };
+            let Some(open) = place.as_mut().filter(|open| !open.closing) else { continue };
+            let Sending::UnderWay { place, since } = &mut open.sending else { continue };
+            if *since + STUCK_AFTER > now {
+                next = next.min(*since + STUCK_AFTER);
+                continue;
+            }
+            if *place == Place::Pool {
+                if shared.sends.set_aside() {
+                    (*place, open.slow) = (Place::Beside, true);
+                } else {
+                    too_many += 1;
+                }
+            }
+            stuck.push((*since, slot, open.id));
+        }
+        if too_many > 0 {
+            stuck.sort_unstable_by_key(|(since, ..)| *since);
+            for (_, slot, id) in stuck.into_iter().take(shared.sends.waiting().min(too_many)) {
+                let given_up = |_: &mut Self, open: &mut Open<H>| {
+                    open.connection.fail(Reason::Stalled);
+                };
+                self.with_its(Key(slot.into()), id, given_up);
+            }
+        }
+        shared.sends.look_again(now, next);
+        self.pass_the_turn();
     }
 
     /// Handles what was received, starts what the connection wants next, and takes it from the port when it
@@ -280,11 +339,17 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         let slot = key.0 as u32;
         let open = lock(self.shared.places.get(slot)).take_if(|open| open.id == id);
         self.over(slot, open);
+        if std::mem::take(&mut self.sent) {
+            self.pass_the_turn();
+        }
         self.begin_next();
     }
 
     fn over(&mut self, slot: u32, open: Option<Open<H>>) {
-        let Some(Open { connection, stream, .. }) = open else { return };
+        let Some(Open { connection, stream, sending, .. }) = open else { return };
+        if let Sending::UnderWay { place, .. } = sending {
+            self.give_back(place);
+        }
         lock(&self.shared.clock).wheel.cancel(slot);
         self.next.extend(lock(&self.shared.active).leave(slot));
         // Before its end is counted, and another admitted.

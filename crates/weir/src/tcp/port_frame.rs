@@ -77,8 +77,9 @@ pub(super) struct Numbers {
     pub(super) concurrency: u32,
     /// Accepts outstanding at first, at most, and how many more when they run dry.
     pub(super) accepts: (u32, u32, u32),
-    /// Most sends outstanding, of all connections.
+    /// Most sends outstanding, of all connections, of peers that are not stuck, and most of those that are.
     pub(super) sends: u32,
+    pub(super) stuck: u32,
     /// Receives outstanding on each connection, and what it waits with.
     pub(super) receives: u32,
     pub(super) idle: Idle,
@@ -132,7 +133,8 @@ pub(super) fn open<H: Handler, P: Provider>(
         streams: connections,
         accepts: most.max(first).saturating_mul(listeners),
         receives: connections.saturating_mul(numbers.receives),
-        sends: numbers.sends,
+        // One of each connection.
+        sends: numbers.sends.saturating_add(numbers.stuck).min(connections),
         packets: 1,
         threads: numbers.threads,
         concurrency: numbers.concurrency,
@@ -224,7 +226,7 @@ impl<P: Port, H: Handler> Shared<P, H> {
             listeners: Vec::new(),
             places: Places::new(connections),
             pool,
-            sends: Sends::default(),
+            sends: Sends::new(numbers.sends, numbers.stuck, since),
             active: Mutex::default(),
             accepts: Mutex::new(Accepts::new(0, 0, 0, 0)),
             paused: AtomicBool::new(false),

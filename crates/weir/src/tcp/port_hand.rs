@@ -78,7 +78,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// How long this thread may wait, from when it last looked at the clock.
     fn watch(&self) -> Option<Duration> {
         let (thread, now) = (self.worker.index, self.worker.clock.looked());
-        let pause = self.shared.paused_until();
+        let pause = self.shared.paused_until().into_iter().chain(self.shared.sends.look_at()).min();
         let until = lock(&self.shared.clock).watch(thread, now, pause);
         until.map(|until| until.saturating_duration_since(now))
     }
@@ -109,6 +109,9 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         }
         if self.shared.resume(Some(now)) {
             self.keep_accepting();
+        }
+        if self.shared.sends.is_to_look(now) {
+            self.set_stuck_aside(now);
         }
         if self.worker.stopping() {
             self.stop();
@@ -270,7 +273,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
             }
         };
         let (order, sending, armed) = (Order::default(), Sending::Nothing, Tick::MAX);
-        let (receives, received, closing) = (0, 0, false);
+        let (receives, received, slow, closing) = (0, 0, false, false);
         *place = Some(Open {
             connection,
             stream,
@@ -278,6 +281,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
             receives,
             order,
             sending,
+            slow,
             received,
             armed,
             closing,

@@ -48,8 +48,11 @@ options! {
         accepts_most: u32 = 500, 1..=65_536;
         /// How many more accepts are outstanding when they have run dry.
         accept_burst: u32 = 100, 0..=65_536;
-        /// Most sends outstanding, of all connections.
+        /// Most sends outstanding, of all connections; further ones wait.
         sends: u32 = 200, 1..=1_000_000;
+        /// Most sends outstanding besides, of peers that are stuck; where there are more, the one that is for longest
+        /// is closed. 0 for as many as there may be connections.
+        stuck: u32 = 0, 0..=1_000_000;
         /// Operations that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
     }
@@ -78,6 +81,7 @@ impl Design for PortOrdered {
             concurrency: self.concurrency,
             accepts: (self.accepts, self.accepts_most, self.accept_burst),
             sends: self.sends,
+            stuck: if self.stuck == 0 { job.limits.connections } else { self.stuck },
             receives: self.receives,
             idle: Idle::Buffer,
             drain: 1,

@@ -1,6 +1,6 @@
 //! The connections of a server whose threads share them all, each behind a lock of its own.
 
-use super::Connection;
+use super::{Connection, port_shares::Place};
 use crate::{
     crew::lock,
     memory::{Load, Slice},
@@ -12,6 +12,7 @@ use std::sync::{
     Mutex, OnceLock,
     atomic::{AtomicU32, Ordering::Relaxed},
 };
+use std::time::Instant;
 
 /// A connection that is open, and what the threads know of it.
 pub(super) struct Open<H> {
@@ -23,6 +24,8 @@ pub(super) struct Open<H> {
     /// What was received and not handled yet.
     pub(super) order: Order,
     pub(super) sending: Sending,
+    /// The last send was stuck.
+    pub(super) slow: bool,
     /// Bytes that were handled.
     pub(super) received: u64,
     /// When its timer fires; [`Tick::MAX`] where it has none.
@@ -40,7 +43,7 @@ pub(super) enum Sending {
     /// It waits for its turn among all connections.
     Queued(Load),
     /// In the port's hands.
-    UnderWay,
+    UnderWay { place: Place, since: Instant },
 }
 
 impl Sending {

@@ -14,9 +14,9 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Slices to receive into, made as they are needed and used again, the last one given back first.
@@ -71,44 +71,153 @@ impl Pool {
     }
 }
 
-/// The connections that wait for their turn to send, since as many sends are outstanding as the port was opened
-/// for: it says so.
+/// How long a send may be outstanding until its peer counts as stuck.
 ///
-/// Who is refused joins, and then tries again: where it is refused once more a send is outstanding, and
-/// whoever takes that from the port, under the port's lock, finds that somebody waits. So nobody waits for ever,
-/// and where nobody waits no lock is taken.
-#[derive(Default)]
+/// Long for a send that moves, and short for whoever waits. A connection far away may be called stuck with a full
+/// window on its way; it loses nothing by that.
+pub(super) const STUCK_AFTER: Duration = Duration::from_millis(10);
+
+/// The pool of sends: at most so many are outstanding of all connections, and further ones wait in order.
+///
+/// It is for sends that move. One that has been outstanding for [`STUCK_AFTER`] while others wait is its connection's
+/// own from then on and stands *beside* the pool, as does each further one of that connection until one of them
+/// moves: so a peer that reads nothing, or slowly, holds a place that others need for so long at most, and
+/// once. Whether a send would move is not asked, since not every system tells beforehand. Beside the pool there is one
+/// for each connection at most, and a bound for all of them.
+///
+/// Who finds no place joins, and then tries again: where there is none once more a send is outstanding, and
+/// whoever gives its place back finds that somebody waits. So nobody waits for ever, and where nobody waits no
+/// lock is taken.
 pub(super) struct Sends {
-    waiting: Mutex<VecDeque<(u32, StreamId)>>,
+    most: u32,
+    beside_most: u32,
+    /// Places that are taken.
+    moving: AtomicU32,
+    beside: AtomicU32,
+    waiting: Mutex<Waiting>,
     any: AtomicBool,
 }
 
+struct Waiting {
+    /// In the order of their turns.
+    turns: VecDeque<(u32, StreamId)>,
+    /// When to look for those that are stuck next, where any wait.
+    look_at: Instant,
+}
+
+/// What an outstanding send counts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Pool,
+    /// Its own connection.
+    Beside,
+}
+
+fn take_one(taken: &AtomicU32, most: u32) -> bool {
+    taken.fetch_update(SeqCst, SeqCst, |taken| (taken < most).then_some(taken + 1)).is_ok()
+}
+
 impl Sends {
+    pub(super) fn new(most: u32, beside_most: u32, since: Instant) -> Self {
+        let (moving, beside, any) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: since });
+        Self { most, beside_most, moving, beside, waiting, any }
+    }
+
+    /// A place for a send whose turn it is, to be given back; `slow`: the last one of its connection was stuck.
+    #[inline]
+    pub(super) fn take(&self, slow: bool) -> Option<Place> {
+        if slow && let Some(place) = self.take_beside() {
+            return Some(place);
+        }
+        take_one(&self.moving, self.most).then_some(Place::Pool)
+    }
+
+    /// A place for a send whose turn it may not be: those that wait go first.
+    #[inline]
+    pub(super) fn take_in_turn(&self, slow: bool) -> Option<Place> {
+        match self.any() {
+            false => self.take(slow),
+            true if slow => self.take_beside(),
+            true => None,
+        }
+    }
+
+    fn take_beside(&self) -> Option<Place> {
+        take_one(&self.beside, self.beside_most).then_some(Place::Beside)
+    }
+
+    /// A send that had a place in the pool is stuck. `false`: as many are as may be.
+    pub(super) fn set_aside(&self) -> bool {
+        let aside = self.take_beside().is_some();
+        if aside {
+            self.moving.fetch_sub(1, SeqCst);
+        }
+        aside
+    }
+
+    #[inline]
+    pub(super) fn give_back(&self, place: Place) {
+        match place {
+            Place::Pool => self.moving.fetch_sub(1, SeqCst),
+            Place::Beside => self.beside.fetch_sub(1, SeqCst),
+        };
+    }
+
     /// Whether anybody waits.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        self.any.load(Relaxed)
+        self.any.load(SeqCst)
+    }
+
+    /// How many wait, some of which may have gone.
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.waiting).turns.len()
     }
 
     /// This connection waits, behind all others.
     pub(super) fn join(&self, slot: u32, id: StreamId) {
         let mut waiting = lock(&self.waiting);
-        waiting.push_back((slot, id));
-        self.any.store(true, Relaxed);
+        waiting.turns.push_back((slot, id));
+        self.any.store(true, SeqCst);
     }
 
     /// The one whose turn is next: it may have gone.
     pub(super) fn first(&self) -> Option<(u32, StreamId)> {
-        lock(&self.waiting).front().copied()
+        lock(&self.waiting).turns.front().copied()
     }
 
     /// This one, which was the first, waits no more: another thread may have found the same.
     pub(super) fn leave(&self, slot: u32, id: StreamId) {
         let mut waiting = lock(&self.waiting);
-        if waiting.front() == Some(&(slot, id)) {
-            waiting.pop_front();
+        if waiting.turns.front() == Some(&(slot, id)) {
+            waiting.turns.pop_front();
         }
-        self.any.store(!waiting.is_empty(), Relaxed);
+        self.any.store(!waiting.turns.is_empty(), SeqCst);
+    }
+
+    /// When somebody is to look for sends that are stuck, where others wait.
+    pub(super) fn look_at(&self) -> Option<Instant> {
+        self.any().then(|| lock(&self.waiting).look_at)
+    }
+
+    /// Whether it is time to. Who is told so does it, and nobody else does for a while.
+    pub(super) fn is_to_look(&self, now: Instant) -> bool {
+        if !self.any() {
+            return false;
+        }
+        let mut waiting = lock(&self.waiting);
+        let is_to = waiting.look_at <= now;
+        if is_to {
+            waiting.look_at = now + STUCK_AFTER;
+        }
+        is_to
+    }
+
+    /// The next one will be stuck at this time, if nothing moves. Looking at every place takes time, so nobody does
+    /// so again at once.
+    pub(super) fn look_again(&self, now: Instant, at: Instant) {
+        lock(&self.waiting).look_at = at.max(now + STUCK_AFTER / 2);
     }
 }
 
@@ -342,9 +451,12 @@ mod tests {
 
     #[test]
     fn sends_beyond_the_limit_wait_in_order() {
-        let (sends, id) = (Sends::default(), |n: u32| (n, StreamId(u64::from(n))));
-        assert_eq!((sends.any(), sends.first()), (false, None));
+        let (sends, id) = (Sends::new(1, 0, Instant::now()), |n: u32| (n, StreamId(u64::from(n))));
+        assert_eq!((sends.any(), sends.first(), sends.look_at()), (false, None, None));
+        assert_eq!((sends.take(false), sends.take(false)), (Some(Place::Pool), None));
         (0..3).for_each(|n| sends.join(n, id(n).1));
+        sends.give_back(Place::Pool);
+        assert_eq!(sends.take_in_turn(false), None, "others wait");
         assert_eq!((sends.any(), sends.first()), (true, Some(id(0))));
         sends.leave(0, id(0).1);
         sends.leave(0, id(0).1); // another thread has found the same
@@ -355,6 +467,27 @@ mod tests {
             sends.leave(n, id(n).1);
         }
         assert_eq!((sends.any(), sends.first()), (false, None));
+        assert_eq!(sends.take_in_turn(false), Some(Place::Pool));
+    }
+
+    #[test]
+    fn a_send_that_is_stuck_stands_beside_the_pool() {
+        let now = Instant::now();
+        let sends = Sends::new(2, 3, now);
+        assert_eq!(sends.take(true), Some(Place::Beside), "its last one was stuck");
+        let pool: Vec<_> = (0..3).map(|_| sends.take(false)).collect();
+        assert_eq!(pool, [Some(Place::Pool), Some(Place::Pool), None]);
+        sends.join(7, StreamId(7));
+        assert!(sends.is_to_look(now) && !sends.is_to_look(now), "one thread looks");
+        assert!(sends.set_aside() && sends.set_aside());
+        assert_eq!(sends.take(false), Some(Place::Pool));
+        assert!(!sends.set_aside(), "as many are as may be");
+        assert_eq!((sends.take_in_turn(true), sends.take(true)), (None, Some(Place::Pool)));
+        sends.give_back(Place::Beside);
+        assert_eq!(sends.take_in_turn(true), Some(Place::Beside));
+        sends.look_again(now, now);
+        let later = sends.look_at().unwrap();
+        assert!(now < later && !sends.is_to_look(now) && sends.is_to_look(later));
     }
 
     #[test]

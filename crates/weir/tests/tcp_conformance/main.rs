@@ -19,6 +19,7 @@ mod alone;
 #[path = "../suite/apart.rs"]
 mod apart;
 mod asks;
+mod beside;
 mod client;
 mod echo;
 mod ends;
@@ -54,6 +55,7 @@ fn main() {
         asks::CHECKS,
         filters::CHECKS,
         active::CHECKS,
+        beside::CHECKS,
         #[cfg(feature = "tls")]
         tls::CHECKS,
         faults::CHECKS,

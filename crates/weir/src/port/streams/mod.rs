@@ -198,8 +198,8 @@ pub trait Worker {
     /// taken.
     ///
     /// # Errors
-    /// Gives the load back when [`Needs::sends`] are outstanding, the port is closed, or the stream is over
-    /// or about to be.
+    /// Gives the load back when [`Needs::sends`] are outstanding, or some are and the system has nothing to tell of
+    /// one more with ([`Refused::Full`]), the port is closed, or the stream is over or about to be.
     fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)>;
 
     /// Takes a stream from the port: nothing more is started on it, and what is outstanding is cancelled. The

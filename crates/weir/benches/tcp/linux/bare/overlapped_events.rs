@@ -26,10 +26,10 @@ use std::{
     thread,
 };
 
-/// Events of a group, of which one wakes its thread, some are for sends, and the others are a connection's each.
+/// Events of a group, of which one wakes its thread, and two are a connection's.
 const GROUP: usize = 64;
-const SENDS: usize = 15;
-const PLACES: usize = GROUP - 1 - SENDS;
+const PLACES: usize = (GROUP - 1) / 2;
+const SENDS: usize = PLACES;
 /// The token of the group's own bell; below it are the numbers of events.
 const BELL: u64 = u64::MAX;
 /// Of a write that rings an event, which is told only where it fails.

@@ -15,7 +15,9 @@
 //! was told, and is leaked with its memory where that never happens: another file of that number would
 //! be written to. So stopping waits for events, not only for completions.
 //!
-//! Bounds: as many events as the [`Needs`] have operations; a stream has one receive in the kernel at a time.
+//! Bounds: as many events as the [`Needs`] have operations; a stream has one receive in the kernel at a time. Those
+//! for sends are made as more of them are outstanding than ever, beyond a few that are there from the beginning:
+//! most sends are over at once. Where the system has no descriptor for one more, the send is refused, and waits.
 //!
 //! Origin: overlapped operations with events of Winsock 2; io_uring: linked requests, Linux 5.5; requests that
 //! are silent where they succeed, Linux 5.17.
@@ -58,6 +60,9 @@ const WHAT: &str = "provider uring of operations with events";
 /// Of writes to events, which say nothing but where they fail.
 const SIGNAL: ring::Token = ring::Token::bare(8);
 
+/// Events for sends that are there from the beginning.
+const FIRST_SENDS: u32 = 4;
+
 /// What an event is rung with.
 static ONE: u64 = 1;
 
@@ -88,12 +93,9 @@ impl Provider for UringEvents {
         let (ring, submissions, completions) = Ring::split(io, flags);
         ring.enable().map_err(|e| Error::io("enabling the ring of a group of events", e))?;
         let mut set = Epoll::of_streams(1, Trigger::Edge)?;
-        let event = |number| {
-            let bell = Bell::new()?;
-            set.watch_bell(&bell, number)?;
-            Ok(Event { bell, token: None, result: None })
-        };
-        let events: io::Result<Vec<_>> = (0..events).map(event).collect();
+        let first = events - needs.sends + needs.sends.min(FIRST_SENDS);
+        let events: io::Result<Vec<_>> =
+            (0..first).map(|number| Event::new(number, &mut set)).collect();
         let events = events.map_err(|e| Error::io("making the events of a group", e))?;
         let state = State {
             ring,
@@ -137,8 +139,8 @@ struct State {
     submissions: Submissions,
     completions: Completions,
     operations: Operations,
-    /// One for each operation that may be outstanding, by its number. Left open where an operation's event was
-    /// never told.
+    /// One for each operation that may be outstanding, by its number; of sends, as many as were outstanding at a
+    /// time, and a few. Left open where an operation's event was never told.
     events: ManuallyDrop<Vec<Event>>,
     packets: VecDeque<Packet>,
     packets_most: usize,
@@ -152,6 +154,14 @@ struct Event {
     token: Option<ring::Token>,
     /// What its completion said.
     result: Option<i32>,
+}
+
+impl Event {
+    fn new(number: u32, set: &mut Epoll) -> io::Result<Self> {
+        let bell = Bell::new()?;
+        set.watch_bell(&bell, number)?;
+        Ok(Event { bell, token: None, result: None })
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -216,6 +226,12 @@ impl State {
             (event.token, event.result) = (Some(token), None);
             Ok(())
         })
+    }
+
+    /// Whether one more send, of those that may be outstanding, would have no event.
+    fn lacks_event(&self, most: u32) -> bool {
+        let (sends, first) = self.operations.sends();
+        sends < most as usize && first + sends >= self.events.len()
     }
 
     /// Reads what the kernel says of operations that are over.
@@ -444,10 +460,23 @@ impl Worker for EventsWorker<'_> {
     }
 
     fn send(&mut self, stream: StreamId, load: Load) -> Result<Token, (Load, Refused)> {
-        match self.open() {
-            Ok(inner) => inner.with(|state| state.operations.send(stream, load)),
-            Err(refused) => Err((load, refused)),
+        let inner = match self.open() {
+            Ok(inner) => inner,
+            Err(refused) => return Err((load, refused)),
+        };
+        let most = self.port.needs.sends;
+        if inner.with(|state| state.lacks_event(most)) {
+            // The set's lock goes first, as in a take.
+            let mut set = lock(&self.port.set);
+            let made = inner.with(|state| {
+                let number = state.events.len() as u32;
+                Event::new(number, &mut set).map(|event| state.events.push(event))
+            });
+            if made.is_err() {
+                return Err((load, Refused::Full));
+            }
         }
+        inner.with(|state| state.operations.send(stream, load))
     }
 
     fn close(&mut self, stream: StreamId, _: &Counters) -> Closing {

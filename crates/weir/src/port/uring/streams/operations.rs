@@ -212,13 +212,19 @@ impl Operations {
         }
     }
 
+    /// Sends outstanding, and of all operations the number of the first one of them. The next one's number is among
+    /// as many as were ever outstanding at a time, or the one behind.
+    pub(super) fn sends(&self) -> (usize, usize) {
+        (self.sends.len(), self.accepts.most() + self.receives.most())
+    }
+
     /// An operation's number among all that may be outstanding: that of its slot.
     #[inline]
     pub(super) fn number(&self, token: ring::Token) -> usize {
         let before = match token.class() {
             ACCEPT => 0,
             RECEIVE => self.accepts.most(),
-            _ => self.accepts.most() + self.receives.most(),
+            _ => self.sends().1,
         };
         before + token.slot()
     }
