@@ -147,6 +147,11 @@ impl Shared {
         lock(&self.failure).take()
     }
 
+    /// Lets go of a waker, and of what it holds.
+    pub(crate) fn forget_waker(&self, waker: &Waker) {
+        lock(&self.wakers).retain(|other| !other.is(waker));
+    }
+
     pub(crate) fn add_waker(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         // A stop that came before the waker was known must not be missed.

@@ -13,6 +13,11 @@ impl Waker {
         Self(Arc::new(wake))
     }
 
+    /// Whether one is a clone of the other.
+    pub(crate) fn is(&self, other: &Waker) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Ends the wait.
     pub fn wake(&self) {
         (self.0)();

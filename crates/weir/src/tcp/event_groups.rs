@@ -1,4 +1,7 @@
 //! What the threads of `event-select` and `overlapped-events` share: for each group, how full it is, and the way in.
+//!
+//! A group that runs empty ends where another is empty too: so as connections go threads and descriptors do, and one
+//! group stays for those that come.
 
 use super::{Connection, Handler, Reason, Worker, ready_frame::Room};
 use crate::{Error, crew::lock, readiness::Events, stream::Accepted, wake::Waker};
@@ -36,7 +39,7 @@ impl Group {
     }
 
     /// Hands a connection over, or back where there is no room.
-    pub(super) fn hand_over(&self, accepted: Accepted) -> Result<(), Accepted> {
+    fn hand_over(&self, accepted: Accepted) -> Result<(), Accepted> {
         if self.taken.load(Relaxed) >= self.places {
             return Err(accepted);
         }
@@ -86,28 +89,65 @@ impl Group {
     }
 }
 
+/// The groups that there are, in the order in which they were started.
+#[derive(Default)]
+pub(super) struct Groups(Mutex<Vec<Arc<Group>>>);
+
+impl Groups {
+    /// Hands a connection to the first one that has room, or back.
+    fn hand_over(&self, accepted: Accepted) -> Result<(), Accepted> {
+        let mut accepted = accepted;
+        for group in lock(&self.0).iter() {
+            match group.hand_over(accepted) {
+                Ok(()) => return Ok(()),
+                Err(back) => accepted = back,
+            }
+        }
+        Err(accepted)
+    }
+
+    /// Adds a new one, with its first connection: before it has that it is not there, and cannot end.
+    fn add(&self, group: Arc<Group>, accepted: Accepted) -> Result<(), Accepted> {
+        let mut groups = lock(&self.0);
+        let handed_over = group.hand_over(accepted);
+        groups.push(group);
+        handed_over
+    }
+
+    /// Whether a group is to end: it is empty, and so is another. If so nothing is handed over to it any more.
+    pub(super) fn retire(&self, group: &Arc<Group>) -> bool {
+        let mut groups = lock(&self.0);
+        let Some(place) = groups.iter().position(|other| Arc::ptr_eq(other, group)) else {
+            return false;
+        };
+        let is_empty = |group: &Group| group.taken.load(Relaxed) == 0;
+        // Only who has the lock of the groups hands over.
+        let another = groups.iter().enumerate().any(|(at, other)| at != place && is_empty(other));
+        let ends = is_empty(group) && another;
+        if ends {
+            group.close();
+            groups.remove(place);
+        }
+        ends
+    }
+}
+
 /// Hands a connection to the first group that has room, or to a new one.
 pub(super) fn deal<H: Handler>(
     worker: &mut Worker<H>,
-    groups: &mut Vec<Arc<Group>>,
-    mut accepted: Accepted,
+    groups: &Groups,
+    accepted: Accepted,
     start_group: impl FnOnce(&Worker<H>) -> Result<Arc<Group>, Error>,
 ) {
-    for group in groups.iter() {
-        match group.hand_over(accepted) {
-            Ok(()) => return,
-            Err(back) => accepted = back,
-        }
-    }
+    let Err(accepted) = groups.hand_over(accepted) else { return };
     if worker.stopping() {
         return turn_away(worker, accepted, Reason::Stopped);
     }
     match start_group(worker) {
         Ok(group) => {
-            if let Err(back) = group.hand_over(accepted) {
+            if let Err(back) = groups.add(group, accepted) {
                 turn_away(worker, back, Reason::Stopped); // its thread has seen the end already
             }
-            groups.push(group);
         }
         Err(error) => {
             worker.refuse(&accepted.stream, &error.to_string());

@@ -3,8 +3,7 @@
 //! A wait takes at most so many handles and tells one that is ready, so connections are dealt out in
 //! groups, with a thread for each. The first handle of a group wakes its thread when a connection was
 //! handed over to it. One thread accepts, and hands what comes to the first group that has room; where
-//! none has, it starts another. Groups that run empty stay, to be filled again: so there are as many
-//! threads as the most connections at a time asked for.
+//! none has, it starts another. Of groups that run empty one stays, to be filled again, and the others end.
 //!
 //! A group has little to look through, whatever the number of connections, and a slow handler holds up
 //! only those of its own group. It costs a thread for every 63 connections, its stack and two
@@ -18,7 +17,7 @@
 use super::{
     About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
     door::{ACCEPTED_AT_ONCE, Came, Door},
-    event_groups::{self, Group},
+    event_groups::{self, Group, Groups},
     ready_frame::{LISTENERS, Room, ask_for_connections},
 };
 use crate::{
@@ -83,7 +82,7 @@ fn run<H: Handler>(
     options: &EventSelect,
 ) -> Result<(), Error> {
     let mut door = Door::new();
-    let mut groups = Vec::new();
+    let groups = Arc::new(Groups::default());
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while !worker.stopping() {
@@ -102,8 +101,8 @@ fn run<H: Handler>(
         };
         for _ in 0..ACCEPTED_AT_ONCE {
             match door.accept(worker, listener)? {
-                Came::In(accepted) => event_groups::deal(worker, &mut groups, accepted, |worker| {
-                    start_group(worker, buffer_bytes, options)
+                Came::In(accepted) => event_groups::deal(worker, &groups, accepted, |worker| {
+                    start_group(worker, &groups, buffer_bytes, options)
                 }),
                 Came::Gone => {}
                 Came::Nobody => break,
@@ -116,15 +115,19 @@ fn run<H: Handler>(
 
 fn start_group<H: Handler>(
     worker: &Worker<H>,
+    groups: &Arc<Groups>,
     buffer_bytes: usize,
     options: &EventSelect,
 ) -> Result<Arc<Group>, Error> {
     let set = Events::new(options.group)?;
     let group = Arc::new(Group::new(set.room(), set.waker()));
-    let (its, drain) = (Arc::clone(&group), options.drain);
+    let (its, groups, drain) = (Arc::clone(&group), Arc::clone(groups), options.drain);
     worker.spawn(options.stack as usize * 1024, move |worker| {
-        let result = look_after(worker, set, &its, buffer_bytes, drain);
+        let stop = set.waker();
+        worker.ready(Some(stop.clone()));
+        let result = look_after(worker, set, &its, &groups, buffer_bytes, drain);
         its.close();
+        worker.forget(&stop);
         result
     })?;
     Ok(group)
@@ -134,12 +137,12 @@ fn start_group<H: Handler>(
 fn look_after<H: Handler>(
     worker: &mut Worker<H>,
     mut set: Events,
-    group: &Group,
+    group: &Arc<Group>,
+    groups: &Groups,
     buffer_bytes: usize,
     drain: u32,
 ) -> Result<(), Error> {
     let mut room = Room::new(buffer_bytes, drain, Trigger::Level);
-    worker.ready(Some(set.waker()));
     while worker.serving(room.table.len()) {
         worker.calls.waits.one();
         let woken = set
@@ -152,6 +155,9 @@ fn look_after<H: Handler>(
         // Behind the look at the clock: from then on they are heard, however long nobody woke the thread.
         if woken == Woken::ByWaker {
             group.take_in(worker, &mut set, &mut room);
+        }
+        if room.table.len() == 0 && groups.retire(group) {
+            break;
         }
     }
     // What was handed over at the last moment is cut off too.

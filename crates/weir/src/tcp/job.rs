@@ -112,6 +112,17 @@ impl Thread {
     }
 }
 
+impl Threads {
+    /// Joins those that are at their end.
+    fn join_ended(&mut self) {
+        for index in std::mem::take(&mut self.ended) {
+            if let Some(thread) = self.running.remove(&index) {
+                self.gone.add(&thread.join(index));
+            }
+        }
+    }
+}
+
 impl Common {
     pub(super) fn add_timers(&self, counts: timer::Counts) {
         lock(&self.timers).merge(&counts);
@@ -175,12 +186,7 @@ impl<H: Handler> Server<H> {
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         let mut threads = lock(&self.threads);
-        let ended = std::mem::take(&mut threads.ended);
-        for index in ended {
-            if let Some(thread) = threads.running.remove(&index) {
-                threads.gone.add(&thread.join(index));
-            }
-        }
+        threads.join_ended();
         if let Some(most) = self.for_threads.get()
             && threads.running.len() >= most.threads
         {
@@ -211,7 +217,10 @@ impl<H: Handler> Server<H> {
                 };
                 worker.end(error);
                 let usage = ThreadUsage::current().since(&before);
-                lock(&server.threads).ended.push(index);
+                // What the system keeps of those that ended before goes too, though no other is started.
+                let mut threads = lock(&server.threads);
+                threads.join_ended();
+                threads.ended.push(index);
                 usage
             })
             .map_err(|e| Error::io(format!("starting thread {index}"), e))?;

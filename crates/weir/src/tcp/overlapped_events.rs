@@ -3,19 +3,23 @@
 //! The system receives and sends, and sets the operation's event when it is done; a thread waits for the events of
 //! its group, is told one, and asks what became of the operation. The first event of a group wakes its
 //! thread when a connection was handed over to it. One thread accepts, with `accepts` outstanding at each
-//! address, and deals connections out: to the first group that has room, or to a new one.
+//! address, and deals connections out: to the first group that has room, or to a new one. Of groups that run empty
+//! one stays, and the others end.
 //!
-//! Each connection has a receive outstanding, and a send while something is to be sent: so it has two events of its
-//! own, and a peer that reads nothing holds those and no other's. It costs a thread for every 31 connections, a wait
-//! for each operation, and what an event is: a descriptor, and its setting. It fails where the system has no more
-//! threads or descriptors to give: connections that find no room are refused.
+//! Each connection has a receive outstanding, and a send while something is to be sent: so a group waits for two events
+//! of each, and has 31 of them. Most sends are over at once, so of those that move `sends` are outstanding at a time,
+//! further ones wait in order, and no more events are made for sends than that. One that does not move for 10 ms while
+//! others wait is set aside, as by `port`, and has an event more: so a peer that reads nothing holds its own and no
+//! other's. It costs a thread for every 31 connections, a wait for each operation, and what an event is: a descriptor,
+//! and its setting. It fails where the system has no more threads or descriptors to give: connections that find no
+//! room are refused.
 //!
 //! Origin: the overlapped server with events of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
     About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
-    event_groups::{self, Group},
+    event_groups::{self, Group, Groups},
     port_frame::{self, Numbers, STOP, Shared},
     port_hand::Hand,
     port_shares::{Accepts, Pool, end_accepting},
@@ -41,6 +45,8 @@ options! {
     pub struct OverlappedEvents {
         /// Events of a group, of which one wakes its thread and two are a connection's.
         group: u32 = 64, 3..=4096;
+        /// Most sends of a group outstanding at a time, of peers that are not stuck; further ones wait.
+        sends: u32 = 8, 1..=4096;
         /// Accepts outstanding at each address.
         accepts: u32 = 5, 1..=4096;
         /// KiB of stack for the thread of each group.
@@ -103,8 +109,9 @@ fn begin<H: Handler, P: Provider>(
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let buffer_bytes = job.buffer_bytes;
     job.spawn(move |worker| {
-        run(worker, port, &listeners, |worker| {
-            start_group(worker, &provider, buffer_bytes, &options)
+        let groups = Arc::new(Groups::default());
+        run(worker, port, &listeners, &groups, |worker| {
+            start_group(worker, &groups, &provider, buffer_bytes, &options)
         }, options.accepts)
     })
 }
@@ -126,11 +133,11 @@ fn run<H: Handler>(
     worker: &mut Worker<H>,
     port: impl Port,
     listeners: &[(Listener, ListenerId)],
+    groups: &Groups,
     start_group: impl Fn(&Worker<H>) -> Result<Arc<Group>, Error>,
     outstanding: u32,
 ) -> Result<(), Error> {
     let mut accepts = Accepts::new(listeners.len(), outstanding, outstanding, 0);
-    let mut groups = Vec::new();
     let mut taken = Taken::new(1);
     let mut taker = port.worker()?;
     worker.ready(Some(port.poster(STOP)));
@@ -150,7 +157,7 @@ fn run<H: Handler>(
             if let Completion::Accept { key, outcome, .. } = completion {
                 let accepted = accepted(worker, &mut accepts, key.0 as usize, outcome)?;
                 if let Some(accepted) = accepted.filter(|its| worker.admit(&its.stream)) {
-                    event_groups::deal(worker, &mut groups, accepted, &start_group);
+                    event_groups::deal(worker, groups, accepted, &start_group);
                 }
             }
         }
@@ -192,6 +199,7 @@ fn accepted<H: Handler>(
 
 fn start_group<H: Handler>(
     worker: &Worker<H>,
+    groups: &Arc<Groups>,
     provider: &impl Provider,
     buffer_bytes: usize,
     options: &OverlappedEvents,
@@ -199,17 +207,18 @@ fn start_group<H: Handler>(
     let places = options.places();
     let port = provider.open(&needs(0, 0, places, places))?;
     let group = Arc::new(Group::new(places, port.poster(CAME)));
-    let its = Arc::clone(&group);
+    let (its, groups) = (Arc::clone(&group), Arc::clone(groups));
     let idle = Idle::Buffer;
     let (threads, concurrency, accepts, receives, drain) = (1, 1, (0, 0, 0), 1, 1);
-    // A place for each, whether it is stuck or not.
-    let (sends, stuck) = (places, places);
+    let (sends, stuck) = (options.sends, places);
     let numbers = Numbers { threads, concurrency, accepts, sends, stuck, receives, idle, drain };
     worker.spawn(options.stack as usize * 1024, move |worker| {
-        worker.ready(Some(port.poster(STOP)));
+        let stop = port.poster(STOP);
+        worker.ready(Some(stop.clone()));
         let pool = Pool::new(buffer_bytes);
         let shared = Shared::of_connections(port, places, pool, worker.since(), numbers);
-        let result = look_after(worker, &shared, &its);
+        let result = look_after(worker, &shared, &its, &groups);
+        worker.forget(&stop);
         // What was handed over at the last moment is cut off too.
         its.close();
         for accepted in its.came() {
@@ -224,7 +233,8 @@ fn start_group<H: Handler>(
 fn look_after<H: Handler, P: Port>(
     worker: &mut Worker<H>,
     shared: &Shared<P, H>,
-    group: &Group,
+    group: &Arc<Group>,
+    groups: &Groups,
 ) -> Result<(), Error> {
     let mut hand = port_frame::join(worker, shared)?;
     let mut taken = Taken::new(1);
@@ -235,6 +245,9 @@ fn look_after<H: Handler, P: Port>(
         }
         group.left(open, hand.open() as usize);
         open = hand.open();
+        if open == 0 && groups.retire(group) {
+            break;
+        }
     }
     Ok(())
 }

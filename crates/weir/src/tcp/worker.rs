@@ -74,6 +74,11 @@ impl<H: Handler> Worker<H> {
         }
     }
 
+    /// The thread ends before the server does: nobody is to end its waits any more ([`ready`](Self::ready)).
+    pub(super) fn forget(&self, waker: &Waker) {
+        self.server.shared.forget_waker(waker);
+    }
+
     /// Starts another thread of the server, while it runs, with a stack of so many bytes.
     ///
     /// # Errors

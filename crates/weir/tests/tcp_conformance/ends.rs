@@ -1,7 +1,9 @@
 //! How connections end: by the peer, by the handler, in order and not.
 
 use crate::{
+    alone::descriptors,
     client::{Client, Random, clients},
+    machine,
     support::*,
 };
 use std::{
@@ -21,6 +23,7 @@ pub const CHECKS: &[Check] = &[
     ("reset_in_mid_stream", reset_in_mid_stream),
     ("reset_while_output_waits", reset_while_output_waits),
     ("connects_that_close_at_once", connects_that_close_at_once),
+    ("what_many_needed_goes_with_them", what_many_needed_goes_with_them),
 ];
 
 /// All bytes come back after the client has said that it sends no more; then the server's end.
@@ -238,5 +241,33 @@ fn connects_that_close_at_once(subject: &Subject) -> Result<(), Skipped> {
     drop((other, late));
     let total = stop(server, &log);
     assert!(total.closed_finished >= 502, "{}", total.closed_finished);
+    Ok(())
+}
+
+/// Threads and descriptors that were there for many connections are given back when those have gone, but for what
+/// is kept for a few that may come.
+fn what_many_needed_goes_with_them(subject: &Subject) -> Result<(), Skipped> {
+    const MANY: usize = 400;
+    /// Threads and descriptors of a group of connections, where a design has such.
+    const KEPT: (usize, usize) = (1, 70);
+    let (Some(_), Some(_)) = (machine::threads(), descriptors()) else {
+        return Err(Skipped("the system does not tell of threads and descriptors".into()));
+    };
+    let now = || machine::threads().zip(descriptors()).expect("as before");
+    let (server, log) = subject.echo(&server());
+    let to = server.local_addresses()[0];
+    let before = now();
+    for _ in 0..2 {
+        let mut many = clients(MANY, to);
+        many.iter_mut().for_each(Client::ping);
+        drop(many);
+        until("the return of threads and descriptors", || {
+            let (threads, descriptors) = now();
+            threads <= before.0 + KEPT.0 && descriptors <= before.1 + KEPT.1
+        });
+        // And those that come later find room.
+        Client::connect(to, 1).ping();
+    }
+    assert_eq!(stop(server, &log).closed_finished, 2 * (MANY as u64 + 1));
     Ok(())
 }

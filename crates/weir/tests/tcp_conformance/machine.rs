@@ -41,6 +41,11 @@ pub fn most_descriptors() -> Option<u64> {
     }
 }
 
+/// Threads of this process.
+pub fn threads() -> Option<usize> {
+    Some(fs::read_dir("/proc/self/task").ok()?.count())
+}
+
 /// Bytes that each client sent and that the server's system has not acknowledged (`tx_queue` in
 /// proc_pid_net(5)). For IPv4. All are looked up at once: the table may be long.
 pub fn unacknowledged(clients: &[&TcpStream]) -> Option<Vec<u64>> {
