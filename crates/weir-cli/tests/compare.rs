@@ -16,7 +16,7 @@ fn a_short_comparison_is_one_valid_document() {
         "blocking-batch",
         "--quick",
         "-t",
-        "4",
+        "12",
         "--seed",
         "7",
         "--json",
@@ -92,7 +92,7 @@ fn datagrams_without_a_stamp_are_compared_too() {
     let _alone = common::alone();
     for length in ["0", "16"] {
         let run = output(&[
-            "compare", "udp", "--design", "blocking", "--quick", "-t", "3", "-l", length, "--json",
+            "compare", "udp", "--design", "blocking", "--quick", "-t", "10", "-l", length, "--json",
         ]);
         let document = document(&run);
         for row in document["results"].as_array().unwrap() {
@@ -260,7 +260,7 @@ fn child_with(command: &str, word: &str) -> u32 {
 /// and tells the truth with its exit code.
 #[cfg(target_os = "linux")]
 fn kill_in_the_first_run(command: &str, length: &str) -> String {
-    let child = under_way(length, &["--quick", "-t", "6", "--json"]);
+    let child = under_way(length, &["--quick", "-t", "12", "--json"]);
     // The generator is there once the server listens, so that both are in the middle of a run.
     child_with("flood", length);
     common::kill(child_with(command, length));

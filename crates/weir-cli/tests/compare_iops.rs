@@ -30,8 +30,6 @@ fn a_short_comparison_is_one_valid_document() {
         "threads",
         "--rounds",
         "3",
-        "-t",
-        "4",
         "--seed",
         "7",
         "--json",
@@ -82,7 +80,7 @@ fn a_short_comparison_is_one_valid_document() {
 fn writes_are_compared_and_what_has_none_says_so() {
     let _alone = common::alone();
     let designs = ["--design", "sync", "--design", "no-op", "--design", "threads"];
-    let rest = ["compare", "iops", "--write", "--rounds", "3", "-t", "3", "--json"];
+    let rest = ["compare", "iops", "--write", "--rounds", "3", "--json"];
     let run = output(&[&rest[..], &designs].concat());
     common::assert_compared(&run);
     let document = document(&run);
@@ -103,7 +101,7 @@ fn writes_are_compared_and_what_has_none_says_so() {
 #[test]
 fn every_design_is_a_row_and_what_cannot_run_says_why() {
     let _alone = common::alone();
-    let run = output(&["compare", "iops", "--quick", "-t", "5", "--rounds", "1", "--json"]);
+    let run = output(&["compare", "iops", "--quick", "--rounds", "1", "--json"]);
     common::assert_compared(&run);
     let document = document(&run);
     for design in weir::device::designs() {
@@ -151,8 +149,6 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
         "sync",
         "--rounds",
         "3",
-        "-t",
-        "4",
         &json,
     ]);
     common::assert_compared(&run);
@@ -176,8 +172,7 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
 #[test]
 fn fio_is_a_row_where_there_is_one_and_says_why_where_not() {
     let _alone = common::alone();
-    let words =
-        ["compare", "iops", "--fio", "--design", "sync", "--rounds", "1", "-t", "6", "--json"];
+    let words = ["compare", "iops", "--fio", "--design", "sync", "--rounds", "1", "--json"];
     let without = common::weir(&words).env("PATH", "/nowhere").output().unwrap();
     let found = document(&without);
     common::assert_compared(&without);
@@ -227,7 +222,7 @@ fn delays_are_loads_and_it_is_told_from_which_on_many_outstanding_pay() {
     let _alone = common::alone();
     let run = output(&[
         "compare", "iops", "--delay", "0,500us", "--design", "sync", "--design", "ring",
-        "--rounds", "3", "-t", "6", "--json",
+        "--rounds", "3", "--json",
     ]);
     common::assert_compared(&run);
     let document = document(&run);
@@ -258,8 +253,7 @@ fn delays_are_loads_and_it_is_told_from_which_on_many_outstanding_pay() {
 fn long_runs_show_whether_the_rate_falls() {
     let _alone = common::alone();
     let run = output(&[
-        "compare", "iops", "--design", "sync", "--rounds", "1", "-t", "1", "--decay", "6s",
-        "--json",
+        "compare", "iops", "--design", "sync", "--rounds", "1", "--decay", "6s", "--json",
     ]);
     common::assert_compared(&run);
     let document = document(&run);

@@ -15,7 +15,7 @@ fn a_short_comparison_is_one_valid_document() {
     let _alone = common::alone();
     let run = output(&[
         "compare", "tcp", "--design", "epoll", "--design", "poll", "-c", "1", "--rounds", "3",
-        "-t", "6", "--seed", "7", "--json",
+        "--seed", "7", "--json",
     ]);
     common::assert_compared(&run);
     let document = document(&run);
@@ -55,7 +55,7 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     let path = directory.join("out.json");
     let json = format!("--json={}", path.display());
     let words = ["--design", "epoll", "-c", "4", "--pattern", "streaming", "-l", "4k"];
-    let rest = ["--rounds", "3", "-t", "4", &json];
+    let rest = ["--rounds", "3", &json];
     let run = output(&[&["compare", "tcp"], &words[..], &rest[..]].concat());
     common::assert_compared(&run);
     let table = String::from_utf8(run.stdout).unwrap();
@@ -170,8 +170,6 @@ fn with_peer(peer: &str, connections: &str) -> (Value, Option<i32>) {
         connections,
         "--rounds",
         "3",
-        "-t",
-        "8",
         "--json",
     ]);
     (document(&run), run.status.code())
@@ -221,7 +219,7 @@ fn the_peers_of_a_folder_are_rows_and_those_not_built_say_why() {
         .unwrap();
     std::fs::write(directory.join("peer-gone.why-not"), "there is no go here\n").unwrap();
     let peers = format!("--peers={}", directory.display());
-    let words = ["compare", "tcp", "--design", "epoll", &peers, "-c", "8", "-t", "8", "--json"];
+    let words = ["compare", "tcp", "--design", "epoll", &peers, "-c", "8", "--json"];
     let run = output(&[&words[..], &["--rounds", "3"]].concat());
     let document = document(&run);
     common::assert_compared(&run);

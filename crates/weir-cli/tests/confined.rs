@@ -99,10 +99,29 @@ fn what_is_left_to_weirs_choice_runs_without_io_uring_and_says_on_what() {
 }
 
 #[test]
+fn a_limit_of_descriptors_is_named_before_anything_runs_and_is_the_reason_of_its_rows() {
+    let few = || Confinement::new().limit(Resource::Descriptors, 64);
+    let words = ["compare", "tcp", "--design", "epoll", "-c", "1,1000", "--json"];
+    let planned = confined(few(), &[&words[..], &["--dry-run"]].concat());
+    let said =
+        "a server of 1000 connections takes 1032 descriptors or more, and a process may have 64";
+    assert_said(&planned, 0, &[said, "ulimit -n 1032"]);
+    let compared = confined(few(), &[&words[..], &["--rounds", "1", "-t", "20"]].concat());
+    assert_said(&compared, 0, &[said]);
+    let document = document(&compared);
+    for row in document["results"].as_array().unwrap() {
+        let many = row["load"]["connections"] == 1000;
+        assert_eq!(row["status"], if many { "unavailable" } else { "ok" }, "{row:#}");
+        assert_eq!(row["reason"].as_str().is_some_and(|why| why.contains("ulimit -n")), many);
+    }
+    assert!(document["warnings"].to_string().contains(said), "{}", document["warnings"]);
+}
+
+#[test]
 fn a_comparison_without_io_uring_has_its_rows_and_ranks_the_others() {
     for (errno, reason, advice) in FORBIDDEN {
         let confinement = Confinement::new().forbid_io_uring(errno);
-        let words = ["compare", "--quick", "-t", "3", "--json"];
+        let words = ["compare", "--quick", "-t", "10", "--json"];
         let rows = ["port", "rio-event --provider uring", "rio-event --provider batch", "blocking"];
         let designs: Vec<_> = rows.iter().flat_map(|row| ["--design", row]).collect();
         let compared = confined(confinement, &[&words[..], &designs].concat());

@@ -132,7 +132,7 @@ fn a_program_that_talks_is_a_row_like_others() {
     let _alone = common::alone();
     let peer = format!("snake=python3 {}", script("talks", PEER));
     let run = output(&[
-        "compare", "udp", "--design", "blocking", "--peer", &peer, "--quick", "-t", "4", "--json",
+        "compare", "udp", "--design", "blocking", "--peer", &peer, "--quick", "-t", "12", "--json",
     ]);
     let document = document(&run);
     assert_eq!(document["error"], Value::Null, "{}", errors(&run));
@@ -180,7 +180,7 @@ fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
         .args(OWN)
         .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
         .args(["compare", "udp", "--design", "blocking", "--peer", &peer])
-        .args(["--peer-head", "deaf=0102", "--quick", "-t", "4", "--json"])
+        .args(["--peer-head", "deaf=0102", "--quick", "-t", "12", "--json"])
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -216,7 +216,7 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
         ("busy", "true {ip} {port}".into(), "ended with exit status: 0"),
     ];
     let mut words: Vec<String> =
-        ["compare", "udp", "--design", "blocking", "--quick", "-t", "3", "--json"]
+        ["compare", "udp", "--design", "blocking", "--quick", "-t", "12", "--json"]
             .map(String::from)
             .to_vec();
     for (name, command, _) in &peers {

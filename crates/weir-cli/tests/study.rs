@@ -22,13 +22,15 @@ fn compared(words: &[&str]) -> Value {
             [&["compare", "udp", "--design", "blocking", "--json", "-t", budget_s], words].concat();
         let run = output(&all);
         let document = document(&run);
+        let warnings = document["warnings"].to_string();
+        if ["because its time was up", "not even the checks"].iter().any(|w| warnings.contains(w)) {
+            continue;
+        }
         assert_eq!(document["error"], Value::Null, "{}", errors(&run));
         for row in rows(&document) {
             assert_eq!(row["conformance"], "passed", "{row:#}");
         }
-        if !document["warnings"].to_string().contains("because its time was up") {
-            return document;
-        }
+        return document;
     }
     panic!("the machine is too busy: {} s were not enough", BUDGETS_S[2]);
 }

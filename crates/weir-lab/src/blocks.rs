@@ -18,6 +18,11 @@ pub trait Blocks {
     /// Whether the time for all loads is over.
     fn time_is_up(&self) -> bool;
 
+    /// Whether another run would be over in time, where the time is a bound.
+    fn has_time(&self) -> bool {
+        true
+    }
+
     /// Whether more rounds would tell nothing that was asked for.
     fn is_settled(&mut self) -> bool;
 
@@ -63,8 +68,11 @@ pub fn run(
             if what.is_over(row) {
                 continue;
             }
+            if !what.has_time() {
+                return Ok(Some(block));
+            }
             what.begins(row, number, of);
-            if what.run(row, block)? {
+            if what.run(row, block)? && what.has_time() {
                 what.run(row, block)?;
             }
         }

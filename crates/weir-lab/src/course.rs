@@ -8,6 +8,7 @@ use crate::bench::RunError;
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
 use crate::cell::{Cell, Conformance, Measured, When};
 use crate::compared::{Kind, Results};
+use crate::plan::budget::{NOT_CHECKED, Time};
 use crate::plan::{Row, Schedule};
 use crate::random::Random;
 
@@ -59,6 +60,9 @@ pub struct Run<'a, L> {
 pub trait Bench<K: Course> {
     /// Seconds since the experiment began.
     fn elapsed_s(&self) -> f64;
+
+    /// Lets nothing go on for longer than so many seconds after the experiment began.
+    fn end_within(&mut self, _seconds: f64) {}
 
     /// Nanoseconds of a cache line's way between the cores that take part, now.
     fn core_to_core_ns(&mut self) -> Option<f64>;
@@ -142,7 +146,7 @@ pub trait Course: Kind {
     }
 }
 
-/// Checks the rows and measures the loads, within so many seconds.
+/// Checks the rows and measures the loads, within that time.
 ///
 /// # Errors
 /// [`Interrupted`].
@@ -150,13 +154,16 @@ pub fn run<K: Course>(
     bench: &mut dyn Bench<K>,
     results: &mut Results<K>,
     settings: &K::Settings,
-    budget_s: f64,
+    time: Time,
     random: &mut Random,
     tell: Tell<K>,
 ) -> Result<(), Interrupted> {
     let settings = *settings;
-    let mut experiment =
-        Experiment { bench, settings, budget_s, random, tell, overhead_ms: vec![] };
+    let (overhead_ms, check_ms) = (vec![], vec![]);
+    let mut experiment = Experiment { bench, settings, time, random, tell, overhead_ms, check_ms };
+    if time.is_bound {
+        experiment.bench.end_within(time.seconds);
+    }
     experiment.check(results)?;
     experiment.measure(results)
 }
@@ -188,24 +195,35 @@ pub fn sample<K: Course>(
 struct Experiment<'a, 'b, K: Course> {
     bench: &'a mut dyn Bench<K>,
     settings: K::Settings,
-    budget_s: f64,
+    time: Time,
     random: &'a mut Random,
     tell: Tell<'b, K>,
     /// What starting and ending each run so far cost, getting ready for its load apart.
     overhead_ms: Vec<f64>,
+    /// What checking each row so far cost.
+    check_ms: Vec<f64>,
 }
 
 impl<K: Course> Experiment<'_, '_, K> {
     /// Checks each row that can run, and finds out whether it polls. The second name of a row passes with
     /// its first, and each group that is ranked gets one.
     fn check(&mut self, results: &mut Results<K>) -> Result<(), Interrupted> {
+        let mut unchecked = vec![];
         for index in 0..results.rows.len() {
             let row = results.rows[index].clone();
             if row.unavailable.is_some() || results.first_of(index).is_some() {
                 continue;
             }
+            let takes_ms = crate::stats::median(&self.check_ms).unwrap_or(0.0);
+            let before_s = self.bench.elapsed_s();
+            if !self.time.has_room(before_s, takes_ms) {
+                unchecked.push(index);
+                continue;
+            }
             (self.tell)(Progress::Checking(&row));
-            results.conformance[index] = match self.bench.check(&row) {
+            let checked = self.bench.check(&row);
+            self.check_ms.push((self.bench.elapsed_s() - before_s) * 1000.0);
+            results.conformance[index] = match checked {
                 Ok(checked) => {
                     results.own.checked(index, checked);
                     Conformance::Passed
@@ -216,11 +234,25 @@ impl<K: Course> Experiment<'_, '_, K> {
                     (self.tell)(Progress::Dropped(&row, reason));
                     Conformance::NotChecked
                 }
+                Err(RunError::TimeIsUp(_)) => {
+                    unchecked.push(index);
+                    Conformance::NotChecked
+                }
                 Err(RunError::Failed(reason)) => {
                     (self.tell)(Progress::Dropped(&row, reason.clone()));
                     Conformance::Failed(reason)
                 }
             };
+        }
+        if !unchecked.is_empty() {
+            let names: Vec<String> =
+                unchecked.iter().map(|row| results.rows[*row].title()).collect();
+            results.warnings.push(self.time.unchecked(&names, results.rows.len()));
+            for cells in &mut results.cells {
+                unchecked.iter().for_each(|row| {
+                    cells[*row].skipped.get_or_insert_with(|| NOT_CHECKED.into());
+                });
+            }
         }
         run_one_of_each_group_again(results);
         Ok(())
@@ -230,18 +262,25 @@ impl<K: Course> Experiment<'_, '_, K> {
     fn measure(&mut self, results: &mut Results<K>) -> Result<(), Interrupted> {
         let rows = results.passed();
         if rows.is_empty() {
-            results.error = Some(
-                "none of the designs can be measured here; the reasons stand in their rows".into(),
-            );
+            results.error.get_or_insert_with(|| {
+                "none of the designs can be measured here; the reasons stand in their rows".into()
+            });
             return Ok(());
         }
         for index in 0..results.loads.len() {
+            if rows.iter().all(|row| results.cells[index][*row].skipped.is_some()) {
+                continue;
+            }
             let load = &results.loads[index];
             let overhead_ms = crate::stats::median(&self.overhead_ms)
                 .map_or(K::PLANNED_OVERHEAD_MS, |overhead| overhead.max(0.0) as u64)
                 + K::preparing_ms(load);
-            let left_s = (self.budget_s - self.bench.elapsed_s()).max(0.0);
-            let share_s = K::share_s(&results.loads[index..], left_s);
+            let left_s = (self.time.seconds - self.bench.elapsed_s()).max(0.0);
+            let ahead: Vec<K::Load> = (index..results.loads.len())
+                .filter(|load| rows.iter().any(|row| results.cells[*load][*row].skipped.is_none()))
+                .map(|load| results.loads[load].clone())
+                .collect();
+            let share_s = K::share_s(&ahead, left_s);
             let schedule = K::schedule(&self.settings, load, share_s, rows.len(), overhead_ms);
             (self.tell)(Progress::Load(load, schedule));
             results.schedules[index] = Some(schedule);
@@ -258,11 +297,14 @@ impl<K: Course> Experiment<'_, '_, K> {
             }
         }
         let took_s = self.bench.elapsed_s();
-        if took_s > self.budget_s * 1.1 {
+        if took_s > self.time.seconds * 1.1 {
             results.warnings.push(format!(
                 "it took {took_s:.0} s instead of {:.0}: compare fewer designs, or give it more time",
-                self.budget_s
+                self.time.seconds
             ));
+        }
+        if self.time.is_bound && !results.has_figures() {
+            results.error.get_or_insert_with(|| self.time.without_a_run());
         }
         Ok(())
     }
@@ -292,6 +334,12 @@ impl<K: Course> Experiment<'_, '_, K> {
                     true => Progress::Skipped(row, reason),
                     false => Progress::Failed(row, reason),
                 });
+            }
+            Err(RunError::TimeIsUp(reason)) => {
+                let cell = &mut results.cells[load][row];
+                if cell.samples.is_empty() {
+                    cell.skipped.get_or_insert(reason);
+                }
             }
             Err(RunError::Failed(reason)) => {
                 (self.tell)(Progress::Failed(run.row, reason.clone()));
@@ -347,7 +395,17 @@ struct OfLoad<'a, 'b, 'c, K: Course> {
 
 impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     fn time_is_up(&self) -> bool {
-        self.experiment.bench.elapsed_s() > self.experiment.budget_s
+        self.experiment.bench.elapsed_s() > self.experiment.time.seconds
+    }
+
+    fn has_time(&self) -> bool {
+        let Schedule { warmup_ms, run_ms, .. } = self.schedule;
+        let preparing_ms = K::preparing_ms(&self.results.loads[self.load]);
+        let overhead_ms = crate::stats::median(&self.experiment.overhead_ms)
+            .unwrap_or(K::PLANNED_OVERHEAD_MS as f64)
+            .max(0.0);
+        let takes_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;
+        self.experiment.time.has_room(self.experiment.bench.elapsed_s(), takes_ms)
     }
 
     fn is_settled(&mut self) -> bool {

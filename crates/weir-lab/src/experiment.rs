@@ -9,7 +9,9 @@ use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
 use crate::cell::{Measured, When};
 use crate::course::Progress as Happened;
 use crate::curve::{self, NoRate};
+use crate::descriptors;
 use crate::exit;
+use crate::plan::budget::{NOT_CHECKED, Time};
 use crate::plan::{self, Depth, Load, Role, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
@@ -25,6 +27,8 @@ use weir_load::peer::setting;
 const CHECK: Extent = Extent::Checked { datagrams: 1000, flows: 4 };
 /// What starting and ending a run costs until it has been measured, in milliseconds.
 const OVERHEAD_GUESS_MS: u64 = 300;
+/// What calibrating the generator costs, in milliseconds.
+const CALIBRATION_GUESS_MS: f64 = 800.0;
 
 /// How an experiment is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +37,8 @@ pub struct Settings {
     pub depth: Depth,
     /// Seconds it may take in all; `None` for the depth's own.
     pub budget_s: Option<f64>,
+    /// Whether nothing may go on beyond them, since they were asked for.
+    pub is_bound: bool,
 }
 
 impl Settings {
@@ -58,14 +64,18 @@ pub fn run(
     settings: &Settings,
     tell: &mut dyn FnMut(Progress),
 ) {
-    let budget_s = settings.budget_s(results);
+    let time = Time { seconds: settings.budget_s(results), is_bound: settings.is_bound };
+    if time.is_bound {
+        bench.end_within(time.seconds);
+    }
     let mut experiment = Experiment {
         bench,
         settings: *settings,
-        budget_s,
+        time,
         random: Random::seeded(results.seed),
         tell,
         overhead_ms: vec![],
+        check_ms: vec![],
     };
     let ended = experiment
         .calibrate(results)
@@ -85,14 +95,43 @@ pub fn run(
     results.warnings.extend(found);
 }
 
+/// Leaves out the loads for whose sockets a process may not have the descriptors. Gives what that makes of the
+/// comparison, to be said before anything runs.
+pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String> {
+    let mut said = vec![];
+    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
+        let sockets = u64::from(load.flows.max(1)) * u64::from(load.generators.max(1));
+        let generators =
+            format!("a process of {} generators with {} flows", load.generators, load.flows);
+        let server = format!("a server on {} ports", load.ports.max(1));
+        let missing = [(generators, sockets), (server, load.ports.max(1).into())]
+            .into_iter()
+            .find_map(|(who, n)| descriptors::missing(limit, who, n + descriptors::BESIDES));
+        let Some(missing) = missing else { continue };
+        said.push(format!("left out: {load}: {missing}"));
+        cells.iter_mut().for_each(|cell| cell.skipped = Some(missing.clone()));
+    }
+    if said.len() == results.loads.len()
+        && let Some(reason) = results.cells.first().and_then(|cells| cells.first()?.skipped.clone())
+    {
+        results.rows.iter_mut().for_each(|row| {
+            row.unavailable.get_or_insert_with(|| reason.clone());
+        });
+    }
+    results.warnings.extend(said.iter().cloned());
+    said
+}
+
 struct Experiment<'a> {
     bench: &'a mut dyn Bench,
     settings: Settings,
-    budget_s: f64,
+    time: Time,
     random: Random,
     tell: &'a mut dyn FnMut(Progress),
     /// What starting and ending each run so far cost.
     overhead_ms: Vec<f64>,
+    /// What checking each row so far cost.
+    check_ms: Vec<f64>,
 }
 
 impl Experiment<'_> {
@@ -108,6 +147,13 @@ impl Experiment<'_> {
             }
         }
         for load in kinds {
+            if !self.time.has_room(self.bench.elapsed_s(), CALIBRATION_GUESS_MS) {
+                results.warnings.push(
+                    "there was no time (-t) to calibrate the generator, so its limit is not known"
+                        .into(),
+                );
+                break;
+            }
             let core_to_core_ns = self.bench.core_to_core_ns();
             match self.bench.calibrate(&load) {
                 Ok(sent_per_s) => {
@@ -143,6 +189,7 @@ impl Experiment<'_> {
             return Ok(());
         };
         let base = Load { size_bytes, ..base.at(plan::Rate::Saturation) };
+        let mut unchecked = vec![];
         for index in 0..results.rows.len() {
             let row = results.rows[index].clone();
             if let Role::Again(mut of) = row.role {
@@ -164,8 +211,13 @@ impl Experiment<'_> {
             if row.unavailable.is_some() {
                 continue;
             }
-            (self.tell)(Progress::Course(Happened::Checking(&row)));
             let before_s = self.bench.elapsed_s();
+            let takes_ms = crate::stats::median(&self.check_ms).unwrap_or(0.0);
+            if !self.time.has_room(before_s, takes_ms) {
+                unchecked.push(index);
+                continue;
+            }
+            (self.tell)(Progress::Course(Happened::Checking(&row)));
             let receive_offload = base.receive_offload || row.receive_offload;
             let load = match row.peer {
                 None => Load { receive_offload, ..base },
@@ -193,9 +245,14 @@ impl Experiment<'_> {
                     Conformance::Passed
                 });
             }
+            self.check_ms.push((self.bench.elapsed_s() - before_s) * 1000.0);
             results.conformance[index] = match outcome {
                 Ok(conformance) => conformance,
                 Err(RunError::Interrupted) => return Err(Interrupted),
+                Err(RunError::TimeIsUp(_)) => {
+                    unchecked.push(index);
+                    Conformance::NotChecked
+                }
                 Err(RunError::Unavailable(reason)) => {
                     results.rows[index].unavailable = Some(reason.clone());
                     (self.tell)(Progress::Course(Happened::Dropped(&row, reason)));
@@ -207,6 +264,16 @@ impl Experiment<'_> {
                 (self.tell)(Progress::Course(Happened::Dropped(&row, reason.clone())));
             }
         }
+        if !unchecked.is_empty() {
+            let names: Vec<String> =
+                unchecked.iter().map(|row| results.rows[*row].to_string()).collect();
+            results.warnings.push(self.time.unchecked(&names, results.rows.len()));
+            for cells in &mut results.cells {
+                unchecked.iter().for_each(|row| {
+                    cells[*row].skipped.get_or_insert_with(|| NOT_CHECKED.into());
+                });
+            }
+        }
         Ok(())
     }
 
@@ -214,13 +281,16 @@ impl Experiment<'_> {
     fn measure(&mut self, results: &mut Results) -> Result<(), Interrupted> {
         let passed = |row: &usize| results.conformance[*row] == Conformance::Passed;
         if !(0..results.rows.len()).any(|row| passed(&row)) {
-            results.error = Some(
-                "none of the designs can be measured here; the reasons stand in their rows".into(),
-            );
+            results.error.get_or_insert_with(|| {
+                "none of the designs can be measured here; the reasons stand in their rows".into()
+            });
             return Ok(());
         }
         let rows_of = |load: usize| -> Vec<usize> {
-            let taking = |row: &usize| passed(row) && results.takes_part(load, *row);
+            let taking = |row: &usize| {
+                let skipped = results.cells[load][*row].skipped.is_some();
+                passed(row) && results.takes_part(load, *row) && !skipped
+            };
             (0..results.rows.len()).filter(taking).collect()
         };
         let rows: Vec<Vec<usize>> = (0..results.loads.len()).map(rows_of).collect();
@@ -228,7 +298,7 @@ impl Experiment<'_> {
         for index in 0..results.loads.len() {
             let overhead_ms = crate::stats::median(&self.overhead_ms)
                 .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
-            let left_s = (self.budget_s - self.bench.elapsed_s()).max(0.0);
+            let left_s = (self.time.seconds - self.bench.elapsed_s()).max(0.0);
             let depth = self.settings.depth;
             let share_s = plan::shares(depth, &results.loads[index..], &counts[index..], left_s)[0];
             let aimed = depth.rounds_of(&results.loads[index]);
@@ -238,11 +308,14 @@ impl Experiment<'_> {
             self.measure_load(results, index, &rows[index], schedule)?;
         }
         let took_s = self.bench.elapsed_s();
-        if took_s > self.budget_s * 1.1 {
+        if took_s > self.time.seconds * 1.1 {
             results.warnings.push(format!(
                 "it took {took_s:.0} s instead of {:.0}: compare fewer designs, or give it more time",
-                self.budget_s
+                self.time.seconds
             ));
+        }
+        if self.time.is_bound && !results.has_figures() {
+            results.error.get_or_insert_with(|| self.time.without_a_run());
         }
         Ok(())
     }
@@ -330,6 +403,12 @@ impl Experiment<'_> {
                 (self.tell)(Progress::Course(Happened::Skipped(&row, reason.clone())));
                 results.cells[load_index][row_index].skipped = Some(reason);
             }
+            Err(RunError::TimeIsUp(reason)) => {
+                let cell = &mut results.cells[load_index][row_index];
+                if cell.samples.is_empty() {
+                    cell.skipped.get_or_insert(reason);
+                }
+            }
             Err(error) => {
                 (self.tell)(Progress::Course(Happened::Failed(&row, error.to_string())));
                 results.cells[load_index][row_index].failed(error.to_string());
@@ -349,7 +428,16 @@ struct Course<'a, 'b> {
 
 impl Blocks for Course<'_, '_> {
     fn time_is_up(&self) -> bool {
-        self.experiment.bench.elapsed_s() > self.experiment.budget_s
+        self.experiment.bench.elapsed_s() > self.experiment.time.seconds
+    }
+
+    fn has_time(&self) -> bool {
+        let Schedule { warmup_ms, run_ms, .. } = self.schedule;
+        let overhead_ms = crate::stats::median(&self.experiment.overhead_ms)
+            .unwrap_or(OVERHEAD_GUESS_MS as f64)
+            .max(0.0);
+        let takes_ms = (warmup_ms + run_ms) as f64 + overhead_ms;
+        self.experiment.time.has_room(self.experiment.bench.elapsed_s(), takes_ms)
     }
 
     fn is_settled(&mut self) -> bool {

@@ -17,6 +17,22 @@ struct Simulated {
     uncalibrated: bool,
     /// The loads of the checks.
     checked_with: Vec<Load>,
+    /// When everything must be over, if that was said.
+    ends_s: Option<f64>,
+}
+
+impl Simulated {
+    /// Lets what takes so long go on, but not beyond the end.
+    fn takes(&mut self, seconds: f64) -> Result<(), RunError> {
+        self.clock_s += seconds;
+        match self.ends_s.filter(|ends_s| self.clock_s > *ends_s) {
+            Some(ends_s) => {
+                self.clock_s = ends_s;
+                Err(RunError::TimeIsUp("the server was ended".into()))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl Bench for Simulated {
@@ -24,12 +40,16 @@ impl Bench for Simulated {
         self.clock_s
     }
 
+    fn end_within(&mut self, seconds: f64) {
+        self.ends_s = Some(seconds);
+    }
+
     fn core_to_core_ns(&mut self) -> Option<f64> {
         Some(27.0)
     }
 
     fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
-        self.clock_s += 0.5;
+        self.takes(0.5)?;
         match self.uncalibrated {
             true => Err(RunError::Failed("nobody reads".into())),
             false => Ok(2e6),
@@ -37,7 +57,7 @@ impl Bench for Simulated {
     }
 
     fn check(&mut self, row: &Row, _: &Load) -> Result<Checked, RunError> {
-        self.clock_s += 0.05;
+        self.takes(0.05)?;
         self.checks.push(row.design.clone());
         match row.design.as_str() {
             "mixes" => Err(RunError::Failed("to another sender than its own".into())),
@@ -54,7 +74,7 @@ impl Bench for Simulated {
             Extent::Timed { warmup_ms, run_ms } => (warmup_ms + run_ms) as f64 / 1000.0,
             Extent::Checked { .. } => 0.1,
         };
-        self.clock_s += run_s + 0.2;
+        self.takes(run_s + 0.2)?;
         let checked = matches!(run.extent, Extent::Checked { .. });
         if checked {
             self.checked_with.push(*run.load);
@@ -66,7 +86,7 @@ impl Bench for Simulated {
             "unavailable" => return Err(RunError::Unavailable("not permitted".into())),
             "crashes" if !checked => return Err(RunError::Failed("exit code 101".into())),
             "hangs" => {
-                self.clock_s += 10.0;
+                self.takes(10.0)?;
                 return Err(RunError::Failed("no report within 10 s".into()));
             }
             _ => {}
@@ -102,7 +122,12 @@ fn experiment_on(
     plan::add_again(&mut rows, None);
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
     results.seed = 7;
-    run(&mut bench, &mut results, &Settings { depth, budget_s: None }, &mut |_| {});
+    run(
+        &mut bench,
+        &mut results,
+        &Settings { depth, budget_s: None, is_bound: false },
+        &mut |_| {},
+    );
     (results, bench)
 }
 
@@ -185,7 +210,7 @@ fn a_peer_is_checked_by_itself_and_skips_the_loads_that_it_cannot_take() {
     plan::add_again(&mut rows, None);
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
     let mut bench = Simulated { uncalibrated: true, ..Simulated::default() };
-    let settings = Settings { depth: Depth::Quick, budget_s: None };
+    let settings = Settings { depth: Depth::Quick, budget_s: None, is_bound: false };
     let mut skipped = vec![];
     run(&mut bench, &mut results, &settings, &mut |progress| {
         if let Progress::Course(Happened::Skipped(row, reason)) = progress {
@@ -269,11 +294,73 @@ fn a_load_whose_time_is_up_before_it_begins_is_left_out_with_a_word() {
     let mut rows: Vec<Row> = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
     plan::add_again(&mut rows, None);
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
-    let settings = Settings { depth: Depth::Quick, budget_s: Some(30.0) };
+    let settings = Settings { depth: Depth::Quick, budget_s: Some(30.0), is_bound: false };
     run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
     assert!(results.cells[1].iter().all(|cell| cell.samples.is_empty()));
     let word = results.warnings.iter().find(|w| w.starts_with("paced at 50000/s")).unwrap();
     assert!(word.contains("ended after 0 of 3 rounds, because its time was up"), "{word}");
+}
+
+/// So many designs within a time that was asked for.
+fn bound(designs: &[String], seconds: f64) -> (Results, Simulated) {
+    let mut rows: Vec<Row> = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
+    plan::add_again(&mut rows, None);
+    let base = Load::saturation(64);
+    let loads = vec![base, base.at(Rate::PerSecond(50_000))];
+    let mut results = Results::new(vec![], Machine::default(), rows, loads);
+    let settings = Settings { depth: Depth::Quick, budget_s: Some(seconds), is_bound: true };
+    let mut bench = Simulated::default();
+    run(&mut bench, &mut results, &settings, &mut |_| {});
+    (results, bench)
+}
+
+#[test]
+fn a_time_that_was_asked_for_is_a_bound() {
+    let designs: Vec<String> = (0..60).map(|n| format!("d{n}")).collect();
+    let (results, bench) = bound(&designs, 30.0);
+    assert!(bench.clock_s <= 30.0, "{}", bench.clock_s);
+    assert!(results.has_figures());
+    let word = results.warnings.iter().find(|w| w.starts_with("saturation")).unwrap();
+    assert!(word.contains("of 3 rounds, because its time was up"), "{word}");
+    assert_eq!(exit_code(&results), 0, "what was not begun has not failed");
+    // One that hangs in each run has no more of it than the others.
+    let (results, bench) = bound(&["hangs".into(), "a".into()], 12.0);
+    assert!(bench.clock_s <= 12.0, "{}", bench.clock_s);
+    assert!(!results.interrupted);
+}
+
+#[test]
+fn where_not_even_the_checks_fit_that_is_said() {
+    let designs: Vec<String> = (0..60).map(|n| format!("d{n}")).collect();
+    let (results, bench) = bound(&designs, 3.0);
+    assert!(bench.clock_s <= 3.0, "{}", bench.clock_s);
+    let said = results.warnings.iter().find(|w| w.contains("not even the checks")).unwrap();
+    assert!(said.contains("61 rows") && said.contains("3 s") && said.contains("(-t)"), "{said}");
+    assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
+    assert_eq!(results.unranked(0, 59).unwrap(), NOT_CHECKED);
+    assert_eq!(exit_code(&results), 1);
+    let (results, _) = bound(&designs, 0.6);
+    assert!(results.error.is_some() && !results.has_figures());
+}
+
+#[test]
+fn loads_for_whose_sockets_there_are_no_descriptors_are_named_and_left_out() {
+    let base = Load::saturation(64);
+    let many = Load { flows: 100, generators: 2, ..base };
+    let of = |loads: Vec<Load>| {
+        let rows = vec![Row::parse("a").unwrap()];
+        let mut results = Results::new(vec![], Machine::default(), rows, loads);
+        let said = heed_descriptors(&mut results, Some(64));
+        let settings = Settings { depth: Depth::Quick, budget_s: None, is_bound: false };
+        run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
+        (results, said)
+    };
+    let (results, said) = of(vec![base, many]);
+    assert!(said[0].contains("100 flows takes 232 descriptors") && said[0].contains("ulimit -n"));
+    assert!(results.unranked(1, 0).unwrap().contains("a process may have 64 here"));
+    assert!(!results.cells[0][0].samples.is_empty() && results.cells[1][0].samples.is_empty());
+    assert!(results.warnings.contains(&said[0]));
+    assert_eq!(exit_code(&of(vec![many]).0), 5, "nothing can run here");
 }
 
 #[test]
@@ -372,7 +459,7 @@ fn a_machine_that_changes_now_and_then_leaves_few_verdicts_open() {
             far: false,
             until_s: 10.0 + seed as f64,
         };
-        let settings = Settings { depth: Depth::Standard, budget_s: None };
+        let settings = Settings { depth: Depth::Standard, budget_s: None, is_bound: false };
         run(&mut bench, &mut results, &settings, &mut |_| {});
         assert!(bench.clock_s <= 110.0 * 1.05, "{} s", bench.clock_s);
         for load in 0..results.loads.len() {
@@ -452,7 +539,7 @@ fn limited(asked: &plan::Asked, mut rows: Vec<Row>) -> (Results, Limited) {
     plan::add_again(&mut rows, None);
     let mut bench = Limited::default();
     let mut results = Results::new(vec![], Machine::default(), rows, asked.loads());
-    let settings = Settings { depth: asked.depth, budget_s: None };
+    let settings = Settings { depth: asked.depth, budget_s: None, is_bound: false };
     run(&mut bench, &mut results, &settings, &mut |_| {});
     (results, bench)
 }

@@ -8,6 +8,7 @@ pub mod compared;
 pub mod course;
 pub mod crossing;
 pub mod curve;
+pub mod descriptors;
 pub mod devices;
 pub mod exit;
 pub mod experiment;

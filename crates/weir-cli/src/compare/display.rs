@@ -78,6 +78,11 @@ pub fn about(seconds: f64) -> String {
     if seconds < 300.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
+/// A line for each warning that is told before anything runs.
+pub fn warned(warnings: &[String]) -> String {
+    warnings.iter().map(|warning| format!("  warning: {warning}\n")).collect()
+}
+
 /// A line of a plan for each row, with the reason where it cannot run.
 pub fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
     let line = |row: &Row| {

@@ -22,7 +22,7 @@ use weir_lab::report::number::percent;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_rows, show};
+use super::display::{Display, about, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
 use crate::cores::Cores;
 use crate::exit::Failure;
@@ -156,7 +156,8 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     results.asked_half_width = args.confidence;
     results.own.fio = fio.and_then(Result::ok);
     results.own.cores = cores(args)?;
-    eprint!("{}", effective(&results, &settings));
+    let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
+    eprint!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
         return Ok(Part::planned(plan));

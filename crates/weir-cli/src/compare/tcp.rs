@@ -21,7 +21,7 @@ use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_rows, show};
+use super::display::{Display, about, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
 use crate::cores::{self, Cores};
 use crate::exit::Failure;
@@ -104,7 +104,8 @@ pub struct TcpArgs {
     rounds: Option<u32>,
 
     /// Time that it may take in all [default: 110s, with --quick 30s; with more loads than usual what
-    /// their rounds take, see --dry-run]. The search of --classic comes on top.
+    /// their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that does not fit.
+    /// With --classic two fifths of it are the search's, which without it has all the time that it takes.
     #[arg(short = 't', long, value_parser = parse_time_given)]
     time: Option<Duration>,
 
@@ -197,7 +198,9 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     if args.classic {
         results.own.classic = Some(Classic::up_to(connections(args.most)?));
     }
-    eprint!("{}", effective(&results, &settings));
+    results.own.descriptors = weir_load::tcp::descriptors();
+    let short = experiment::missing_descriptors(&results);
+    eprint!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
         return Ok(Part::planned(plan));

@@ -20,7 +20,7 @@ use weir_lab::results::Results;
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept};
-use super::display::{self, Display, about, planned_rows};
+use super::display::{self, Display, about, planned_rows, warned};
 use super::part::{self, Document, Part};
 use crate::cores;
 use crate::exit::Failure;
@@ -69,8 +69,9 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         .time
         .map(|time| time.as_secs_f64())
         .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
-    let settings = Settings { depth, budget_s };
-    eprint!("{}", effective(&results, &settings));
+    let settings = Settings { depth, budget_s, is_bound: args.time.is_some() };
+    let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
+    eprint!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, depth, settings.budget_s(&results));
         return Ok(Part::planned(plan));

@@ -60,6 +60,9 @@ pub enum RunError {
     /// This machine cannot run the row.
     #[error("{0}")]
     Unavailable(String),
+    /// The time for all was over before it was through: that is no fault of the row.
+    #[error("the time for all was over: {0}")]
+    TimeIsUp(String),
     /// It failed this time.
     #[error("{0}")]
     Failed(String),
@@ -81,10 +84,23 @@ pub struct Checked {
     pub ipv6: bool,
 }
 
+impl RunError {
+    /// The same of what may only have failed since the time for all was over.
+    pub(crate) fn or_time_is_up(self, time_is_up: bool) -> Self {
+        match self {
+            Self::Failed(reason) if time_is_up => Self::TimeIsUp(reason),
+            other => other,
+        }
+    }
+}
+
 /// Where runs are made.
 pub trait Bench {
     /// Seconds since the experiment began.
     fn elapsed_s(&self) -> f64;
+
+    /// Lets nothing go on for longer than so many seconds after the experiment began.
+    fn end_within(&mut self, _seconds: f64) {}
 
     /// Nanoseconds of a cache line's way between the server's core and the generator's, now.
     fn core_to_core_ns(&mut self) -> Option<f64>;

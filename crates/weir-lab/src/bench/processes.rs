@@ -15,7 +15,7 @@ use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 use weir_load::engine::Head;
 
-use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::exit::DATA_ERRORS;
 use crate::link::{self, Site};
 use crate::plan::{Load, Row};
@@ -54,7 +54,7 @@ pub struct Processes {
     site: Site,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
-    began: Instant,
+    time: TimeLimit,
 }
 
 impl Processes {
@@ -67,7 +67,6 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        let began = Instant::now();
         let site = Site::Loopback { has_ipv6: exchange::has_ipv6() };
         Self {
             program,
@@ -77,7 +76,7 @@ impl Processes {
             site,
             interrupt,
             tell,
-            began,
+            time: TimeLimit::none(),
         }
     }
 
@@ -197,7 +196,7 @@ impl Processes {
     fn try_check(&self, row: &Row, load: &Load) -> Result<Checked, CheckError> {
         let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
         let mut server = self.spawn_server(&self.echo_server(row, load))?;
-        let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
+        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
         let mut exchanges = vec![];
         let outcome = line.ready.addresses.iter().try_for_each(|address| {
             let opened = Exchange::open(*address)
@@ -207,8 +206,8 @@ impl Processes {
         });
         // Its report also where the exchange failed: a server that crashed is the likelier cause.
         server.close_input();
-        let report: ServerReport = server.document("report", Instant::now() + REPORT_WITHIN)?;
-        let ended = server.finish(Instant::now() + END_WITHIN)?;
+        let report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.within(END_WITHIN))?;
         if !ended.success() {
             return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }.into());
         }
@@ -236,6 +235,11 @@ impl Processes {
         Child::spawn(name, command, &self.interrupt)
     }
 
+    /// When a wait that begins now, for which so long is enough on any machine, is over.
+    fn within(&self, usual: Duration) -> Instant {
+        self.time.deadline(Duration::ZERO, usual)
+    }
+
     /// Starts the server at its end.
     fn spawn_server(&self, command: &CommandLine) -> Result<Child, ChildError> {
         self.site.at_server(|| self.spawn(SERVER, command))
@@ -252,7 +256,7 @@ impl Processes {
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
         let mut meter = LoadMeter::start();
         let mut server = self.spawn_server(&self.server(run))?;
-        let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
+        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
         let ready = line.ready;
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
         let head = run.row.peer.as_ref().map_or_else(Head::default, |peer| peer.head);
@@ -262,9 +266,8 @@ impl Processes {
             Ok(flood) => flood,
             Err(error) => return Err(blame(server, error)),
         };
-        let deadline = Instant::now() + REPORT_WITHIN;
-        let mut report: ServerReport = server.document("report", deadline)?;
-        let ended = server.finish(Instant::now() + END_WITHIN)?;
+        let mut report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.within(END_WITHIN))?;
         // The report says what is wrong, and the run is kept as an invalid one.
         let explained = ended.code() == Some(DATA_ERRORS.into()) && report.tells_of_errors();
         if !ended.success() && !explained {
@@ -281,9 +284,9 @@ impl Processes {
         let mut generator = self.spawn(GENERATOR, command)?;
         let (warmup_ms, run_ms) = milliseconds(extent);
         let lasts = Duration::from_millis(warmup_ms + run_ms);
-        let deadline = Instant::now() + lasts + REPORT_WITHIN;
+        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
         let document: Value = generator.whole_document("report", deadline)?;
-        generator.finish(Instant::now() + END_WITHIN)?;
+        generator.finish(self.within(END_WITHIN))?;
         let garbage = |error: serde_json::Error| ChildError::Garbage {
             name: GENERATOR,
             what: "report",
@@ -299,7 +302,11 @@ impl Processes {
 
 impl Bench for Processes {
     fn elapsed_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        self.time.elapsed_s()
+    }
+
+    fn end_within(&mut self, seconds: f64) {
+        self.time.set(seconds);
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
@@ -339,12 +346,14 @@ impl Bench for Processes {
         match self.try_check(row, load) {
             Ok(checked) => Ok(checked),
             Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
-            Err(CheckError::Child(error)) => Err(error.into()),
+            Err(CheckError::Child(error)) => {
+                Err(RunError::from(error).or_time_is_up(self.time.is_up()))
+            }
         }
     }
 
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
-        Ok(self.try_run(run)?)
+        self.try_run(run).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
     }
 }
 

@@ -8,9 +8,11 @@
 
 mod command;
 mod interrupt;
+mod limit;
 
 pub use command::CommandLine;
 pub use interrupt::Interrupt;
+pub use limit::TimeLimit;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -6,12 +6,15 @@
 use super::bench::{Bench, Checked, Made};
 use super::plan::{Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::{Devices, Group, LongRun, Results};
+use super::rows::{depth_of, title};
 use super::sample::Sample;
 use crate::bench::RunError;
 use crate::blocks::Interrupted;
 use crate::cell::{Cell, Status, When};
 use crate::course::{self, Course, Progress, Tell};
+use crate::descriptors;
 use crate::exit;
+use crate::plan::budget::Time;
 use crate::plan::{self, Row, Schedule};
 use crate::random::Random;
 
@@ -67,11 +70,38 @@ impl Course for Devices {
 
 /// Runs the experiment that `results` describes and fills it in.
 pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, tell: Tell<Devices>) {
-    let budget_s = settings.budget_s(&results.loads, &results.rows);
+    let seconds = settings.budget_s(&results.loads, &results.rows);
+    let time = Time { seconds, is_bound: settings.budget_s.is_some() };
     let mut random = Random::seeded(results.seed);
-    let went = course::run::<Devices>(bench, results, settings, budget_s, &mut random, tell)
-        .and_then(|()| run_long(bench, results, settings, &mut random, tell));
+    let went =
+        course::run::<Devices>(bench, results, settings, time, &mut random, tell).and_then(|()| {
+            if time.is_bound {
+                // They come on top, and are as long as was asked for.
+                bench.end_within(f64::INFINITY);
+            }
+            run_long(bench, results, settings, &mut random, tell)
+        });
     course::conclude(results, went);
+}
+
+/// Leaves out, under loads of which each I/O takes a timer, the rows for whose timers a process may not have the
+/// descriptors. Gives what that makes of the comparison, to be said before anything runs.
+pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String> {
+    let mut said = vec![];
+    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
+        for (row, cell) in results.rows.iter().zip(cells) {
+            let timers = u64::from(load.delay().map_or(0, |_| depth_of(row).unwrap_or(1)));
+            let who = format!("{} with {timers} timers", title(row));
+            let Some(missing) = descriptors::missing(limit, who, descriptors::BESIDES + timers)
+            else {
+                continue;
+            };
+            said.push(format!("left out: {load}: {missing}"));
+            cell.skipped = Some(missing);
+        }
+    }
+    results.warnings.extend(said.iter().cloned());
+    said
 }
 
 /// Runs each row once for long under the first load, in random order.

@@ -27,6 +27,22 @@ struct Simulated {
     interrupted_at: Option<usize>,
     runs: Vec<String>,
     long_runs: Vec<String>,
+    /// When everything must be over, if that was said.
+    ends_s: Option<f64>,
+}
+
+impl Simulated {
+    /// Lets what takes so long go on, but not beyond the end.
+    fn takes(&mut self, seconds: f64) -> Result<(), RunError> {
+        self.now_s += seconds;
+        match self.ends_s.filter(|ends_s| self.now_s > *ends_s) {
+            Some(ends_s) => {
+                self.now_s = ends_s;
+                Err(RunError::TimeIsUp("the design was ended".into()))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl course::Bench<Devices> for Simulated {
@@ -34,12 +50,16 @@ impl course::Bench<Devices> for Simulated {
         self.now_s
     }
 
+    fn end_within(&mut self, seconds: f64) {
+        self.ends_s = Some(seconds);
+    }
+
     fn core_to_core_ns(&mut self) -> Option<f64> {
         Some(27.0)
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
-        self.now_s += 0.2;
+        self.takes(0.2)?;
         let name = row.design.as_str();
         if self.wrong == Some(name) {
             return Err(RunError::Failed("the word at byte 8 is wrong".into()));
@@ -58,7 +78,7 @@ impl course::Bench<Devices> for Simulated {
         if self.interrupted_at == Some(self.runs.len()) {
             return Err(RunError::Interrupted);
         }
-        self.now_s += (run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.03;
+        self.takes((run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.03)?;
         let name = run.row.design.as_str();
         if self.crashes == Some(name) {
             return Err(RunError::Failed("the design ended with signal: 9".into()));
@@ -199,6 +219,31 @@ fn a_second_name_is_of_a_row_that_reads_if_one_does() {
     assert_eq!((ranking.places.len(), ranking.noise_floor.is_some()), (2, true));
     let measure_fails = of(&[("sync", 2e6), ("ring", 1e6)], Some("sync"));
     assert_eq!(names(&measure_fails), ["sync", "ring", "ring (again)"]);
+}
+
+#[test]
+fn a_time_that_was_asked_for_is_a_bound() {
+    for seconds in [0.1, 0.5, 1.5, 4.0] {
+        let mut bench = bench();
+        let (loads, settings) = standard();
+        let settings = Settings { rounds: Some(50), budget_s: Some(seconds), ..settings };
+        let results = experiment(&mut bench, (loads, settings));
+        assert!(bench.now_s <= seconds, "{} of {seconds}", bench.now_s);
+        let unchecked = results.warnings.iter().any(|w| w.contains("not even the checks"));
+        assert_eq!(unchecked, seconds < 0.8, "{:?}", results.warnings);
+    }
+}
+
+#[test]
+fn rows_for_whose_timers_there_are_no_descriptors_are_named_and_left_out() {
+    let loads = vec![Load::new(DEVICE, 8), Load::delayed(Duration::from_micros(10), 8)];
+    let rows = ["sync", "ring --depth 128"].map(|text| Row::parse(text).unwrap()).to_vec();
+    let mut results = Results::new(vec![], Machine::default(), rows, loads);
+    let said = heed_descriptors(&mut results, Some(64));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("ring --depth 128 with 128 timers takes 160 descriptors"), "{said:?}");
+    assert!(results.unranked(1, 1).unwrap().contains("ulimit -n 160"));
+    assert_eq!(results.status(0, 1), Status::Failed, "it was not run yet, and can be");
 }
 
 #[test]

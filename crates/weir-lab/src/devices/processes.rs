@@ -17,7 +17,7 @@ use super::plan::Load;
 use super::results::Devices;
 use super::wire::{Document, FioDocument, Report, Window};
 use crate::bench::RunError;
-use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course;
 use crate::exit;
 use crate::iops::Decay;
@@ -55,7 +55,7 @@ pub struct Processes {
     direction: Direction,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
-    began: Instant,
+    time: TimeLimit,
 }
 
 impl Processes {
@@ -70,7 +70,7 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self { program, cores, named, direction, interrupt, tell, began: Instant::now() }
+        Self { program, cores, named, direction, interrupt, tell, time: TimeLimit::none() }
     }
 
     /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`.
@@ -114,7 +114,8 @@ impl Processes {
         lasts: Duration,
     ) -> Result<(Document, Report, Window), RunError> {
         let mut child = self.spawn(DESIGN, command)?;
-        let document: Document = child.document(REPORT, Instant::now() + lasts + REPORT_WITHIN)?;
+        let document: Document =
+            child.document(REPORT, self.time.deadline(lasts, REPORT_WITHIN))?;
         understood(child, document)
     }
 
@@ -135,8 +136,8 @@ impl Processes {
     fn run_fio(&self, run: &Run, peer: &Peer) -> Result<Made, RunError> {
         let command = fio::command(peer, run, &self.cores).map_err(RunError::Unavailable)?;
         let mut child = self.spawn(FIO, &command)?;
-        let deadline =
-            Instant::now() + Duration::from_millis(run.warmup_ms + run.run_ms) + REPORT_WITHIN;
+        let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
+        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
         // What goes wrong it says before its document.
         let said: FioDocument = child.document_behind(REPORT, deadline, |line| line == "{")?;
         child.finish(Instant::now() + END_WITHIN)?;
@@ -150,8 +151,8 @@ impl Processes {
         let row = waiting_little(row)?;
         let command = self.design(&row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
         let mut child = self.spawn(DESIGN, &command)?;
-        let deadline =
-            Instant::now() + Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS) + REPORT_WITHIN;
+        let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
+        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
         let document: Document = loop {
             // A byte each time that it has said nothing yet.
             child.say("");
@@ -170,7 +171,8 @@ impl Processes {
             CommandLine::new(&self.program).arguments(["check-device", "--design", &row.spec()]);
         let command = command.arguments(writes(self.direction));
         let mut child = self.spawn(DESIGN, &command)?;
-        let seen: Seen = child.document("account of its check", Instant::now() + REPORT_WITHIN)?;
+        let deadline = self.time.deadline(Duration::ZERO, REPORT_WITHIN);
+        let seen: Seen = child.document("account of its check", deadline)?;
         child.finish(Instant::now() + END_WITHIN)?;
         if let Some(wrong) = seen.wrong {
             return Err(RunError::Failed(wrong));
@@ -281,7 +283,11 @@ fn came_empty(report: &Report) -> Option<String> {
 
 impl course::Bench<Devices> for Processes {
     fn elapsed_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        self.time.elapsed_s()
+    }
+
+    fn end_within(&mut self, seconds: f64) {
+        self.time.set(seconds);
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
@@ -294,18 +300,20 @@ impl course::Bench<Devices> for Processes {
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
-        match row.peer {
+        let checked = match row.peer {
             // What it reads it tells nobody.
             Some(_) => Ok(Checked::default()),
             None => self.check_design(row),
-        }
+        };
+        checked.map_err(|error| error.or_time_is_up(self.time.is_up()))
     }
 
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
-        match &run.row.peer {
+        let made = match &run.row.peer {
             Some(peer) => self.run_fio(run, peer),
             None => self.run_design(run),
-        }
+        };
+        made.map_err(|error| error.or_time_is_up(self.time.is_up()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! From a budget of seconds to rounds and durations.
 
 use super::{Load, Rate, Row, Shown, Takes, rows_of};
+use crate::report::sentences::{list, shortened};
 use crate::stats::bootstrap;
 
 /// How much to measure.
@@ -84,6 +85,45 @@ pub const FEWEST_ROUNDS: u32 = 3;
 pub const MOST_ROUNDS: u32 = 50;
 /// Time before the measured part, in which caches, the scheduler and the queues settle.
 pub const WARMUP_MS: u64 = 60;
+
+/// The time that an experiment has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Time {
+    /// Seconds.
+    pub seconds: f64,
+    /// Whether nothing may go on beyond it, since it was asked for; else it is what the plan takes, and every
+    /// load has figures even when that takes longer.
+    pub is_bound: bool,
+}
+
+impl Time {
+    /// Whether what takes so many milliseconds fits in when so many seconds are over.
+    pub fn has_room(&self, elapsed_s: f64, takes_ms: f64) -> bool {
+        !self.is_bound || elapsed_s + takes_ms / 1000.0 <= self.seconds
+    }
+
+    /// What is said of rows for whose check there was no time.
+    pub fn unchecked(&self, rows: &[String], of: usize) -> String {
+        format!(
+            "not even the checks of the {of} rows fit in the {} s that were asked for; not looked at: {}; give \
+             it more time (-t), or compare fewer designs (--design)",
+            self.seconds,
+            list(&shortened(rows.to_vec()))
+        )
+    }
+
+    /// Why there are no figures, where there was no time for a run.
+    pub fn without_a_run(&self) -> String {
+        format!(
+            "no run fits in what the checks left of the {} s that were asked for: give it more time (-t), or \
+             compare fewer designs (--design)",
+            self.seconds
+        )
+    }
+}
+
+/// Why a row has no figures for whose check there was no time.
+pub const NOT_CHECKED: &str = "there was no time for its check (-t)";
 
 /// Rounds and run time of one load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::bench::Run;
-use super::plan::{Load, Pattern};
+use super::plan::{Load, PLANNED_OVERHEAD_MS, Pattern};
 use super::results::{Results, Tcp};
 use super::rows::title;
 use super::sample::Sample;
@@ -15,6 +15,7 @@ use crate::bench::RunError;
 use crate::blocks::Interrupted;
 use crate::cell::Conformance;
 use crate::course::{self, Bench, Progress, Tell};
+use crate::plan::budget::Time;
 use crate::plan::{Role, budget};
 
 /// Connections of a block of the original's client.
@@ -117,18 +118,20 @@ impl Held {
         };
         match (self.broke_at, &self.cause) {
             (Some(at), Some(cause)) => format!("{held}; at {at} it broke: {cause}"),
+            (None, Some(cause)) => format!("{held}; {cause}"),
             _ => format!("{held}, and was not asked for more"),
         }
     }
 }
 
-/// Searches for the most that each row can hold, if that was asked for.
+/// Searches for the most that each row can hold, if that was asked for, as far as there is time.
 ///
 /// # Errors
 /// [`Interrupted`].
 pub fn search(
     bench: &mut dyn Bench<Tcp>,
     results: &mut Results,
+    time: Time,
     tell: Tell<Tcp>,
 ) -> Result<(), Interrupted> {
     let Some(Classic { most, .. }) = results.own.classic else { return Ok(()) };
@@ -141,7 +144,7 @@ pub fn search(
                 let mut attempt = |connections: u32| {
                     let what = format!("{connections} connections");
                     tell(Progress::Besides(&results.rows[row], what));
-                    attempt(bench, results, row, connections)
+                    attempt(bench, results, time, row, connections)
                 };
                 let held = climb(known, most, &mut attempt)?;
                 tell(Progress::Found(&results.rows[row], held.said()));
@@ -171,23 +174,34 @@ fn known(results: &Results, row: usize) -> Option<(u32, Option<Sample>)> {
 /// What came of one number of connections.
 enum Attempt {
     Held(Box<Sample>),
-    Broke { made_and_served: Option<(u64, u64)>, cause: String },
+    Broke {
+        made_and_served: Option<(u64, u64)>,
+        cause: String,
+    },
+    /// It was not made, or not to its end: why.
+    NotMade(String),
 }
 
 fn attempt(
     bench: &mut dyn Bench<Tcp>,
     results: &Results,
+    time: Time,
     row: usize,
     connections: u32,
 ) -> Result<Attempt, Interrupted> {
-    let run = Run {
-        row: &results.rows[row],
-        load: &at_a_rate(connections),
-        warmup_ms: budget::WARMUP_MS,
-        run_ms: HELD_MS,
-    };
+    let load = at_a_rate(connections);
+    if let Some(missing) = load.missing_descriptors(results.own.descriptors) {
+        return Ok(Attempt::NotMade(missing));
+    }
+    let takes_ms = budget::WARMUP_MS + HELD_MS + PLANNED_OVERHEAD_MS + load.connecting_ms();
+    if !time.has_room(bench.elapsed_s(), takes_ms as f64) {
+        return Ok(Attempt::NotMade(format!("there was no time (-t) to try {connections}")));
+    }
+    let run =
+        Run { row: &results.rows[row], load: &load, warmup_ms: budget::WARMUP_MS, run_ms: HELD_MS };
     match course::sample(bench, results, &run, (row, 0)) {
         Err(RunError::Interrupted) => Err(Interrupted),
+        Err(RunError::TimeIsUp(reason)) => Ok(Attempt::NotMade(reason)),
         Err(error) => Ok(Attempt::Broke { made_and_served: None, cause: error.to_string() }),
         Ok(sample) => Ok(match sample.invalid.clone().or_else(|| sample.incomplete()) {
             Some(cause) => {
@@ -224,6 +238,12 @@ fn climb(
             Attempt::Held(sample) => {
                 held.connections = Some(next.min(most));
                 held.sample = Some(*sample);
+            }
+            Attempt::NotMade(why) => {
+                if held.broke_at.is_none() {
+                    held.cause = Some(why);
+                }
+                return Ok(held);
             }
             Attempt::Broke { made_and_served, cause } => {
                 let again = step.is_some();

@@ -6,12 +6,15 @@
 use super::bench::{Checked, Idle, Made};
 use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
+use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, Sample};
 use crate::cell::{Cell, When};
 use crate::course::{self, Bench, Course, Tell};
+use crate::descriptors;
 use crate::exit;
 use crate::plan::Schedule;
+use crate::plan::budget::Time;
 use crate::random::Random;
 
 impl Course for Tcp {
@@ -77,15 +80,66 @@ pub fn run(
     settings: &Settings,
     tell: Tell<Tcp>,
 ) {
-    let budget_s = match (&results.own.classic, settings.budget_s) {
-        // What it takes is known when it is found.
-        (Some(_), None) => f64::INFINITY,
-        _ => settings.budget_s(&results.loads, &results.rows),
+    let all = Time {
+        seconds: match (&results.own.classic, settings.budget_s) {
+            // What it takes is known when it is found.
+            (Some(_), None) => f64::INFINITY,
+            _ => settings.budget_s(&results.loads, &results.rows),
+        },
+        is_bound: settings.budget_s.is_some(),
     };
+    let of_loads = match results.own.classic {
+        Some(_) => Time { seconds: all.seconds * (1.0 - PART_OF_THE_SEARCH), ..all },
+        None => all,
+    };
+    leave_out_what_lacks_descriptors(results);
     let mut random = Random::seeded(results.seed);
-    let went = course::run::<Tcp>(bench, results, settings, budget_s, &mut random, tell)
-        .and_then(|()| classic::search(bench, results, tell));
+    let went =
+        course::run::<Tcp>(bench, results, settings, of_loads, &mut random, tell).and_then(|()| {
+            if all.is_bound {
+                bench.end_within(all.seconds);
+            }
+            classic::search(bench, results, all, tell)
+        });
     course::conclude(results, went);
+}
+
+/// The part of the time that the search for the most connections has, where there is one.
+const PART_OF_THE_SEARCH: f64 = 0.4;
+
+/// Leaves out the loads, and if need be the rows, for whose connections a process may not have the descriptors.
+fn leave_out_what_lacks_descriptors(results: &mut Results) {
+    for reason in missing_descriptors(results) {
+        results.warnings.push(reason);
+    }
+    let limit = results.own.descriptors;
+    let of_check = descriptors::missing(limit, "the check of a server", CHECK_DESCRIPTORS);
+    for row in results.rows.iter_mut().filter(|row| row.unavailable.is_none()) {
+        row.unavailable = of_check.clone();
+    }
+    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
+        let missing = load.missing_descriptors(limit);
+        cells.iter_mut().for_each(|cell| cell.skipped = missing.clone());
+    }
+    // What can be measured under no load cannot be measured here.
+    let all: Option<Vec<String>> =
+        results.loads.iter().map(|load| load.missing_descriptors(limit)).collect();
+    if let Some(reason) = all.and_then(|all| all.into_iter().next()) {
+        for row in results.rows.iter_mut() {
+            row.unavailable.get_or_insert_with(|| reason.clone());
+        }
+    }
+}
+
+/// What the limit of descriptors forbids, to be said before anything runs.
+pub fn missing_descriptors(results: &Results) -> Vec<String> {
+    let limit = results.own.descriptors;
+    let of_check = descriptors::missing(limit, "the check of a server", CHECK_DESCRIPTORS);
+    let of_loads = results
+        .loads
+        .iter()
+        .filter_map(|load| Some(format!("left out: {load}: {}", load.missing_descriptors(limit)?)));
+    of_check.into_iter().chain(of_loads).collect()
 }
 
 /// The exit code that tells the truth about an experiment, as that of one of UDP.

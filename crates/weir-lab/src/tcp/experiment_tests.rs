@@ -23,6 +23,22 @@ struct Simulated {
     /// The run at which the user has had enough.
     interrupted_at: Option<usize>,
     runs: Vec<(String, u32)>,
+    /// When everything must be over, if that was said.
+    ends_s: Option<f64>,
+}
+
+impl Simulated {
+    /// Lets what takes so long go on, but not beyond the end.
+    fn takes(&mut self, seconds: f64) -> Result<(), RunError> {
+        self.now_s += seconds;
+        match self.ends_s.filter(|ends_s| self.now_s > *ends_s) {
+            Some(ends_s) => {
+                self.now_s = ends_s;
+                Err(RunError::TimeIsUp("the client was ended".into()))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl Bench<Tcp> for Simulated {
@@ -30,12 +46,16 @@ impl Bench<Tcp> for Simulated {
         self.now_s
     }
 
+    fn end_within(&mut self, seconds: f64) {
+        self.ends_s = Some(seconds);
+    }
+
     fn core_to_core_ns(&mut self) -> Option<f64> {
         Some(27.0)
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
-        self.now_s += 0.5;
+        self.takes(0.5)?;
         if self.wrong == Some(row.design.as_str()) {
             return Err(RunError::Failed("byte 3 came back as 4".into()));
         }
@@ -56,7 +76,7 @@ impl Bench<Tcp> for Simulated {
         if self.interrupted_at == Some(self.runs.len()) {
             return Err(RunError::Interrupted);
         }
-        self.now_s += (run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.1;
+        self.takes((run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.1)?;
         if self.crashes == Some(run.row.design.as_str()) {
             return Err(RunError::Failed("the server ended with signal: 9".into()));
         }
@@ -111,6 +131,63 @@ fn every_row_runs_in_every_round_and_the_budget_is_kept() {
     let mut block: Vec<&str> = bench.runs[..4].iter().map(|(row, _)| row.as_str()).collect();
     block.sort_unstable();
     assert_eq!(block, ["epoll", "epoll", "poll", "select"]);
+}
+
+#[test]
+fn a_time_that_was_asked_for_is_a_bound() {
+    let (loads, settings) = standard();
+    for seconds in [0.3, 1.0, 2.0, 5.0, 20.0] {
+        // Rounds that were asked for are no exception.
+        let settings = Settings { rounds: Some(50), budget_s: Some(seconds), ..settings };
+        let mut bench = bench();
+        let results = experiment(&mut bench, loads.clone(), settings);
+        assert!(bench.now_s <= seconds, "{} of {seconds}", bench.now_s);
+        assert!(!results.warnings.is_empty());
+        if seconds < 1.5 {
+            let said = results.warnings.iter().find(|w| w.contains("not even the checks")).unwrap();
+            assert!(said.contains("not looked at: ") && said.contains("select"), "{said}");
+            assert!(results.error.is_some());
+        }
+    }
+}
+
+#[test]
+fn the_search_for_the_most_keeps_to_the_time_too() {
+    let settings = Settings { depth: Depth::Standard, rounds: Some(1), budget_s: Some(12.0) };
+    let mut bench = bench();
+    let rows = ["poll", "epoll"].map(|text| Row::parse(text).unwrap()).to_vec();
+    let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
+    results.own.classic = Some(Classic::up_to(1_000_000));
+    run(&mut bench, &mut results, &settings, &mut |_| ());
+    assert!(bench.now_s <= 12.0, "{}", bench.now_s);
+    let held = &results.own.classic.as_ref().unwrap().held;
+    let cut: Vec<String> = held.iter().flatten().map(classic::Held::said).collect();
+    assert!(cut.iter().any(|said| said.contains("there was no time (-t) to try")), "{cut:?}");
+}
+
+#[test]
+fn connections_for_which_there_are_no_descriptors_are_named_and_never_tried() {
+    let of = |connections: &[u32]| {
+        let loads: Vec<Load> =
+            connections.iter().map(|n| Load::new(Pattern::PingPong, 64, *n, None, None)).collect();
+        let rows = [Row::parse("poll").unwrap(), Row::parse("epoll").unwrap()].to_vec();
+        let mut results = Results::new(vec![], Machine::default(), rows, loads);
+        results.own.descriptors = Some(64);
+        let said = missing_descriptors(&results);
+        let mut bench = bench();
+        run(&mut bench, &mut results, &standard().1, &mut |_| ());
+        (results, said, bench)
+    };
+    let (results, said, bench) = of(&[1, 64, 1000]);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[1].contains("a server of 1000 connections takes 1032 descriptors or more"));
+    assert!(said[1].contains("a process may have 64 here") && said[1].contains("ulimit -n 1032"));
+    assert!(bench.runs.iter().all(|(_, connections)| *connections == 1), "{:?}", bench.runs);
+    assert!(results.unranked(2, 0).unwrap().contains("ulimit -n 1032"));
+    assert_eq!(results.unranked(0, 0), None);
+    assert_eq!(exit_code(&results), exit::OK);
+    let (results, _, bench) = of(&[1000]);
+    assert_eq!((exit_code(&results), bench.runs.len()), (exit::UNAVAILABLE, 0));
 }
 
 #[test]

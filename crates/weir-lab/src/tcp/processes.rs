@@ -16,7 +16,7 @@ use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport};
 use crate::bench::RunError;
-use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course::Bench;
 use crate::plan::Row;
 use crate::sample::divide;
@@ -48,6 +48,8 @@ const CHECK_CONNECTIONS: u32 = 16;
 const CHECK_MESSAGES: u64 = 20;
 const CHECK_OUTSTANDING: u32 = 4;
 const CHECK_BYTES: (u32, u32) = (1, 64 << 10);
+/// Descriptors that a server has open in a check, at least.
+pub const CHECK_DESCRIPTORS: u64 = CHECK_CONNECTIONS as u64 + crate::descriptors::BESIDES;
 /// How long a check may take.
 const CHECK_TIME: Duration = Duration::from_secs(10);
 /// A look at how busy a server is with little to do: warm-up and time that is measured.
@@ -64,7 +66,7 @@ pub struct Processes {
     client_cores: Vec<usize>,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
-    began: Instant,
+    time: TimeLimit,
 }
 
 impl Processes {
@@ -77,7 +79,7 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self { program, server_cores, client_cores, interrupt, tell, began: Instant::now() }
+        Self { program, server_cores, client_cores, interrupt, tell, time: TimeLimit::none() }
     }
 
     /// The command of the server of a row.
@@ -110,9 +112,9 @@ impl Processes {
             .option("-p", Some(target.port()))
             .option("--cpu", cores(&self.client_cores))
             .option("--threads", Some(self.client_cores.len()).filter(|cores| *cores > 1))
-            .option("--setup-time", Some(format!("{}s", SETUP.as_secs())))
-            .option("--connect-timeout", Some(format!("{}s", ANSWER.as_secs())))
-            .option("--answer-timeout", Some(format!("{}s", ANSWER.as_secs())))
+            .option("--setup-time", Some(self.wait(SETUP)))
+            .option("--connect-timeout", Some(self.wait(ANSWER)))
+            .option("--answer-timeout", Some(self.wait(ANSWER)))
             .arguments(["-i", "0", "--json"])
     }
 
@@ -147,6 +149,19 @@ impl Processes {
             .option("-t", Some(format!("{}s", CHECK_TIME.as_secs())))
     }
 
+    /// When a wait that begins now, for which so long is enough on any machine, is over.
+    fn within(&self, usual: Duration) -> Instant {
+        self.time.deadline(Duration::ZERO, usual)
+    }
+
+    /// How long a client may wait for what has so long on any machine, as its command spells it.
+    fn wait(&self, usual: Duration) -> String {
+        match self.time.wait(usual) {
+            time if time.subsec_millis() == 0 => format!("{}s", time.as_secs()),
+            time => format!("{}ms", time.as_millis()),
+        }
+    }
+
     fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
         if let Some(tell) = self.tell {
             tell(&command.to_string());
@@ -157,7 +172,7 @@ impl Processes {
     /// Starts a server and waits until it listens. Gives also where, and with which settings.
     fn start(&self, command: &CommandLine) -> Result<(Child, SocketAddr, ReadyLine), ChildError> {
         let mut server = self.spawn(SERVER, command)?;
-        let line: ReadyLine = server.document("ready line", Instant::now() + READY_WITHIN)?;
+        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
         match line.ready.addresses.first().copied() {
             Some(at) => Ok((server, at, line)),
             None => Err(ChildError::Garbage {
@@ -177,7 +192,7 @@ impl Processes {
         lasts: Duration,
     ) -> Result<(LoadReport, Option<String>), ChildError> {
         let mut client = self.spawn(CLIENT, command)?;
-        let deadline = Instant::now() + SETUP + lasts + REPORT_WITHIN;
+        let deadline = self.time.deadline(self.time.wait(SETUP) + lasts, REPORT_WITHIN);
         let document = loop {
             let document: Value = client.document("report", deadline)?;
             match serde_json::from_value(document.clone()) {
@@ -192,7 +207,7 @@ impl Processes {
                 Err(_) => break document,
             }
         };
-        client.finish(Instant::now() + END_WITHIN)?;
+        client.finish(self.within(END_WITHIN))?;
         let garbage = |error: serde_json::Error| ChildError::Garbage {
             name: CLIENT,
             what: "report",
@@ -222,13 +237,24 @@ impl Processes {
             Ok(loaded) => loaded,
             Err(error) => return Err(blame(server, error)),
         };
-        let mut report = end(server)?;
+        let mut report = self.end(server)?;
         for (name, value) in line.ready.settings {
             report.settings.entry(name).or_insert(value);
         }
         let own_ns = report.cpu_ns.unwrap_or(0) + load.process_cpu_ns.unwrap_or(0);
         let load_of_others = meter.read(own_ns).others;
         Ok(Made { server: report, load, invalid, load_of_others })
+    }
+
+    /// Ends a server in order and takes its report.
+    fn end(&self, mut server: Child) -> Result<ServerReport, ChildError> {
+        server.close_input();
+        let report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.within(END_WITHIN))?;
+        match ended.success() {
+            true => Ok(report),
+            false => Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }),
+        }
     }
 
     fn try_check(&self, row: &Row) -> Result<Checked, ChildError> {
@@ -260,7 +286,7 @@ impl Processes {
             Ok(loaded) => loaded,
             Err(error) => return Err(blame(server, error)),
         };
-        let window = end(server)?.window.unwrap_or_default();
+        let window = self.end(server)?.window.unwrap_or_default();
         let per_ns = |count: Option<u64>| divide(count? as f64, window.elapsed_ns as f64);
         let messages_per_ns =
             load.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
@@ -281,7 +307,11 @@ impl Processes {
 
 impl Bench<Tcp> for Processes {
     fn elapsed_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
+        self.time.elapsed_s()
+    }
+
+    fn end_within(&mut self, seconds: f64) {
+        self.time.set(seconds);
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
@@ -290,11 +320,11 @@ impl Bench<Tcp> for Processes {
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
-        Ok(self.try_check(row)?)
+        self.try_check(row).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
     }
 
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
-        Ok(self.try_run(run)?)
+        self.try_run(run).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
     }
 }
 
@@ -302,17 +332,6 @@ impl Bench<Tcp> for Processes {
 fn cores(list: &[usize]) -> Option<String> {
     let text: Vec<String> = list.iter().map(usize::to_string).collect();
     (!text.is_empty()).then(|| text.join(","))
-}
-
-/// Ends a server in order and takes its report.
-fn end(mut server: Child) -> Result<ServerReport, ChildError> {
-    server.close_input();
-    let report: ServerReport = server.document("report", Instant::now() + REPORT_WITHIN)?;
-    let ended = server.finish(Instant::now() + END_WITHIN)?;
-    match ended.success() {
-        true => Ok(report),
-        false => Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }),
-    }
 }
 
 /// Whose fault it was that the client failed: the server's, if it has ended.

@@ -20,6 +20,8 @@ pub struct Tcp {
     pub server_cores: Vec<usize>,
     /// The cores of the client.
     pub client_cores: Vec<usize>,
+    /// How many descriptors a process may have, if that is known and limited.
+    pub descriptors: Option<u64>,
     /// What the rows were checked with before they were timed; `None` if none passed.
     pub checked: Option<Checked>,
     /// The experiment of the original study, if it was that.

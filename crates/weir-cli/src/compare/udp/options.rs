@@ -90,7 +90,8 @@ pub struct UdpArgs {
     pub(super) memory: bool,
 
     /// Time that it may take in all [default: 110s, with --quick 30s (all kinds: 60s), with --variants 5m; with more
-    /// loads than usual what their rounds take, see --dry-run].
+    /// loads than usual what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun
+    /// that does not fit.
     #[arg(short = 't', long, value_parser = parse_time)]
     pub(in crate::compare) time: Option<Duration>,
 
