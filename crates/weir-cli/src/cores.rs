@@ -34,6 +34,44 @@ impl FromStr for Cores {
     }
 }
 
+/// What is said where no thread may be bound to a core.
+pub fn unbound(why: &std::io::Error) -> String {
+    format!(
+        "this process may not bind threads to cores (sched_setaffinity: {why}): everything runs wherever the \
+         system likes; allow it in the container's seccomp profile, or run outside it"
+    )
+}
+
+/// The cores that were asked for, where threads may be bound to any. Where not, none, and a warning says so.
+pub fn permitted(command: &str, asked: &[usize]) -> Vec<usize> {
+    let forbidden = if asked.is_empty() { None } else { weir::affinity::forbidden() };
+    match forbidden {
+        None => asked.to_vec(),
+        Some(why) => {
+            eprintln!("weir {command}: warning: {}", unbound(&why));
+            vec![]
+        }
+    }
+}
+
+/// Keeps the calling thread, and those that it starts, to these cores. Where no thread may be bound it warns,
+/// and gives why.
+///
+/// # Errors
+/// If these cores are no such that this process may use.
+pub fn keep_to(command: &str, Cores(cores): &Cores) -> Result<Option<String>, Failure> {
+    let kept = weir::affinity::pin_where_permitted(cores).map_err(|error| {
+        Failure::usage(format!(
+            "cannot run on the cores {cores:?}: {error}; this process may use {:?}",
+            weir::affinity::allowed_cores()
+        ))
+    })?;
+    Ok(kept.map(|why| {
+        eprintln!("weir {command}: warning: {}", unbound(&why));
+        format!("any ({why})")
+    }))
+}
+
 /// Most cores that the server is given unless told otherwise.
 const MOST_SERVER_CORES: usize = 8;
 

@@ -26,6 +26,7 @@ use weir_load::{
 };
 
 use crate::{
+    cores::permitted,
     exit::{FAILED, UNAVAILABLE, USAGE},
     shown::{self, Shown},
 };
@@ -227,7 +228,7 @@ fn specify(args: &FloodArgs) -> anyhow::Result<FloodSpec> {
         duration,
         datagrams,
         warm_up: args.omit,
-        cores: args.cpu.clone(),
+        cores: permitted("flood", &args.cpu),
         run: args.run_id.unwrap_or_else(random_run),
         max_loss: args.max_loss,
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),

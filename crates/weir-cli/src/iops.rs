@@ -16,7 +16,7 @@ use weir_load::{
 };
 
 use crate::{
-    cores::Cores,
+    cores::{Cores, keep_to},
     exit::{FAILED, UNAVAILABLE, USAGE},
     flood::{Usage, heed_interrupts},
     shown::{self, Shown},
@@ -143,20 +143,17 @@ pub fn run(args: &IopsArgs) -> ExitCode {
 }
 
 fn attempt(args: &IopsArgs, shown: &mut Shown<Found>) -> anyhow::Result<Option<Found>> {
-    if let Some(Cores(cores)) = &args.cpu {
-        // Before any thread is started: they inherit it.
-        weir::affinity::pin_current_thread_to(cores).map_err(|error| {
-            anyhow!(Usage(format!("cannot run on the cores {cores:?}: {error}")))
-        })?;
-    }
+    // Before any thread is started: they inherit it.
+    let unbound = args.cpu.as_ref().map(|cores| keep_to("iops", cores)).transpose();
+    let unbound = unbound.map_err(|failure| anyhow!(Usage(failure.message)))?.flatten();
     let spec = specify(args)?;
     if args.dry_run {
-        shown.settings(&[settings(&spec), asked(args, &spec)].concat());
+        shown.settings(&[settings(&spec), asked(args, &spec, unbound)].concat());
         return Ok(None);
     }
     let stop = Arc::new(Stop::new());
     heed_interrupts(&stop)?;
-    let asked = asked(args, &spec);
+    let asked = asked(args, &spec, unbound);
     let report = iops::measure(&spec, &stop, |event| match event {
         Event::Ready(obtained) => shown.settings(&[obtained, &asked[..]].concat()),
         Event::Interval(progress) => show::interval(shown, &progress, spec.length),
@@ -223,7 +220,7 @@ fn settings(spec: &Spec) -> Vec<(String, String)> {
 }
 
 /// How it is measured.
-fn asked(args: &IopsArgs, spec: &Spec) -> Vec<(String, String)> {
+fn asked(args: &IopsArgs, spec: &Spec, unbound: Option<String>) -> Vec<(String, String)> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".into());
     let cores =
         args.cpu.as_ref().map_or_else(weir::affinity::allowed_cores, |Cores(cores)| cores.clone());
@@ -235,7 +232,7 @@ fn asked(args: &IopsArgs, spec: &Spec) -> Vec<(String, String)> {
         ("ios-max", or_none(spec.ios.map(|ios| ios.to_string()))),
         ("sample-every", spec.sample_every.to_string()),
         ("errors-max", spec.errors_max.to_string()),
-        ("cpu", cores.join(",")),
+        ("cpu", unbound.unwrap_or_else(|| cores.join(","))),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

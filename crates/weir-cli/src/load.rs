@@ -16,7 +16,7 @@ use weir_load::{
 };
 
 use crate::{
-    cores::Cores,
+    cores::{Cores, permitted},
     exit::{FAILED, OK, UNAVAILABLE, USAGE, text_of_error},
     flood::{Usage, heed_interrupts, resolve},
     shown::{self, Shown},
@@ -395,7 +395,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         together: args.together,
         share: Share::ALL,
         threads: args.threads,
-        cores: args.cpu.clone().map(|Cores(cores)| cores).unwrap_or_default(),
+        cores: args.cpu.as_ref().map(|Cores(cores)| permitted("load", cores)).unwrap_or_default(),
         duration: args.time.unwrap_or(unless_told),
         warm_up: args.omit,
         setup_max: args.setup_time.unwrap_or_else(|| of_all(SETUP)),

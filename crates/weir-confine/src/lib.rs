@@ -1,4 +1,4 @@
-//! Runs a program with less than this machine allows: io_uring forbidden, few descriptors, little
+//! Runs a program with less than this machine allows: io_uring or the binding of threads forbidden, few descriptors, little
 //! address space, no privilege. For tests of what weir says then; none of it needs root.
 //!
 //! On systems other than Linux it is empty.

@@ -27,13 +27,17 @@ impl Resource {
 /// What a program is to do without.
 #[derive(Debug, Clone, Default)]
 pub struct Confinement {
-    io_uring: Option<Filter>,
+    filters: Vec<Filter>,
     limits: Vec<(Resource, u64)>,
     unprivileged: bool,
 }
 
-/// Calls of io_uring, and what the kernel is made to answer to others.
-type Filter = [libc::sock_filter; 6];
+/// A program for the kernel's packet filter, made before the fork.
+type Filter = Vec<libc::sock_filter>;
+
+/// The calls of io_uring.
+const IO_URING: [libc::c_long; 3] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
 impl Confinement {
     /// Nothing is taken away yet.
@@ -44,7 +48,14 @@ impl Confinement {
     /// Every call of io_uring answers this error number, as a container's filter (EPERM) or a
     /// kernel without it (ENOSYS) does.
     pub fn forbid_io_uring(mut self, errno: i32) -> Self {
-        self.io_uring = Some(filter(errno));
+        self.filters.push(filter(&IO_URING, errno));
+        self
+    }
+
+    /// Every attempt to bind a thread to cores answers this error number, as a container's filter (EPERM) or
+    /// a kernel that has no such thing (EINVAL, ENOSYS) does.
+    pub fn forbid_affinity(mut self, errno: i32) -> Self {
+        self.filters.push(filter(&[libc::SYS_sched_setaffinity], errno));
         self
     }
 
@@ -79,7 +90,7 @@ impl Confinement {
             // SAFETY: the limit lives through the call.
             check(unsafe { libc::setrlimit(resource.number(), &limit) })?;
         }
-        self.io_uring.as_ref().map_or(Ok(()), install)
+        self.filters.iter().try_for_each(|filter| install(filter))
     }
 }
 
@@ -106,8 +117,8 @@ fn drop_privileges() -> io::Result<()> {
     Ok(())
 }
 
-/// A program for the kernel's packet filter that looks at the number of the call.
-fn filter(errno: i32) -> Filter {
+/// A program that looks at the number of the call, and refuses these.
+fn filter(calls: &[libc::c_long], errno: i32) -> Filter {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     let number = offset_of!(libc::seccomp_data, nr) as u32;
@@ -119,17 +130,15 @@ fn filter(errno: i32) -> Filter {
         k: call as u32,
     };
     let answer = libc::BPF_RET | libc::BPF_K;
-    [
-        statement(load, number),
-        refuse(libc::SYS_io_uring_setup, 3),
-        refuse(libc::SYS_io_uring_enter, 2),
-        refuse(libc::SYS_io_uring_register, 1),
-        statement(answer, libc::SECCOMP_RET_ALLOW),
-        statement(answer, libc::SECCOMP_RET_ERRNO | errno as u32),
-    ]
+    let mut program = vec![statement(load, number)];
+    program
+        .extend((1..=calls.len()).rev().zip(calls).map(|(left, call)| refuse(*call, left as u8)));
+    program.push(statement(answer, libc::SECCOMP_RET_ALLOW));
+    program.push(statement(answer, libc::SECCOMP_RET_ERRNO | errno as u32));
+    program
 }
 
-fn install(filter: &Filter) -> io::Result<()> {
+fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the first call asks for what an unprivileged process needs for the second, and
     // that one reads a program that lives through it.
@@ -157,6 +166,8 @@ mod tests {
     fn a_filter_is_installed() {
         assert_eq!(status_of(Confinement::new(), "Seccomp:"), "0");
         assert_eq!(status_of(Confinement::new().forbid_io_uring(libc::EPERM), "Seccomp:"), "2");
+        let both = Confinement::new().forbid_io_uring(libc::EPERM).forbid_affinity(libc::EINVAL);
+        assert_eq!(status_of(both, "Seccomp_filters:"), "2");
     }
 
     #[test]

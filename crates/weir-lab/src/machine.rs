@@ -16,6 +16,9 @@ pub struct Machine {
     pub warnings: Vec<String>,
 }
 
+/// The property that says why no thread may be bound to a core; null where that is possible.
+const UNBOUND: &str = "binding_to_cores_forbidden";
+
 /// How long the load of other programs is watched: the ticks of 10 ms show below it.
 const WATCHED: Duration = Duration::from_millis(200);
 
@@ -42,7 +45,22 @@ impl Machine {
         let mut properties = properties(&machine);
         properties.insert("load_of_others_percent".into(), json!(load.others.map(|s| s * 100.0)));
         properties.insert("stolen_percent".into(), json!(load.stolen.map(|s| s * 100.0)));
-        Self { properties, warnings }
+        let forbidden = weir::affinity::forbidden().map(|why| format!("sched_setaffinity: {why}"));
+        properties.insert(UNBOUND.into(), json!(forbidden));
+        let mut machine = Self { properties, warnings };
+        machine.warnings.extend(machine.unbound().map(|why| {
+            format!(
+                "no thread may be bound to a core here ({why}): servers, generators and designs run wherever \
+                 the system likes, and disturb each other; allow it in the container's seccomp profile, or \
+                 run outside it"
+            )
+        }));
+        machine
+    }
+
+    /// Why no thread may be bound to a core, if so.
+    pub fn unbound(&self) -> Option<String> {
+        self.text(UNBOUND)
     }
 
     /// A property as text, or `None` where it is unknown.

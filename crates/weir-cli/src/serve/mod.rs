@@ -34,7 +34,7 @@ use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings, Key};
 use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, parse_time};
 
-use crate::cores::Cores;
+use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use watch::{Event, Now, Watch};
 
@@ -261,9 +261,8 @@ pub fn failure_document(failure: &Failure) -> serde_json::Value {
 
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let control_settings = control_settings(args)?;
-    if let Some(cores) = &args.cpu {
-        pin(cores)?;
-    }
+    // Before any thread is started: threads inherit it on Linux.
+    let unbound = args.cpu.as_ref().map(|cores| keep_to("serve udp", cores)).transpose()?.flatten();
     let (sender, events) = channel();
     let audit = Audit::new();
     let (watch, design) = start(args, &audit, &sender)?;
@@ -275,7 +274,7 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
         None => None,
     };
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &watch, control.as_ref())?;
+    announce(args, &watch, control.as_ref(), unbound)?;
     watch_until_end(args, &watch, &events);
     if let Some(control) = &control {
         let deadline = Instant::now() + REPORT_FETCHED_WITHIN;
@@ -286,16 +285,6 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     }
     drop(control);
     conclude(args, &watch, &design)
-}
-
-/// Keeps to these cores, before any thread is started: threads inherit it on Linux.
-fn pin(Cores(cores): &Cores) -> Result<(), Failure> {
-    weir::affinity::pin_current_thread_to(cores).map_err(|error| {
-        Failure::usage(format!(
-            "cannot run on the cores {cores:?}: {error}; this process may use {:?}",
-            weir::affinity::allowed_cores()
-        ))
-    })
 }
 
 /// Starts the server. Gives also the name of its design.
@@ -396,9 +385,11 @@ fn announce(
     args: &ServeUdp,
     watch: &Watch,
     control: Option<&ControlServer>,
+    unbound: Option<String>,
 ) -> Result<(), Failure> {
     let control = control.map(ControlServer::local_address);
-    let settings = watch.settings();
+    let mut settings = watch.settings();
+    settings.extend(unbound.map(|why| ("cpu".to_owned(), why)));
     if args.json {
         print_document(&wire::ReadyLine {
             ready: wire::Ready { addresses: watch.addresses().to_vec(), control, settings },

@@ -22,8 +22,8 @@ use weir_lab::{plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
 use super::watch::Event;
-use super::{LOOK_EVERY, pin, stop_on_request, text};
-use crate::cores::Cores;
+use super::{LOOK_EVERY, stop_on_request, text};
+use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 use report::{Report, Totals};
 
@@ -149,9 +149,7 @@ pub struct ServeTcp {
 
 /// Serves until it is told to end; gives the exit code.
 pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
-    if let Some(cores) = &args.cpu {
-        pin(cores)?;
-    }
+    let unbound = args.cpu.as_ref().map(|cores| keep_to("serve tcp", cores)).transpose()?.flatten();
     // Before any thread is started: its threads have none either.
     weir::privilege::give_up()
         .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
@@ -163,7 +161,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let before = Totals::read(&running, &mut sampler);
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &running, descriptors)?;
+    announce(args, &running, descriptors, &unbound)?;
     let mut watched = Watched {
         args,
         running: &running,
@@ -175,7 +173,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     };
     watched.until_end(&before, &events);
     let Watched { mut sampler, standing, marks, .. } = watched;
-    let settings = settings(args, &running, descriptors);
+    let settings = settings(args, &running, descriptors, &unbound);
     let fin = running.stop();
     let mut report = Report::of(design, settings, &fin, &before, &mut sampler);
     report.standing = standing;
@@ -289,15 +287,16 @@ fn settings(
     args: &ServeTcp,
     running: &Running,
     descriptors: Option<u64>,
+    unbound: &Option<String>,
 ) -> BTreeMap<String, String> {
     let mut settings: BTreeMap<_, _> = running.effective().into_iter().collect();
     settings.insert("echo".into(), args.echo.to_string());
     settings.insert("work".into(), args.work.to_string());
-    // What was asked for is what was obtained, or nothing runs.
+    // What was asked for is what was obtained, or no thread may be bound at all.
     let cores =
         args.cpu.as_ref().map_or(weir::affinity::allowed_cores(), |Cores(cores)| cores.clone());
     let cores: Vec<_> = cores.iter().map(usize::to_string).collect();
-    settings.insert("cpu".into(), cores.join(","));
+    settings.insert("cpu".into(), unbound.clone().unwrap_or_else(|| cores.join(",")));
     let filters = [
         ("per-address", args.per_address.map(u64::from)),
         ("max-rate", args.max_rate),
@@ -315,8 +314,13 @@ fn settings(
     settings
 }
 
-fn announce(args: &ServeTcp, running: &Running, descriptors: Option<u64>) -> Result<(), Failure> {
-    let settings = settings(args, running, descriptors);
+fn announce(
+    args: &ServeTcp,
+    running: &Running,
+    descriptors: Option<u64>,
+    unbound: &Option<String>,
+) -> Result<(), Failure> {
+    let settings = settings(args, running, descriptors, unbound);
     let addresses = running.local_addresses().to_vec();
     if args.json {
         let ready = wire::Ready { addresses, control: None, settings };

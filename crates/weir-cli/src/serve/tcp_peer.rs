@@ -18,8 +18,8 @@ use weir_lab::wire;
 
 use super::account::both;
 use super::watch::Event;
-use super::{LOOK_EVERY, pin, stop_on_request, text};
-use crate::cores::Cores;
+use super::{LOOK_EVERY, stop_on_request, text};
+use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 
 /// Options of `weir serve tcp-peer`.
@@ -65,7 +65,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     }
     if let Some(cores) = &args.cpu {
         // Before the program is started: it inherits this, and the limit on descriptors.
-        pin(cores)?;
+        keep_to("serve tcp-peer", cores)?;
     }
     weir_load::tcp::descriptors();
     let address = free(args.bind)?;

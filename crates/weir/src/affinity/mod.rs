@@ -43,6 +43,27 @@ pub fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
     sys::pin_current_thread_to(cores)
 }
 
+/// Why this process may bind no thread to any core, if it may not: a container's filter or a security module
+/// forbids it, whatever the cores. Found out by binding the calling thread to the cores that it has.
+pub fn forbidden() -> Option<io::Error> {
+    pin_current_thread_to(&allowed_cores()).err()
+}
+
+/// Binds the calling thread to a set of cores, if this process may bind threads at all. Gives why it may not, if
+/// so: then the thread runs wherever the system likes.
+///
+/// # Errors
+/// As [`pin_current_thread_to`], where it is these cores that are refused.
+pub fn pin_where_permitted(cores: &[usize]) -> io::Result<Option<io::Error>> {
+    match pin_current_thread_to(cores) {
+        Ok(()) => Ok(None),
+        Err(error) => match forbidden() {
+            Some(why) => Ok(Some(why)),
+            None => Err(error),
+        },
+    }
+}
+
 /// The core the calling thread runs on at this moment.
 pub fn current_core() -> Option<usize> {
     sys::current_core()
@@ -88,6 +109,20 @@ mod tests {
                 assert_eq!(allowed_cores(), cores);
                 assert!(pin_current_thread_to(&[]).is_err(), "no core at all");
                 assert_eq!(allowed_cores(), cores);
+            });
+        });
+    }
+
+    #[test]
+    fn where_binding_is_permitted_a_wrong_core_is_still_an_error() {
+        let cores = allowed_cores();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(forbidden().is_none());
+                assert_eq!(allowed_cores(), cores, "to find out changes nothing");
+                assert!(pin_where_permitted(&cores[..1]).expect("an allowed core").is_none());
+                assert_eq!(allowed_cores(), cores[..1]);
+                assert!(pin_where_permitted(&[1 << 20]).is_err());
             });
         });
     }

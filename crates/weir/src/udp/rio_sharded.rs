@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Error, Unavailable,
-    affinity::{allowed_cores, pin_current_thread},
+    affinity::{allowed_cores, pin_where_permitted},
     options::{Named, Options as _, options},
     rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, SocketOptions},
@@ -210,7 +210,8 @@ fn run<H: Handler, P: Provider<OneThread>>(
     core: Option<usize>,
 ) -> Result<(), Error> {
     if let Some(core) = core {
-        pin_current_thread(core).map_err(|e| Error::io("pinning a thread to its core", e))?;
+        // Where no thread may be bound, each has its queue all the same, on whatever core it runs.
+        pin_where_permitted(&[core]).map_err(|e| Error::io("pinning a thread to its core", e))?;
     }
     let Ready { region, opened, needs } = ready;
     rio_frame::run(provider.start(opened)?, |completions, requests, granted| {

@@ -24,7 +24,7 @@ use self::program::Program;
 use self::watch::PeerWatch;
 use super::watch::Event;
 use super::{FETCHED_EVERY, LOOK_EVERY, READ_EVERY, REPORT_FETCHED_WITHIN, stop_on_request, text};
-use crate::cores::Cores;
+use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
 
 /// Options of `weir serve peer`.
@@ -106,11 +106,9 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 /// Runs `weir serve peer`. Gives the exit code.
 pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
     let address = address(args)?;
-    if let Some(Cores(cores)) = &args.cpu {
+    if let Some(cores) = &args.cpu {
         // Before the program is started: it inherits this.
-        weir::affinity::pin_current_thread_to(cores).map_err(|error| {
-            Failure::usage(format!("cannot run on the cores {cores:?}: {error}"))
-        })?;
+        keep_to("serve peer", cores)?;
     }
     let (sender, events) = channel();
     let asked = Serve {

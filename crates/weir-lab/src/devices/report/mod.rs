@@ -73,7 +73,9 @@ fn settings(results: &Results, width: usize) -> String {
         let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
         paragraph(&mut text, &line, width);
     }
-    if !results.own.cores.is_empty() {
+    if let Some(why) = results.machine.unbound() {
+        paragraph(&mut text, &format!("on any core: {why}"), width);
+    } else if !results.own.cores.is_empty() {
         let cores: Vec<String> = results.own.cores.iter().map(usize::to_string).collect();
         paragraph(&mut text, &format!("bound to the cores {}", cores.join(",")), width);
     }

@@ -82,7 +82,9 @@ fn settings(results: &Results, width: usize) -> String {
         paragraph(&mut text, &line, width);
     }
     let cores = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    if !results.own.server_cores.is_empty() {
+    if let Some(why) = results.machine.unbound() {
+        paragraph(&mut text, &format!("server and client on any core: {why}"), width);
+    } else if !results.own.server_cores.is_empty() {
         let line = format!(
             "server on core {}, client on core {}",
             cores(&results.own.server_cores),
