@@ -20,7 +20,7 @@ pub mod code {
     pub const LOAD_U16: u8 = 0x69;
     pub const LOAD_U32: u8 = 0x61;
     pub const LOAD_U64: u8 = 0x79;
-    /// The address or the map that two instructions hold.
+    /// The number, the address or the map that two instructions hold.
     pub const LOAD_MAP: u8 = 0x18;
     pub const STORE_U16: u8 = 0x6b;
     pub const STORE_U64: u8 = 0x7b;
@@ -86,6 +86,12 @@ impl<L: Copy + Eq> Assembler<L> {
     pub fn load_map(&mut self, to: u8, map: i32) {
         self.push(code::LOAD_MAP, to, MAP, 0, map);
         self.push(0, 0, 0, 0, 0); // the upper half
+    }
+
+    /// Loads a number of 64 bits.
+    pub fn load_number(&mut self, to: u8, number: u64) {
+        self.push(code::LOAD_MAP, to, 0, 0, number as i32);
+        self.push(0, 0, 0, 0, (number >> 32) as i32); // the upper half
     }
 
     /// Loads the address of the only value of a map, named by its descriptor.

@@ -20,6 +20,8 @@ const SOCKETS: u32 = 17;
 const ARRAY: u32 = 2;
 /// BPF_MAP_TYPE_PERCPU_ARRAY.
 const ARRAY_FOR_EACH_CORE: u32 = 6;
+/// BPF_MAP_TYPE_HASH.
+const HASH: u32 = 1;
 /// BPF_F_MMAPABLE.
 const CAN_BE_MAPPED: u32 = 1 << 10;
 
@@ -61,6 +63,41 @@ impl SocketMap {
         let mut attributes = [pair(self.fd() as u32, 0), &raw const queue as u64, 0, 0];
         // SAFETY: the key is four bytes, as the map was made, and outlives the call.
         let _ = unsafe { call(MAP_DELETE, &mut attributes) };
+    }
+}
+
+/// A set of threads, by their numbers.
+#[derive(Debug)]
+pub struct Threads(OwnedFd);
+
+impl Threads {
+    /// An empty set with room for so many.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn new(most: u32) -> io::Result<Self> {
+        // map_type, key_size; value_size, max_entries; no flags.
+        let mut attributes = [pair(HASH, 4), pair(4, most), 0];
+        // SAFETY: as MAP_CREATE takes them; they point at nothing.
+        unsafe { call_for_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
+    }
+
+    /// Its descriptor, for a program.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Puts a thread in.
+    ///
+    /// # Errors
+    /// What the kernel answered: E2BIG where there is no more room.
+    pub fn add(&self, thread: u32) -> io::Result<()> {
+        let there = 1u32;
+        let (key, value) = (&raw const thread as u64, &raw const there as u64);
+        // map_fd; key; value; no flags.
+        let mut attributes = [pair(self.fd() as u32, 0), key, value, 0];
+        // SAFETY: key and value are four bytes each, as the map was made, and outlive the call.
+        unsafe { call(MAP_UPDATE, &mut attributes) }.map(drop)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The system call bpf(2), as far as it is needed: programs that see the frames of a device (XDP), the
-//! maps they use, the link that attaches one to a device, and running one over frames made up.
+//! maps they use, the link that attaches one to a device, and running one over frames made up; and programs
+//! at a raw tracepoint of the kernel.
 //!
 //! Programs are assembled here, instruction by instruction, so that neither a C compiler nor a file of
 //! types of the kernel (BTF) is needed.
@@ -21,7 +22,7 @@ mod assembler;
 mod maps;
 
 pub use assembler::{Assembler, Instruction, code};
-pub use maps::{Counts, SharedMemory, SocketMap};
+pub use maps::{Counts, SharedMemory, SocketMap, Threads};
 
 use std::{
     io,
@@ -31,6 +32,7 @@ use std::{
 /// Commands of bpf(2).
 const PROGRAM_LOAD: libc::c_long = 5;
 const PROGRAM_TEST_RUN: libc::c_long = 10;
+const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const LINK_CREATE: libc::c_long = 28;
 
 /// BPF_F_TEST_XDP_LIVE_FRAMES: what the program says of a frame is done with it.
@@ -38,6 +40,8 @@ const LIVE_FRAMES: u32 = 1 << 1;
 
 /// BPF_PROG_TYPE_XDP.
 const XDP: u32 = 6;
+/// BPF_PROG_TYPE_RAW_TRACEPOINT.
+const RAW_TRACEPOINT: u32 = 17;
 /// BPF_XDP, where a link attaches.
 const AT_DEVICE: u32 = 37;
 
@@ -90,6 +94,15 @@ impl Program {
     /// # Errors
     /// What the kernel answered, with what its checker wrote, if anything.
     pub fn load(instructions: &[Instruction]) -> io::Result<Self> {
+        Self::load_as(XDP, AT_DEVICE, *b"weir_xdp", instructions)
+    }
+
+    fn load_as(
+        kind: u32,
+        attached_as: u32,
+        name: [u8; 8],
+        instructions: &[Instruction],
+    ) -> io::Result<Self> {
         const LICENCE: &[u8] = b"Dual MIT/GPL\0";
         let load = |log: &mut [u8]| {
             let level = u32::from(!log.is_empty());
@@ -97,15 +110,15 @@ impl Program {
             // prog_type, insn_cnt; insns; license; log_level, log_size; log_buf; kern_version,
             // prog_flags; name (16 bytes); device; expected_attach_type.
             let mut attributes = [
-                pair(XDP, instructions.len() as u32),
+                pair(kind, instructions.len() as u32),
                 instructions.as_ptr() as u64,
                 LICENCE.as_ptr() as u64,
                 pair(level, log.len() as u32),
                 log_at,
                 0,
-                u64::from_ne_bytes(*b"weir_xdp"),
+                u64::from_ne_bytes(name),
                 0,
-                pair(0, AT_DEVICE),
+                pair(0, attached_as),
             ];
             // SAFETY: as PROG_LOAD takes them; instructions, licence and log outlive the call.
             unsafe { call_for_descriptor(PROGRAM_LOAD, &mut attributes) }
@@ -183,6 +196,26 @@ impl Program {
         let mut attributes = [pair(self.0.as_raw_fd() as u32, device), pair(AT_DEVICE, flags)];
         // SAFETY: as LINK_CREATE takes them; they point at nothing.
         unsafe { call_for_descriptor(LINK_CREATE, &mut attributes) }.map(Link)
+    }
+}
+
+/// A program at a raw tracepoint, for as long as this is kept.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is kept, and closed in the end")]
+pub struct RawTracepoint(OwnedFd);
+
+impl RawTracepoint {
+    /// Has the kernel run a program at this place.
+    ///
+    /// # Errors
+    /// What the kernel answered, with what its checker wrote, if anything.
+    pub fn attach(place: &str, instructions: &[Instruction]) -> io::Result<Self> {
+        let program = Program::load_as(RAW_TRACEPOINT, 0, *b"weir_raw", instructions)?;
+        let name = std::ffi::CString::new(place)?;
+        // name; prog_fd.
+        let mut attributes = [name.as_ptr() as u64, pair(program.0.as_raw_fd() as u32, 0)];
+        // SAFETY: as RAW_TRACEPOINT_OPEN takes them; the name outlives the call.
+        unsafe { call_for_descriptor(RAW_TRACEPOINT_OPEN, &mut attributes) }.map(Self)
     }
 }
 

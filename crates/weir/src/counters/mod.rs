@@ -20,6 +20,21 @@ pub use batch::{BATCH_BUCKETS, BatchSizes, BatchSnapshot};
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// The setting in effect that says what the counts `kernel_entries` are of.
+pub const ENTRIES_SOURCE: &str = "kernel-entries-source";
+
+/// What it says where they are of all entries.
+pub const ALL_ENTRIES: &str = "own counters";
+
+/// What it says where threads also wait for each other at locks, which enter the kernel uncounted: then they are of
+/// so many at least.
+pub const ENTRIES_WITHOUT_FUTEX: &str = "own counters, without futex";
+
+/// What it says of a design.
+pub(crate) fn entries_source(parks_threads: bool) -> &'static str {
+    if parks_threads { ENTRIES_WITHOUT_FUTEX } else { ALL_ENTRIES }
+}
+
 /// A count that one thread writes and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);

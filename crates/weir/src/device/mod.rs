@@ -78,6 +78,12 @@ pub trait Design: Options {
         Wants::Content
     }
 
+    /// Whether its threads wait for each other at locks or condition variables, so that they enter the kernel
+    /// (futex) where no counter of a contract counts it.
+    fn parks_threads(&self) -> bool {
+        false
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -107,6 +113,9 @@ designs! {
     {
         /// What it asks a device for.
         wants: Wants;
+        /// Whether its threads wait for each other at locks or condition variables, so that they enter the
+        /// kernel (futex) where no counter of a contract counts it.
+        parks_threads: bool;
     }
     sync::Synchronous,
     sync_empty::SynchronousEmpty,

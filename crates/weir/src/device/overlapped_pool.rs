@@ -53,6 +53,10 @@ impl Design for OverlappedPool {
         }
     }
 
+    fn parks_threads(&self) -> bool {
+        true
+    }
+
     fn provider(&self) -> &'static str {
         "uring"
     }

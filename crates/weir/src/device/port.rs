@@ -51,6 +51,10 @@ impl Design for Port {
         }
     }
 
+    fn parks_threads(&self) -> bool {
+        self.threads != 1
+    }
+
     fn provider(&self) -> &'static str {
         "uring"
     }

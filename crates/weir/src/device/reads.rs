@@ -1,7 +1,11 @@
 //! What is asked of a run.
 
 use super::{AnyDesign, Device, Handler, Job, Running, native, sampling};
-use crate::{Error, Unavailable, memory::RegionOptions};
+use crate::{
+    Error, Unavailable,
+    counters::{ENTRIES_SOURCE, entries_source},
+    memory::RegionOptions,
+};
 
 /// Bytes asked for by each I/O, if nothing else is said.
 pub const DEFAULT_LENGTH: usize = 4096;
@@ -82,6 +86,7 @@ impl Reads {
         design.resolve();
         let job = Job::new(self, Box::new(make_handler));
         job.state("design", design.about().name);
+        job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
         for (name, value) in design.values() {
             job.state(&name, value);
         }

@@ -66,6 +66,10 @@ impl Design for Blocking {
         )
     }
 
+    fn parks_threads(&self) -> bool {
+        true
+    }
+
     fn provider(&self) -> &'static str {
         crate::socket::PROVIDER
     }

@@ -86,6 +86,12 @@ pub trait Design: Options {
         IdleHolds::NoBuffer
     }
 
+    /// Whether its threads wait for each other at locks or condition variables, so that they enter the kernel
+    /// (futex) where no counter of a contract counts it.
+    fn parks_threads(&self) -> bool {
+        false
+    }
+
     /// The name of the provider that it runs on here.
     fn provider(&self) -> &'static str;
 
@@ -109,6 +115,9 @@ designs! {
         active_set: ActiveSet;
         /// What a connection holds that waits for something to receive.
         idle_holds: IdleHolds;
+        /// Whether its threads wait for each other at locks or condition variables, so that they enter the
+        /// kernel (futex) where no counter of a contract counts it.
+        parks_threads: bool;
     }
     blocking::Blocking,
     select::Select,

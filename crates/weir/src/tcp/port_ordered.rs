@@ -103,6 +103,10 @@ impl Design for PortOrdered {
         )
     }
 
+    fn parks_threads(&self) -> bool {
+        self.threads != 1
+    }
+
     fn provider(&self) -> &'static str {
         Native::NAME
     }

@@ -1,7 +1,11 @@
 //! The server as its user sees it.
 
 use super::{ActiveSet, AnyDesign, Handler, Job, Limits, Running};
-use crate::{Error, stream::StreamOptions};
+use crate::{
+    Error,
+    counters::{ENTRIES_SOURCE, entries_source},
+    stream::StreamOptions,
+};
 use std::{net::SocketAddr, time::Duration};
 
 /// A TCP server to be started.
@@ -82,6 +86,7 @@ impl Server {
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
         job.state("provider", design.provider());
+        job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
         for (name, value) in design.values() {
             job.state(&name, value);
         }

@@ -67,6 +67,12 @@ pub trait Design: Options {
         false
     }
 
+    /// Whether its threads wait for each other at locks or condition variables, so that they enter the kernel
+    /// (futex) where no counter of a contract counts it.
+    fn parks_threads(&self) -> bool {
+        self.hands_over()
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -86,6 +92,9 @@ designs! {
     /// Whether it hands a queue from thread to thread: providers that are a way of doing that
     /// ([`only_hands_over`](crate::rio::Choice::only_hands_over)) are for such designs.
     hands_over: bool;
+    /// Whether its threads wait for each other at locks or condition variables, so that they enter the
+    /// kernel (futex) where no counter of a contract counts it.
+    parks_threads: bool;
     }
 
     blocking::Blocking,

@@ -61,6 +61,10 @@ impl Design for Port {
         job.run()
     }
 
+    fn parks_threads(&self) -> bool {
+        self.threads > 1
+    }
+
     fn provider(&self) -> &'static str {
         Native::NAME
     }

@@ -62,6 +62,10 @@ impl Design for PortBatch {
         job.run()
     }
 
+    fn parks_threads(&self) -> bool {
+        self.threads > 1
+    }
+
     fn provider(&self) -> &'static str {
         Native::NAME
     }

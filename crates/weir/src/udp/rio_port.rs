@@ -67,6 +67,10 @@ impl Design for RioPort {
         true
     }
 
+    fn parks_threads(&self) -> bool {
+        self.threads > 1
+    }
+
     fn availability(&self) -> Result<(), Unavailable> {
         self.provider.availability_for(self.hands_over())
     }

@@ -3,6 +3,7 @@
 use super::{AnyDesign, Handler, Job, Running};
 use crate::{
     Error,
+    counters::{ENTRIES_SOURCE, entries_source},
     limits::Limits,
     memory::RegionOptions,
     socket::{
@@ -138,6 +139,7 @@ impl Server {
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
         job.state("provider", design.provider());
+        job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
         for (name, value) in design.values().into_iter().filter(|(name, _)| name != "provider") {
             job.state(&name, value);
         }

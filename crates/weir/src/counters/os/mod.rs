@@ -51,7 +51,15 @@ mod sys;
 #[cfg(fuzzing)]
 pub use sys::parse_every_text;
 
+#[cfg(target_os = "linux")]
+#[path = "entries.rs"]
+mod entries;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_entries.rs"]
+mod entries;
 mod usage;
+
+pub use entries::KernelEntries;
 
 use crate::Error;
 use std::{
