@@ -47,7 +47,8 @@ one moment: it may be off by what each thread has under way, an I/O or a batch, 
 and says nothing of a few I/Os.
 
 The system calls that are counted are entries into the kernel for I/O: submitting, reading, waiting, setting a timer. \
-Those by which threads park and wake each other (futex) are not among them.
+Those by which threads wait for each other and wake each other (futex) are not among them: where a design has such \
+threads, the number has a ≥ before it, and kernel_entries_source says so.
 
 fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is \
 --design.

@@ -2,13 +2,15 @@
 //! is made of.
 
 use crate::plan::Row;
-use crate::report::number::percent;
+use crate::report::number::{UNKNOWN, percent};
 use crate::results::CONFIDENCE;
 use crate::stats::compare::{Reading, alike};
 use crate::stats::{Estimate, bootstrap, median};
 use crate::verdict::{Verdict, of_runs};
 use crate::wire::Latency;
 use serde::Serialize;
+use std::collections::BTreeMap;
+use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE};
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// When a run was made, and on what machine.
@@ -63,6 +65,9 @@ pub trait Measured {
     fn invalid(&self) -> Option<String>;
     /// Its latencies, and the histogram that they are of; that is empty if there was none.
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]);
+
+    /// The settings as obtained, by name.
+    fn settings(&self) -> &BTreeMap<String, String>;
 
     /// Whether the machine became another (core to core) in the middle of the run.
     fn changed_machine(&self) -> bool {
@@ -198,6 +203,25 @@ impl<S: Measured> Cell<S> {
             return Some(format!("failed the check before timing: {reason}"));
         }
         self.samples.is_empty().then(|| self.why_empty())
+    }
+
+    /// Where its entries into the kernel were counted; `None` where nothing says so.
+    pub fn entries_source(&self) -> Option<&str> {
+        self.samples.last()?.settings().get(ENTRIES_SOURCE).map(String::as_str)
+    }
+
+    /// Whether all its entries into the kernel were counted. Else there were so many at least, and it is compared with
+    /// no other by them.
+    pub fn counts_all_entries(&self) -> bool {
+        self.entries_source() == Some(ALL_ENTRIES)
+    }
+
+    /// How a number of entries stands in a table.
+    pub(crate) fn entries_text(&self, number: String) -> String {
+        match self.counts_all_entries() || number == UNKNOWN {
+            true => number,
+            false => format!("≥ {number}"),
+        }
     }
 
     /// The samples that count: what every figure of the cell is made of.

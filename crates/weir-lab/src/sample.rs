@@ -230,6 +230,10 @@ impl Measured for Sample {
         &self.verdict
     }
 
+    fn settings(&self) -> &BTreeMap<String, String> {
+        &self.settings
+    }
+
     fn invalid(&self) -> Option<String> {
         Self::invalid(self)
     }

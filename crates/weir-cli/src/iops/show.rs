@@ -1,6 +1,7 @@
 //! What `weir iops` prints: text, or one JSON document.
 
 use serde_json::{Map, Value, json};
+use weir::counters::ALL_ENTRIES;
 use weir_lab::{
     iops::{Decay, EndedBy, PAIRS, Progress, Report, Window},
     report::number::{bytes, microseconds, per_1000, si, three_figures},
@@ -61,7 +62,7 @@ impl Finding for Found {
         shown.say("");
         counts(shown, report);
         if let Some(found) = &report.window {
-            window(shown, found);
+            window(shown, found, report.kernel_entries_source == ALL_ENTRIES);
         }
         if let Some(summary) = &report.latency_ns {
             let of = format!("one in {}, {} in all", report.sample_every, summary.n);
@@ -146,7 +147,7 @@ fn counts(shown: &Shown, report: &Report) {
     }
 }
 
-fn window(shown: &Shown, window: &Window) {
+fn window(shown: &Shown, window: &Window, whole: bool) {
     shown.tell(
         "watched",
         format!("{:.3} s, {} I/Os", window.elapsed_ns as f64 / 1e9, window.completed),
@@ -165,7 +166,13 @@ fn window(shown: &Shown, window: &Window) {
         }
     };
     each("system calls", window.kernel_entries_per_io, &|calls| {
-        format!("{} per 1000 I/Os", per_1000(calls * 1000.0))
+        let of_ios = format!("{} per 1000 I/Os", per_1000(calls * 1000.0));
+        match whole {
+            true => of_ios,
+            false => {
+                format!("≥ {of_ios}, without those by which threads wait for each other (futex)")
+            }
+        }
     });
     each("taken at a time", window.ios_per_take, &|ios| three_figures(ios));
     each("handed over", window.hand_overs_per_io.filter(|share| *share > 0.0), &|share| {

@@ -1,7 +1,9 @@
 //! The report of a server for a person: what the originals printed, and more.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use weir::counters::{ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 use weir_lab::plan::Work;
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
 use weir_lab::wire::{Batches, ServerReport};
@@ -112,6 +114,12 @@ pub fn report(report: &ServerReport, work: Work) -> String {
     text
 }
 
+/// What stands before a number of entries into the kernel that leaves some out.
+pub fn at_least(settings: &BTreeMap<String, String>) -> &'static str {
+    let source = settings.get(ENTRIES_SOURCE).map(String::as_str);
+    if source == Some(ENTRIES_WITHOUT_FUTEX) { "≥ " } else { "" }
+}
+
 fn system(text: &mut String, report: &ServerReport) {
     let system = &report.system;
     let datagrams = report.counters.get("datagrams").copied().unwrap_or_default();
@@ -121,9 +129,10 @@ fn system(text: &mut String, report: &ServerReport) {
     let known = |count: Option<u64>| count.map_or_else(|| UNKNOWN.into(), |n| n.to_string());
     let _ = writeln!(
         text,
-        "per 1000 datagrams: {} context switches, {} interrupts, {} kernel entries",
+        "per 1000 datagrams: {} context switches, {} interrupts, {}{} kernel entries",
         or_unknown(ratio(system.context_switches), per_1000),
         or_unknown(ratio(system.interrupts), per_1000),
+        at_least(&report.settings),
         or_unknown(ratio(report.counters.get("kernel_entries").copied()), per_1000)
     );
     let _ = writeln!(
@@ -203,9 +212,13 @@ mod tests {
         let all = ServerReport {
             threads_started: 8,
             threads_used: 1,
-            settings: [("outstanding", "150000"), ("dequeue-max", "1000")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
+            settings: [
+                ("outstanding", "150000"),
+                ("dequeue-max", "1000"),
+                (ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
             window: Window {
                 elapsed_ns: 2_000_000_000,
                 datagrams: 984_000,
@@ -222,9 +235,14 @@ mod tests {
                 context_switches: Some(12),
                 core: None,
             }],
-            counters: [("datagrams", 984_000), ("posts", 7), ("overflows", 0)]
-                .map(|(name, count)| (name.to_owned(), count))
-                .into(),
+            counters: [
+                ("datagrams", 984_000),
+                ("kernel_entries", 1968),
+                ("posts", 7),
+                ("overflows", 0),
+            ]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into(),
             audit: Audit {
                 received: 984_000,
                 latency_ns: Some(Latency { n: 5, p50: 4700, max: 14_000, ..Latency::default() }),
@@ -246,11 +264,11 @@ mod tests {
             "thread 0: 1234.6 ms of CPU time, 12 context switches, last on core -",
             "2000 ms, 984000 datagrams, 492000 datagrams/s",
             "CPU: 1016 ns per datagram, 50 % of a core",
-            "per 1000 datagrams: 1.0 context switches, - interrupts, - kernel entries",
+            "per 1000 datagrams: 1.0 context switches, - interrupts, ≥ 2.0 kernel entries",
             "dropped: - at the device, - at the queue of a CPU, - at the socket",
             "socket 127.0.0.1:7: 5 dropped",
             "socket [::1]:7: - dropped",
-            "counters: posts 7",
+            "counters: kernel entries 1968, posts 7",
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} is missing of\n{text}");
         }

@@ -9,6 +9,7 @@ use std::{
 use weir::{
     Error, counters,
     counters::{
+        ENTRIES_SOURCE,
         device::Snapshot,
         os::{ProcessUsage, Sampler},
     },
@@ -76,7 +77,9 @@ pub fn measure(
         handlers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&own));
         Timed::new(own)
     })?;
-    watch(Event::Ready(&running.effective()));
+    let effective = running.effective();
+    watch(Event::Ready(&effective));
+    let entries_source = effective.into_iter().find(|(name, _)| name == ENTRIES_SOURCE);
     let mut sampler = Sampler::new();
     let mut ended = wait(&running, stop, Instant::now() + spec.warm_up);
     let window = ended.is_none().then(|| {
@@ -121,6 +124,7 @@ pub fn measure(
     }
     Ok(Report {
         design: spec.design.about().name.into(),
+        kernel_entries_source: entries_source.map(|(_, source)| source).unwrap_or_default(),
         provider: spec.design.provider().into(),
         device: spec.device.path().display().to_string(),
         kind: spec.device.kind().to_string(),

@@ -199,6 +199,8 @@ pub struct Report {
     pub design: String,
     /// What it ran on.
     pub provider: String,
+    /// What the entries into the kernel were counted by ([`weir::counters::ENTRIES_SOURCE`]).
+    pub kernel_entries_source: String,
     /// What was read, or written to.
     pub device: String,
     /// What that is.

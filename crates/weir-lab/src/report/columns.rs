@@ -76,6 +76,11 @@ fn largest(at: &At) -> String {
     or_unknown(at.cell().values(&LATENCY_MAX).into_iter().reduce(f64::max), microseconds)
 }
 
+/// Entries into the kernel, or how many there were at least.
+fn entries(at: &At) -> String {
+    at.cell().entries_text(at.median_text(&KERNEL_ENTRIES, per_1000))
+}
+
 /// One column.
 #[derive(Clone, Copy)]
 pub struct Column {
@@ -113,7 +118,7 @@ pub const THROUGHPUT: &[Column] = &[
     figure("latency µs\np50/p99", borrowed_latency),
     words("limited\nby", limited_by),
     figure("batch\np10/p50/p90", batches),
-    figure("entries\n/1000", |at| at.median_text(&KERNEL_ENTRIES, per_1000)),
+    figure("entries\n/1000", entries),
     figure("switches\n/1000", |at| at.median_text(&CONTEXT_SWITCHES, per_1000)),
     figure("memory\n", |at| at.median_text(&MEMORY, bytes)),
     figure("drops\ndev/cpu/sock", drops),
@@ -149,7 +154,7 @@ pub const LATENCY: &[Column] = &[
     figure("CPU\nns/dgram", |at| at.median_text(&CPU, |v| format!("{v:.0}"))),
     words("limited\nby", limited_by),
     figure("pace\nkept", |at| at.median_text(&PACE, percent_of_100)),
-    figure("entries\n/1000", |at| at.median_text(&KERNEL_ENTRIES, per_1000)),
+    figure("entries\n/1000", entries),
     figure("switches\n/1000", |at| at.median_text(&CONTEXT_SWITCHES, per_1000)),
     figure("drops\ndev/cpu/sock", drops),
 ];

@@ -1,6 +1,7 @@
 //! A fixed experiment for the tests of the reports: no clock, no chance.
 
 use serde_json::{Map, Value};
+use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
 use crate::bench::Checked;
 use crate::cell::When;
@@ -81,9 +82,17 @@ fn sample(shape: &Shape, block: usize, paced: bool) -> Sample {
         server_cores: 1,
         generator_cores: 1,
     };
+    let entries_source = match shape.role {
+        Role::Traditional => ENTRIES_WITHOUT_FUTEX,
+        _ => ALL_ENTRIES,
+    };
     let server = ServerReport {
         design: shape.spec.split(' ').next().unwrap_or_default().into(),
-        settings: [("receive-buffer-bytes".to_owned(), "212992".to_owned())].into(),
+        settings: [
+            ("receive-buffer-bytes".to_owned(), "212992".to_owned()),
+            (ENTRIES_SOURCE.to_owned(), entries_source.to_owned()),
+        ]
+        .into(),
         end_signalled: true,
         threads_started: 1,
         threads_used: 1,

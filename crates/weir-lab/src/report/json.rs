@@ -201,6 +201,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         "settings": cell.samples.last().map(|sample| &sample.settings),
         "latency_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, METRICS, results.seed),
+        "kernel_entries_source": cell.entries_source(),
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,

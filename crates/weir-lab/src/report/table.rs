@@ -430,7 +430,9 @@ fn legend(text: &mut String, results: &Results, width: usize) {
         "latency: one way, evenly paced, from the time at which a datagram was due, however late the \
          generator sent it, to the handler; percentiles and maximum of \
          all rounds together, ± of the rounds' own p50, by which rows are ranked. batch: datagrams per \
-         dequeue. entries, switches: kernel entries and context switches per 1000 datagrams.",
+         dequeue. entries, switches: kernel entries and context switches per 1000 datagrams. ≥ entries: without those by \
+         which threads wait for each other and wake each other (futex), which are not counted; such a number \
+         is compared with no other.",
         "limited by: server, it lost datagrams or used up its cores; generator, it could send no more; both, that and the server took nearly \
          all of it; \
          memory, the system refused or dropped them before any socket; load, all that was offered evenly \

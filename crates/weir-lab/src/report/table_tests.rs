@@ -93,3 +93,21 @@ fn what_was_checked_is_told_of_whom_it_was_checked() {
     assert!(alone.contains("peers answer nothing, so of their checks: each datagram"), "{alone}");
     assert!(!alone.contains("216"), "no design passed: {alone}");
 }
+
+#[test]
+fn why_says_nothing_by_entries_that_leave_some_out() {
+    use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE};
+    let mut results = fixture::results();
+    let text = report(&results, 400);
+    assert!(
+        text.contains("≥ 1000") && text.contains("without those by which threads wait"),
+        "{text}"
+    );
+    assert!(!text.contains("kernel entries per 1000 datagrams instead of"), "{text}");
+    for sample in results.cells.iter_mut().flatten().flat_map(|cell| &mut cell.samples) {
+        sample.settings.insert(ENTRIES_SOURCE.into(), ALL_ENTRIES.into());
+    }
+    let text = report(&results, 400);
+    assert!(text.contains("46 kernel entries per 1000 datagrams instead of 1000"), "{text}");
+    assert!(!text.contains("≥ 1000"), "{text}");
+}

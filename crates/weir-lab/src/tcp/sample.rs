@@ -264,6 +264,10 @@ impl Measured for Sample {
         &self.verdict
     }
 
+    fn settings(&self) -> &BTreeMap<String, String> {
+        &self.settings
+    }
+
     fn invalid(&self) -> Option<String> {
         self.invalid.clone()
     }

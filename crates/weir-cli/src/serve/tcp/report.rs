@@ -11,7 +11,7 @@ use weir::tcp::{Final, Running, ThreadFinal};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown, per_1000, si};
 use weir_lab::tcp::wire::{Standing, Window};
 
-use crate::serve::account::both;
+use crate::serve::{account::both, text::at_least};
 
 /// Version of the document.
 const SCHEMA_VERSION: u32 = 1;
@@ -259,9 +259,10 @@ impl Report {
             |count: Option<u64>| or_unknown(per(count).map(|n| n * 1000.0), per_1000);
         let _ = writeln!(
             text,
-            "per 1000 receives: {} context switches, {} interrupts, {} kernel entries",
+            "per 1000 receives: {} context switches, {} interrupts, {}{} kernel entries",
             per_thousand(self.context_switches),
             per_thousand(self.interrupts),
+            at_least(&self.settings),
             per_thousand(entries)
         );
         let _ = writeln!(

@@ -86,6 +86,11 @@ fn why(results: &Results, load: usize, row: usize, other: Option<usize>) -> Stri
         (&CONTEXT_SWITCHES, "context switches", per_message),
     ] {
         let of = |row: usize| median(results, load, row, metric);
+        let whole = |row: usize| results.cells[load][row].counts_all_entries();
+        // A number that leaves some out is compared with no other.
+        if metric.name == KERNEL_ENTRIES.name && !(whole(row) && whole(other)) {
+            continue;
+        }
         let (Some(its), Some(others)) = (of(row), of(other)) else { continue };
         // Of a thousandth of a switch a change explains nothing.
         let (most, least) = (its.max(others), its.min(others));
@@ -415,6 +420,7 @@ mod tests {
     use crate::devices::plan::Load;
     use crate::devices::results::tests::{results, under};
     use std::time::Duration;
+    use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
     fn said(results: &Results, about: &str) -> String {
         let answers = all(results);
@@ -437,6 +443,24 @@ mod tests {
         assert!(pays.contains("ring-registered, makes 1.50 times (1.50 to 1.50) (real)"), "{pays}");
         assert!(said(&results, "outstanding").contains("Not measured"));
         assert!(said(&results, "hand-over").contains("Not measured"));
+    }
+
+    #[test]
+    fn entries_are_compared_only_where_all_were_counted() {
+        let mut results = results(&[("sync", 2e6), ("overlapped-pool", 2e5)], 0);
+        for (row, entries) in [(0, 1.0), (1, 5.0)] {
+            for sample in &mut results.cells[0][row].samples {
+                sample.kernel_entries_per_io = Some(entries);
+                sample.settings.insert(ENTRIES_SOURCE.into(), ALL_ENTRIES.into());
+            }
+        }
+        let because = "5.0 calls into the kernel instead of 1.0";
+        assert!(why(&results, 0, 1, Some(0)).contains(because));
+        for sample in &mut results.cells[0][1].samples {
+            sample.settings.insert(ENTRIES_SOURCE.into(), ENTRIES_WITHOUT_FUTEX.into());
+        }
+        let said = why(&results, 0, 1, Some(0));
+        assert!(said.contains("CPU time") && !said.contains("calls into the kernel"), "{said}");
     }
 
     #[test]

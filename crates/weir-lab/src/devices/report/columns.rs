@@ -95,7 +95,7 @@ const ALL: &[Column] = &[
     figure("CPU ns/I/O\nuser/system", cpu),
     figure("CPU\nof a core", |at| at.text(&CPU_SHARE, |v| percent(v / 100.0))),
     words("limited\nby", limited_by),
-    figure("calls\n/I/O", |at| at.text(&KERNEL_ENTRIES, per_message)),
+    figure("calls\n/I/O", |at| at.cell().entries_text(at.text(&KERNEL_ENTRIES, per_message))),
     figure("I/Os\n/take", |at| at.text(&TAKEN, three_figures)),
     figure("switches\n/I/O", |at| at.text(&CONTEXT_SWITCHES, small)),
     figure("hand-overs\n/I/O", |at| at.text(&HAND_OVERS, per_message)),

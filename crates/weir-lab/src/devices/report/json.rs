@@ -84,6 +84,7 @@ fn row_value(results: &Results, (load, index): (usize, usize), ranking: Option<&
         "command": cell.samples.last().map(|sample| &sample.command),
         "latency_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, METRICS, results.seed),
+        "kernel_entries_source": cell.entries_source(),
     });
     // Nobody but fio sees what it reads.
     let unseen = results.conformance[index] == Conformance::Passed && checked.is_none();

@@ -227,7 +227,9 @@ fn legend(text: &mut String, width: usize) {
         "latency: from when an I/O was issued until it was in the program's hands, of one I/O in 128, all \
          rounds together. CPU: of the process for each I/O, threads that the kernel lends it included; the \
          parts are found by sampling at the timer's ticks. calls, switches: entries into the kernel and \
-         context switches for each I/O. I/Os/take: how many came at once. hand-overs: completions that \
+         context switches for each I/O; ≥ calls: without those by \
+         which threads wait for each other and wake each other (futex), which are not counted; such a number \
+         is compared with no other. I/Os/take: how many came at once. hand-overs: completions that \
          another thread handled than the one that took them.",
         "limited by: CPU, it kept a core busy; waiting, it did not. What polls keeps a core busy even where \
          something comes only now and then; what reads nothing shows what an I/O costs without one; each \

@@ -77,6 +77,11 @@ fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
         (&CONTEXT_SWITCHES, "context switches", per_message),
     ] {
         let of = |row: usize| median(results, load, row, metric);
+        let whole = |row: usize| results.cells[load][row].counts_all_entries();
+        // A number that leaves some out is compared with no other.
+        if metric.name == KERNEL_ENTRIES.name && !(whole(last.row) && whole(winner.row)) {
+            continue;
+        }
         if let (Some(its), Some(winners)) = (of(last.row), of(winner.row))
             && winners > 0.0
             && its >= winners * EXPLAINS
@@ -265,6 +270,7 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
 mod tests {
     use super::*;
     use crate::tcp::results::tests::results;
+    use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
     fn said(results: &Results, about: &str) -> String {
         let answers = all(results);
@@ -288,6 +294,33 @@ mod tests {
             assert!(text.contains(wanted), "{wanted:?} is missing of {text}");
         }
         assert!(said(&results, "few").contains("64 connections: epoll and poll with 90 k"));
+    }
+
+    #[test]
+    fn entries_are_compared_only_where_all_were_counted() {
+        let mut results = results(&[("blocking", 50e3), ("epoll", 100e3)], 1);
+        for (row, entries, source) in [(0, 5.0, ALL_ENTRIES), (1, 1.0, ALL_ENTRIES)] {
+            for sample in &mut results.cells[0][row].samples {
+                sample.kernel_entries_per_message = Some(entries);
+                sample.settings.insert(ENTRIES_SOURCE.into(), source.into());
+            }
+        }
+        let said = |results: &Results| last(results, 0, &results.ranking(0, false)).unwrap();
+        assert!(said(&results).contains("5.0 calls into the kernel instead of 1.0"));
+        for leaves_out in [Some(ENTRIES_WITHOUT_FUTEX), None] {
+            for sample in &mut results.cells[0][0].samples {
+                sample.settings.remove(ENTRIES_SOURCE);
+                let source = leaves_out.map(|source| (ENTRIES_SOURCE.into(), source.into()));
+                sample.settings.extend(source);
+            }
+            assert!(!said(&results).contains("calls into the kernel"), "{}", said(&results));
+            let cell = &results.cells[0][0];
+            assert_eq!(cell.entries_source(), leaves_out);
+            assert_eq!(
+                (cell.entries_text("5.0".into()), cell.entries_text("-".into())),
+                ("≥ 5.0".into(), "-".into())
+            );
+        }
     }
 
     #[test]

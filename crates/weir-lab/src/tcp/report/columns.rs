@@ -88,7 +88,7 @@ const ALL: &[Column] = &[
     figure("CPU\nns/byte", |at| at.text(&CPU_PER_BYTE, crate::report::number::three_figures)),
     figure("CPU\nof cores", |at| at.text(&SERVER_CPU, |v| percent(v / 100.0))),
     words("limited\nby", limited_by),
-    figure("calls\n/message", |at| at.text(&KERNEL_ENTRIES, per_message)),
+    figure("calls\n/message", |at| at.cell().entries_text(at.text(&KERNEL_ENTRIES, per_message))),
     figure("waits\n/message", |at| at.text(&WAITS, per_message)),
     figure("switches\n/message", |at| at.text(&CONTEXT_SWITCHES, per_message)),
     figure("threads\n", |at| at.text(&THREADS, |v| format!("{v:.0}"))),

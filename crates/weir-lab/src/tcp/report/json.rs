@@ -77,6 +77,7 @@ fn row_value(results: &Results, (load, index): (usize, usize)) -> Value {
         "settings": cell.samples.last().map(|sample| &sample.settings),
         "round_trip_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, METRICS, results.seed),
+        "kernel_entries_source": cell.entries_source(),
     })
 }
 

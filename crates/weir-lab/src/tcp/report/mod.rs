@@ -361,7 +361,8 @@ fn legend(text: &mut String, results: &Results, width: usize) {
         "CPU: of the server's process, system calls and its share of the network's work included. round \
          trip: from when a message was to be sent to its last byte, of all rounds together. calls, waits, \
          switches: entries into the kernel, waits among them, and context switches of the server, per \
-         message. threads: the most there were. memory: of the server when all connections stood. kernel: how much more the \
+         message; ≥ calls: without those by which threads wait for each other and wake each other (futex), which are not \
+         counted; such a number is compared with no other. threads: the most there were. memory: of the server when all connections stood. kernel: how much more the \
          kernel held then than before, for both ends, the objects and stacks of other programs that began \
          meanwhile included; not shown for fewer than 500 connections. served: connections served to the end of those \
          that were asked for, in the run that served the fewest: one that was refused or broke is none; where messages are as fast as they come back, a connection is made when its \
