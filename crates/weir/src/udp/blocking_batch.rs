@@ -34,7 +34,7 @@ impl Design for BlockingBatch {
     const ABOUT: About = About {
         name: "blocking-batch",
         summary: "each thread receives up to a batch of datagrams with one call",
-        origin: "recvmmsg(2), Linux 2.6.33; as GQCSEx in Holgate 2011",
+        origin: "recvmmsg(2), Linux 2.6.33; as GQCSEx in Holgate 2012",
         contract: Contract::Socket,
     };
 

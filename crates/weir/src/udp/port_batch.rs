@@ -45,7 +45,7 @@ impl Design for PortBatch {
     const ABOUT: About = About {
         name: "port-batch",
         summary: "threads take up to a batch of completions at a time from a completion port",
-        origin: "IOCP + GQCSEx, Holgate 2011",
+        origin: "IOCP + GQCSEx, Holgate 2012",
         contract: Contract::Port,
     };
 
