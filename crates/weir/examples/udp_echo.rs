@@ -1,6 +1,7 @@
 //! A UDP echo server that cannot be made to harm anyone: it never answers more than it
-//! received, and at most so many datagrams a second, so that two of them that are made to
-//! answer each other cannot fill a network.
+//! received, and at most so many datagrams a second. Two of them that are made to answer each other
+//! come to rest: of equal replies to one source every 128th is dropped, and it answers neither
+//! itself nor services that answer whatever they are sent (`Limits::refuse_loops`).
 //!
 //! ```text
 //! cargo run --release -p weir --example udp_echo -- 127.0.0.1:7007 "rio-hybrid --threads 1"
@@ -38,8 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = server.stop();
     let total = report.total();
     println!(
-        "{} datagrams, {} echoed, {} refused by the limits",
-        total.datagrams, total.replies, total.replies_refused
+        "{} datagrams, {} echoed, {} refused by the limits, {} dropped as loops",
+        total.datagrams, total.replies, total.replies_refused, total.loops_dropped
     );
     report.failure.map_or(Ok(()), |failure| Err(failure.into()))
 }

@@ -11,15 +11,26 @@ pub struct Limits {
     pub reply_percent: u32,
     /// Replies per second over all threads; `None` for no such limit.
     pub replies_per_s: Option<u64>,
+    /// Whether replies that would go round for ever are dropped, and counted: those to the server's own
+    /// addresses, to ports of services that answer whatever they are sent (echo, chargen, DNS and
+    /// the like), and of equal ones to one source every 128th. A loop with another server that
+    /// echoes is over then; a client that sends the same bytes all the time loses that one reply,
+    /// unless it sends less than one a second. On by default.
+    pub refuse_loops: bool,
 }
 
 impl Limits {
     /// No replies.
-    pub const SINK: Self = Self { replies_outstanding: 0, reply_percent: 100, replies_per_s: None };
+    pub const SINK: Self = Self {
+        replies_outstanding: 0,
+        reply_percent: 100,
+        replies_per_s: None,
+        refuse_loops: true,
+    };
 
     /// Replies no larger than what was received, at most `per_s` of them a second.
     pub const fn echo(per_s: u64) -> Self {
-        Self { replies_outstanding: 1024, reply_percent: 100, replies_per_s: Some(per_s) }
+        Self { replies_outstanding: 1024, replies_per_s: Some(per_s), ..Self::SINK }
     }
 }
 

@@ -126,7 +126,10 @@ pub struct ServeUdp {
     #[arg(long, value_parser = parse_numa_node)]
     numa_node: Option<NumaNode>,
 
-    /// Send every datagram back to its source, from the address that it was sent to.
+    /// Send every datagram back to its source, from the address that it was sent to; but not to this
+    /// server itself, nor to services that answer whatever they are sent (echo, chargen, DNS and the
+    /// like), and of the same bytes to the same source every 128th is dropped, which ends a loop
+    /// between two echo servers. Those are counted as loops dropped.
     #[arg(long)]
     echo: bool,
 

@@ -166,6 +166,8 @@ counters! {
     replies,
     /// Replies refused by a limit, or for want of a buffer.
     replies_refused,
+    /// Replies dropped because they would go round for ever.
+    loops_dropped,
     /// Replies that the operating system failed to send.
     send_errors,
 }

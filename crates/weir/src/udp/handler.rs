@@ -4,6 +4,7 @@ use crate::{
     limits::Limits,
     rio::Peer,
     socket::{Arrival, Link, PeerError},
+    udp::loops::Loops,
 };
 use std::{
     fmt,
@@ -74,6 +75,8 @@ pub enum Refused {
     Rate,
     /// This datagram was answered with [`Replies::MOST_COPIES`] copies already.
     TooMany,
+    /// The reply would go round for ever: see [`Limits::refuse_loops`]. It is counted apart.
+    Loop,
 }
 
 impl fmt::Display for Refused {
@@ -83,6 +86,10 @@ impl fmt::Display for Refused {
             Refused::TooLong => "the reply is longer than the limit allows for this datagram",
             Refused::Rate => "the limit on replies per second is reached",
             Refused::TooMany => "as many copies as one datagram may be answered with are sent",
+            Refused::Loop => {
+                "it would go round for ever: to this server itself, to a service that answers \
+                 whatever it is sent, or the same bytes to the same source again and again"
+            }
         })
     }
 }
@@ -121,7 +128,8 @@ impl<'a> Replies<'a> {
     }
 
     /// Sends the datagram's bytes back to their source, as they stand when the handler
-    /// returns, without copying them. A second call changes nothing.
+    /// returns, without copying them. A second call changes nothing. Whether those bytes went to that
+    /// source again and again is looked at only then: where they did, the echo is dropped, and counted.
     ///
     /// # Errors
     /// [`Refused`], counted.
@@ -148,6 +156,9 @@ impl<'a> Replies<'a> {
             return self.refuse(Refused::TooMany);
         }
         self.admit(bytes.len())?;
+        if bytes.len() == self.received && !self.desk.loops.may_send(bytes, self.arrival.from) {
+            return Err(Refused::Loop);
+        }
         let start = self.desk.bytes.len();
         self.desk.bytes.extend_from_slice(bytes);
         self.desk.pending.push(Pending {
@@ -165,6 +176,12 @@ impl<'a> Replies<'a> {
         }
         if len > self.budget || (self.answered && self.budget == 0) {
             return self.refuse(Refused::TooLong);
+        }
+        // What is shorter than what was received comes to rest by itself.
+        if len >= self.received
+            && !self.desk.loops.may_answer(self.arrival.from, self.arrival.local)
+        {
+            return Err(Refused::Loop);
         }
         if !self.desk.rate.admit() {
             return self.refuse(Refused::Rate);
@@ -191,6 +208,7 @@ pub(super) struct Desk {
     pending: Vec<Pending>,
     /// Replies refused since the counters were last brought up to date.
     pub(super) refused: u64,
+    pub(super) loops: Loops,
 }
 
 struct Pending {
@@ -201,7 +219,7 @@ struct Pending {
 }
 
 impl Desk {
-    pub(super) fn new(limits: Limits, rate: Arc<Rate>, longest: usize) -> Self {
+    pub(super) fn new(limits: Limits, rate: Arc<Rate>, longest: usize, own: &[SocketAddr]) -> Self {
         let room = if limits.replies_outstanding == 0 { 0 } else { Replies::MOST_COPIES };
         Self {
             limits,
@@ -210,6 +228,7 @@ impl Desk {
             bytes: Vec::with_capacity(room * longest),
             pending: Vec::with_capacity(room),
             refused: 0,
+            loops: Loops::new(own, limits.refuse_loops && limits.replies_outstanding > 0),
         }
     }
 

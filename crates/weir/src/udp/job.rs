@@ -197,7 +197,7 @@ impl<H: Handler> Job<H> {
             index,
             Arc::clone(&counters),
             (self.make_handler)(index),
-            Desk::new(self.limits, rate, self.payload_bytes),
+            Desk::new(self.limits, rate, self.payload_bytes, &self.local_addresses),
             self.expected_bytes,
             Arc::clone(&self.shared),
             self.ready.0.clone(),

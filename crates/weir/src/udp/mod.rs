@@ -30,6 +30,7 @@
 mod batch_frame;
 mod handler;
 mod job;
+mod loops;
 mod port_frame;
 mod rio_basket;
 mod rio_crew;

@@ -166,11 +166,17 @@ impl<H: Handler> Worker<H> {
         if self.expected_bytes != usize::MAX && len != self.expected_bytes {
             self.counters.wrong_size.one();
         }
+        let echo = self.answer_one(&mut payload[..len], arrival, socket);
+        echo && self.desk.loops.may_send(&payload[..len], arrival.from)
+    }
+
+    #[inline(always)]
+    fn answer_one(&mut self, bytes: &mut [u8], arrival: &Arrival, socket: u32) -> bool {
         if arrival.says_more() {
-            return self.call_with_more(&mut payload[..len], arrival, socket);
+            return self.call_with_more(bytes, arrival, socket);
         }
         let plain = Datagram {
-            bytes: &mut payload[..len],
+            bytes,
             source: arrival.from,
             local: None,
             socket,
@@ -217,6 +223,9 @@ impl<H: Handler> Worker<H> {
         }
         if self.desk.refused > 0 {
             self.counters.replies_refused.add(std::mem::take(&mut self.desk.refused));
+        }
+        if self.desk.loops.dropped > 0 {
+            self.counters.loops_dropped.add(std::mem::take(&mut self.desk.loops.dropped));
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 use weir::{
+    counters::Snapshot,
     limits::Limits,
     socket::SocketOptions,
     udp::{Datagram, Refused, Replies, Server},
@@ -21,6 +22,7 @@ pub const CHECKS: &[Check] = &[
     ("no_more_than_received", no_more_than_received),
     ("most_copies", most_copies),
     ("reply_rate", reply_rate),
+    ("loops_come_to_rest", loops_come_to_rest),
     ("replies_from_the_address_written_to", replies_from_the_address_written_to),
     ("few_replies_outstanding", few_replies_outstanding),
     ("peer_has_gone", peer_has_gone),
@@ -204,7 +206,36 @@ fn replies_from_the_address_written_to(subject: &Subject) -> Result<(), Skipped>
     Ok(())
 }
 
-/// Two servers that echo each other's datagrams would loop for ever: the rate ends that.
+/// Two servers that are made to echo each other's datagrams, and one that is made to answer itself,
+/// come to rest.
+fn loops_come_to_rest(subject: &Subject) -> Result<(), Skipped> {
+    let forger = Forger::new()?;
+    for answer in [Answer::Echo, Answer::Copy] {
+        let echo = || subject.log_with(&Server::bind(any_port()).limits(echo_limits()), answer);
+        let servers = [echo(), echo()];
+        let [one, other] = [0, 1].map(|n: usize| servers[n].0.local_addresses()[0].port());
+        let count = |of: fn(&Snapshot) -> u64| {
+            let all = servers.iter().flat_map(|(server, _)| server.counters());
+            all.map(|counters| of(&counters)).sum::<u64>()
+        };
+        let dropped = || count(|counters| counters.loops_dropped);
+        forger.send_from(one, one, b"from itself");
+        servers[0].1.wait_for(1);
+        until("the count of the reply to itself", || dropped() == 1);
+        forger.send_from(other, one, b"round and round");
+        until("the end of the loop", || dropped() >= 2);
+        let datagrams = count(|counters| counters.datagrams);
+        // Each thread counts to 128 by itself.
+        let most = 2 * u64::from(subject.threads().max(1)) * 128 + 2;
+        assert!((128..=most).contains(&datagrams), "{datagrams} of at most {most}");
+        let [one, other] = servers.map(|(server, log)| stop(server, &log));
+        assert_eq!(one.datagrams + other.datagrams, datagrams, "something still goes round");
+        assert_eq!(one.replies_refused + other.replies_refused, 0);
+    }
+    Ok(())
+}
+
+/// Whatever the reason, there is a limit to how much is answered.
 fn reply_rate(subject: &Subject) -> Result<(), Skipped> {
     const BURST: usize = 300;
     let limits = Limits { replies_per_s: Some(100), ..echo_limits() };
@@ -288,7 +319,7 @@ fn to_nowhere(subject: &Subject, answer: Answer) -> Result<(), Skipped> {
     let to = server.local_addresses()[0];
     let sender = &senders(1, to)[0];
     for round in 0..ROUNDS {
-        forger.send(to.port(), b"from port 0");
+        forger.send_from(0, to.port(), b"from port 0");
         let bytes = pattern(round, 40);
         sender.send_to(&bytes, to).unwrap();
         expect(sender, to, &bytes);
@@ -305,7 +336,7 @@ fn to_nowhere(subject: &Subject, answer: Answer) -> Result<(), Skipped> {
     Ok(())
 }
 
-/// Sends datagrams that say they come from port 0.
+/// Sends datagrams that say they come from a port of its choice.
 struct Forger(Socket);
 
 impl Forger {
@@ -314,10 +345,10 @@ impl Forger {
         raw.map(Self).map_err(|e| Skipped(format!("a source cannot be forged here: {e}")))
     }
 
-    fn send(&self, to_port: u16, bytes: &[u8]) {
+    fn send_from(&self, from_port: u16, to_port: u16, bytes: &[u8]) {
         let length = (8 + bytes.len()) as u16;
         // Source port, destination port, length, and no checksum (RFC 768).
-        let header = [0, to_port, length, 0].map(u16::to_be_bytes);
+        let header = [from_port, to_port, length, 0].map(u16::to_be_bytes);
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         self.0.send_to(&[header.as_flattened(), bytes].concat(), &to.into()).unwrap();
     }
