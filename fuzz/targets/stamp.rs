@@ -2,7 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_load::stamp::{STAMP_BYTES, Stamp, body_is_intact};
+use weir_load::{
+    proof::VALUE_BITS,
+    stamp::{SEQUENCE_BITS, STAMP_BYTES, Stamp, body_is_intact},
+};
 
 fuzz_target!(|datagram: &[u8]| {
     let _ = body_is_intact(datagram);
@@ -17,7 +20,8 @@ fuzz_target!(|datagram: &[u8]| {
     let stamp = Stamp {
         run: number(0) as u32,
         flow: u16::from_le_bytes([numbers[20], numbers[21]]),
-        sequence: number(4),
+        sequence: number(4) & ((1 << SEQUENCE_BITS) - 1),
+        proof: number(4) as u32 & ((1 << VALUE_BITS) - 1),
         due_ns: number(12),
     };
     if body.len() >= STAMP_BYTES {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 const (
 	stampBytes    = 32
 	stampMagic    = 0x72696577 // "weir"
-	stampVersion  = 1
+	stampVersion  = 2
+	sequenceBits  = 40
+	proofsMost    = 4096
 	patternBytes  = 65507
 	chunkNumbers  = 1 << 16
 	chunksMost    = 4096 // 32 MiB of bitmaps
@@ -57,6 +60,8 @@ type run struct {
 	received, warmUp, strangers, corruptHeaders, corruptBodies uint64
 	wrongSize, duplicates, reordered, unknownFlow, untracked   uint64
 	clockDisagreements                                         uint64
+	proofMask                                                  uint32
+	proofs                                                     [][3]uint64
 	latencies                                                  [(histogramTop - 7 + 2) * histogramStep]uint64
 }
 
@@ -117,7 +122,7 @@ func (s *sink) counts() (received, handled uint64) {
 }
 
 func (s *sink) begin(ask runAsk) {
-	r := &run{ask: ask, flows: make([]flow, ask.Flows), chunksLeft: chunksMost}
+	r := &run{ask: ask, flows: make([]flow, ask.Flows), chunksLeft: chunksMost, proofs: [][3]uint64{}}
 	r.untilVerify, r.untilLatency = 1, 1
 	for i := range r.flows {
 		r.flows[i].chunkAt = math.MaxUint64
@@ -154,6 +159,7 @@ func (s *sink) end() map[string]any {
 		"unknown_flow": r.unknownFlow, "wrong_size": r.wrongSize, "duplicates": r.duplicates,
 		"reordered": r.reordered, "untracked": r.untracked,
 		"clock_disagreements": r.clockDisagreements, "latency_histogram": histogram,
+		"proof":    map[string]any{"mask": r.proofMask, "datagrams": r.proofs},
 		"counters": map[string]uint64{"datagrams": handled - s.handledBefore},
 	}
 }
@@ -165,14 +171,14 @@ func (r *run) record(s *sink, datagram []byte) {
 	}
 	first := binary.LittleEndian.Uint64(datagram)
 	second := binary.LittleEndian.Uint64(datagram[8:])
-	sequence := binary.LittleEndian.Uint64(datagram[16:])
+	numbers := binary.LittleEndian.Uint64(datagram[16:])
 	dueNs := binary.LittleEndian.Uint64(datagram[24:])
 	if uint32(first) != stampMagic {
 		r.strangers++
 		return
 	}
 	id := uint32(second)
-	if check(first, id, sequence, dueNs) != uint32(second>>32) || uint16(first>>32) != stampVersion {
+	if check(first, id, numbers, dueNs) != uint32(second>>32) || uint16(first>>32) != stampVersion {
 		r.corruptHeaders++
 		return
 	}
@@ -186,7 +192,7 @@ func (r *run) record(s *sink, datagram []byte) {
 	}
 	r.received++
 	r.takeTime(s, dueNs, true)
-	r.inSequence(uint16(first>>48), sequence)
+	r.inSequence(uint16(first>>48), numbers&(1<<sequenceBits-1), uint32(numbers>>sequenceBits))
 	if len(datagram) != r.ask.SizeBytes {
 		r.wrongSize++
 	}
@@ -207,7 +213,7 @@ func (r *run) withoutStamp(s *sink, datagram []byte) {
 	r.verify(s, datagram, 0)
 }
 
-func (r *run) inSequence(number uint16, sequence uint64) {
+func (r *run) inSequence(number uint16, sequence uint64, proof uint32) {
 	if int(number) >= len(r.flows) {
 		r.unknownFlow++
 		return
@@ -236,8 +242,22 @@ func (r *run) inSequence(number uint16, sequence uint64) {
 		}
 		*word |= bit
 	}
+	if proof&r.proofMask == 0 {
+		r.keepProof([3]uint64{uint64(number), sequence, uint64(proof)})
+	}
 	if late {
 		r.reordered++
+	}
+}
+
+// Keeps what shows that a datagram was read. Where there are too many, half of them are forgotten.
+func (r *run) keepProof(shown [3]uint64) {
+	r.proofs = append(r.proofs, shown)
+	for len(r.proofs) > proofsMost {
+		r.proofMask = r.proofMask<<1 | 1
+		r.proofs = slices.DeleteFunc(r.proofs, func(shown [3]uint64) bool {
+			return uint32(shown[2])&r.proofMask != 0
+		})
 	}
 }
 
@@ -268,13 +288,13 @@ func (r *run) verify(s *sink, datagram []byte, from int) {
 	}
 }
 
-func check(first uint64, id uint32, sequence, dueNs uint64) uint32 {
+func check(first uint64, id uint32, numbers, dueNs uint64) uint32 {
 	fold := func(a, b uint64) uint64 {
 		high, low := bits.Mul64(a, b)
 		return low ^ high
 	}
 	hash := fold(first^0x6a09e667f3bcc909, uint64(id)^0xbb67ae8584caa73b) ^
-		bits.RotateLeft64(fold(sequence^0x3c6ef372fe94f82b, dueNs^0xa54ff53a5f1d36f1), 17)
+		bits.RotateLeft64(fold(numbers^0x3c6ef372fe94f82b, dueNs^0xa54ff53a5f1d36f1), 17)
 	return uint32(hash ^ hash>>32)
 }
 

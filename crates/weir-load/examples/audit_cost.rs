@@ -11,6 +11,7 @@ use weir_load::{
     audit::{Audit, AuditSettings},
     clock::now_ns,
     engine::{Batch, Datagrams, Head},
+    proof::Secret,
 };
 
 const RUN: u32 = 1;
@@ -26,6 +27,7 @@ fn ns_each(size_bytes: usize, paced: bool) -> Result<(f64, f64), String> {
     let mut auditor = audit.auditor();
     let mut datagrams = Datagrams::new(size_bytes, BATCH);
     let mut first_sequence = 0;
+    let secret = Secret::random();
     let mut rounds: Vec<(f64, f64)> = (0..ROUNDS)
         .map(|_| {
             let (mut stamping_ns, mut auditing_ns) = (0, 0);
@@ -37,6 +39,7 @@ fn ns_each(size_bytes: usize, paced: bool) -> Result<(f64, f64), String> {
                     first_sequence,
                     due_ns,
                     datagrams: BATCH,
+                    secret,
                     head: Head::default(),
                 };
                 black_box(&mut datagrams).stamp(&batch);

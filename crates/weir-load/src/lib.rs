@@ -1,7 +1,8 @@
 //! The load generators of weir: UDP floods, loads of TCP connections, pacing, and the control channel.
 //!
 //! A generator offers datagrams to a server; each carries a [`stamp`]. The server's side
-//! of the account is the [`audit`]: what arrived, how often, in which order, how late.
+//! of the account is the [`audit`]: what arrived, how often, in which order, how late; the
+//! [`proof`] tells that it read what it counts.
 //! Between the two runs the [`control`] channel: who may flood whom, when a run begins
 //! and ends, and what was sent. [`pacing`] decides when datagrams go out, an [`engine`]
 //! how, and [`mod@flood`] puts these together. A receiver of another library takes part as a
@@ -20,6 +21,7 @@ pub mod latency;
 pub mod lease;
 pub mod pacing;
 pub mod peer;
+pub mod proof;
 pub mod quantity;
 pub mod stamp;
 pub mod stop;

@@ -9,12 +9,15 @@
 //! | 6..8 | flow: the number of the generator's socket |
 //! | 8..12 | run id |
 //! | 12..16 | check over all the other bytes of the stamp |
-//! | 16..24 | sequence number in the flow, from 0 |
+//! | 16..24 | sequence number in the flow, from 0, in the lower 40 bits; proof of reading in the upper 24 |
 //! | 24..32 | when it was due, in ns of the machine's monotonic clock |
 //!
 //! The bytes after it are a pattern that depends on their place alone, so that a generator
 //! fills its buffer once and then writes only stamps, and a receiver can tell shifted,
 //! truncated and overwritten bytes.
+//!
+//! The proof is a number that follows from a secret of the generator ([`crate::proof`]), so that only who has
+//! read a datagram knows it.
 //!
 //! Latencies are clocked from the time at which a datagram was due: that of its quantum when
 //! the flood is paced, however late the call to the operating system was. At saturation all are
@@ -33,7 +36,13 @@ pub const STAMP_BYTES: usize = 32;
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// The version of the format written by this build.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// Bits of a sequence number: enough for a day at 12 million datagrams a second in each flow.
+pub const SEQUENCE_BITS: u32 = 40;
+
+/// The bits of a sequence number.
+const SEQUENCE: u64 = (1 << SEQUENCE_BITS) - 1;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"weir");
 
@@ -44,8 +53,10 @@ pub struct Stamp {
     pub run: u32,
     /// Number of the generator's flow (socket) within the run.
     pub flow: u16,
-    /// Number of the datagram within its flow, from 0.
+    /// Number of the datagram within its flow, from 0; of [`SEQUENCE_BITS`].
     pub sequence: u64,
+    /// Proof of reading, of [`crate::proof::VALUE_BITS`].
+    pub proof: u32,
     /// When it was due, in ns of [`crate::clock`]: when paced the time of its quantum, at
     /// saturation that of the call that sent it.
     pub due_ns: u64,
@@ -76,11 +87,12 @@ impl Stamp {
         let bytes: &mut [u8; STAMP_BYTES] =
             datagram.first_chunk_mut().expect("the datagram has room for a stamp");
         let first = u64::from(MAGIC) | u64::from(VERSION) << 32 | u64::from(self.flow) << 48;
-        let check = check(first, self.run, self.sequence, self.due_ns);
+        let numbers = (self.sequence & SEQUENCE) | u64::from(self.proof) << SEQUENCE_BITS;
+        let check = check(first, self.run, numbers, self.due_ns);
         let second = u64::from(self.run) | u64::from(check) << 32;
         bytes[0..8].copy_from_slice(&first.to_le_bytes());
         bytes[8..16].copy_from_slice(&second.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..24].copy_from_slice(&numbers.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.due_ns.to_le_bytes());
     }
 
@@ -90,7 +102,7 @@ impl Stamp {
         let Some(bytes) = datagram.first_chunk::<STAMP_BYTES>() else {
             return Err(NoStamp::Short);
         };
-        let (first, second) = (word(bytes, 0), word(bytes, 8));
+        let (first, second, numbers) = (word(bytes, 0), word(bytes, 8), word(bytes, 16));
         if first as u32 != MAGIC {
             return Err(NoStamp::Foreign);
         }
@@ -98,11 +110,12 @@ impl Stamp {
         let stamp = Self {
             run: second as u32,
             flow: (first >> 48) as u16,
-            sequence: word(bytes, 16),
+            sequence: numbers & SEQUENCE,
+            proof: (numbers >> SEQUENCE_BITS) as u32,
             due_ns: word(bytes, 24),
         };
         // The check first: a version that was changed on the way is corruption.
-        if check(first, stamp.run, stamp.sequence, stamp.due_ns) != (second >> 32) as u32 {
+        if check(first, stamp.run, numbers, stamp.due_ns) != (second >> 32) as u32 {
             return Err(if version == VERSION {
                 NoStamp::Corrupt
             } else {
@@ -121,7 +134,7 @@ fn word(bytes: &[u8; STAMP_BYTES], at: usize) -> u64 {
 /// A hash of the stamp's words by folded multiplication: it finds accidents, with one
 /// chance in 2^32 to miss one, and is no protection against forgery.
 #[inline]
-fn check(first: u64, run: u32, sequence: u64, due_ns: u64) -> u32 {
+fn check(first: u64, run: u32, numbers: u64, due_ns: u64) -> u32 {
     // Odd constants without structure (fractional bits of the square roots of primes).
     const KEYS: [u64; 4] = [
         0x6a09_e667_f3bc_c909,
@@ -129,14 +142,16 @@ fn check(first: u64, run: u32, sequence: u64, due_ns: u64) -> u32 {
         0x3c6e_f372_fe94_f82b,
         0xa54f_f53a_5f1d_36f1,
     ];
-    #[inline]
-    fn fold(a: u64, b: u64) -> u64 {
-        let product = u128::from(a) * u128::from(b);
-        product as u64 ^ (product >> 64) as u64
-    }
     let hash = fold(first ^ KEYS[0], u64::from(run) ^ KEYS[1])
-        ^ fold(sequence ^ KEYS[2], due_ns ^ KEYS[3]).rotate_left(17);
+        ^ fold(numbers ^ KEYS[2], due_ns ^ KEYS[3]).rotate_left(17);
     (hash ^ (hash >> 32)) as u32
+}
+
+/// Both halves of a product, laid over one another: a step of a hash.
+#[inline]
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// The pattern for every place in a datagram.
@@ -169,11 +184,13 @@ pub fn body_is_intact(datagram: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proof::VALUE_BITS;
     use proptest::prelude::*;
 
     fn any_stamp() -> impl Strategy<Value = Stamp> {
-        (any::<u32>(), any::<u16>(), any::<u64>(), any::<u64>())
-            .prop_map(|(run, flow, sequence, due_ns)| Stamp { run, flow, sequence, due_ns })
+        (any::<u32>(), any::<u16>(), 0..=SEQUENCE, 0..1u32 << VALUE_BITS, any::<u64>()).prop_map(
+            |(run, flow, sequence, proof, due_ns)| Stamp { run, flow, sequence, proof, due_ns },
+        )
     }
 
     proptest! {

@@ -4,6 +4,7 @@ use std::{net::UdpSocket, os::fd::AsRawFd as _, time::Duration};
 
 use weir_load::{
     engine::{self, Batch, Blocking, Head, Lane},
+    proof::Secret,
     stamp::{STAMP_BYTES, Stamp, body_is_intact},
 };
 
@@ -55,6 +56,7 @@ fn every_live_frame_arrives_as_it_was_stamped() {
                             first_sequence,
                             due_ns: 9,
                             datagrams,
+                            secret: Secret::random(),
                             head: Head::default(),
                         };
                         let sent = engine.send(lane, &batch);
@@ -67,7 +69,7 @@ fn every_live_frame_arrives_as_it_was_stamped() {
                             assert_eq!((size, from), (size_bytes, lane.local));
                             assert!(body_is_intact(&received[..size]));
                             if size_bytes >= STAMP_BYTES {
-                                let stamp = Stamp { run: 7, flow, sequence, due_ns: 9 };
+                                let stamp = batch.stamp(sequence);
                                 assert_eq!(Stamp::read(&received[..size]), Ok(stamp));
                             }
                         }

@@ -68,6 +68,8 @@ struct Slot {
     flows: Box<[Flow]>,
     until_verify: u32,
     until_latency: u32,
+    /// The bits that must be zero in a proof of reading that is kept.
+    proof_mask: u32,
 }
 
 /// Takes the account of one thread.
@@ -198,6 +200,7 @@ impl Auditor {
                 flows: (0..run.settings.flows).map(|_| Flow::new()).collect(),
                 until_verify: 1,
                 until_latency: 1,
+                proof_mask: 0,
             });
         }
         self.current = 0;
@@ -272,6 +275,9 @@ impl Slot {
             }
             Some(_) => {}
             None => self.book.untracked.one(),
+        }
+        if stamp.proof & self.proof_mask == 0 {
+            self.proof_mask = self.book.keep_proof((stamp.flow, stamp.sequence, stamp.proof));
         }
         if verdict == Verdict::Reordered {
             self.book.reordered.one();

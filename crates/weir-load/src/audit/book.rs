@@ -11,7 +11,10 @@ use std::{
 use weir::counters::Counter;
 
 use super::CHUNK_NUMBERS;
-use crate::latency::Latencies;
+use crate::{
+    latency::Latencies,
+    proof::{Sieve, Value},
+};
 
 const WORDS: usize = (CHUNK_NUMBERS / 64) as usize;
 
@@ -98,6 +101,7 @@ pub(super) struct Book {
     pub first_ns: AtomicU64,
     pub last_ns: AtomicU64,
     pub latencies: Latencies,
+    proofs: Mutex<Sieve>,
     chunks_max: usize,
     room: Arc<Room>,
     /// None once the run is over.
@@ -123,6 +127,7 @@ impl Book {
             first_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             latencies: Latencies::default(),
+            proofs: Mutex::default(),
             chunks_max: bitmap_bytes_max / Chunk::BYTES,
             room: Arc::clone(room),
             chunks: Mutex::new(Some(HashMap::new())),
@@ -153,6 +158,20 @@ impl Book {
     /// gives back with the next datagram that it sees.
     pub(super) fn close(&self) {
         *self.lock() = None;
+    }
+
+    /// Keeps a proof of reading; gives the bits that must be zero in the next. Of the first few thousand datagrams
+    /// each is kept, and then a few thousand each time their number doubles.
+    #[cold]
+    pub(super) fn keep_proof(&self, value: Value) -> u32 {
+        let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
+        proofs.take(value);
+        proofs.mask()
+    }
+
+    /// Adds the proofs that were kept.
+    pub(super) fn add_proofs_to(&self, all: &mut Sieve) {
+        all.add(&self.proofs.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn chunks(&self) -> Vec<(ChunkKey, Arc<Chunk>)> {

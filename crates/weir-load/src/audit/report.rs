@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     latency::{Histogram, Summary},
+    proof::{Shown, Sieve},
     stamp::STAMP_BYTES,
 };
 
@@ -76,6 +77,9 @@ pub struct AuditReport {
     pub data_errors: bool,
     /// The run's flows in order; empty for datagrams without stamps.
     pub flows: Vec<FlowReport>,
+    /// What shows that the datagrams were read.
+    #[serde(skip)]
+    pub proof: Shown,
     /// The latencies, to be merged with those of other runs.
     #[serde(rename = "latency_histogram")]
     pub latencies: Histogram,
@@ -133,6 +137,8 @@ impl AuditReport {
 
         let mut latencies = Histogram::default();
         run.books.iter().for_each(|book| book.latencies.add_to(&mut latencies));
+        let mut proofs = Sieve::default();
+        run.books.iter().for_each(|book| book.add_proofs_to(&mut proofs));
         let times = |time: fn(&Book) -> u64| {
             run.books.iter().map(move |book| time(book)).filter(|ns| *ns != 0)
         };
@@ -166,6 +172,7 @@ impl AuditReport {
             latency_ns: latencies.summary(),
             latency_every: settings.latency_every,
             data_errors: false,
+            proof: proofs.shown(),
             flows: if stamped {
                 seen.iter().enumerate().map(flow_report).collect()
             } else {

@@ -1,21 +1,28 @@
 //! The auditor against a naive model, and its rules one by one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     control::RunAsk,
+    proof::Secret,
     stamp::{STAMP_BYTES, Stamp, fill},
 };
 
 const SIZE: usize = 64;
 
+static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);
+
 fn datagram(run: u32, flow: u16, sequence: u64, due_ns: u64) -> Vec<u8> {
     let mut bytes = vec![0; SIZE];
     fill(&mut bytes);
-    Stamp { run, flow, sequence, due_ns }.write(&mut bytes);
+    Stamp { run, flow, sequence, proof: SECRET.value(run, flow, sequence), due_ns }
+        .write(&mut bytes);
     bytes
 }
 

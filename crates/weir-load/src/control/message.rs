@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{audit::FLOWS_MAX, stamp::DATAGRAM_BYTES_MAX};
+use crate::{audit::FLOWS_MAX, proof::Secret, stamp::DATAGRAM_BYTES_MAX};
 
 /// Version of the protocol; both ends must speak the same.
 pub const PROTOCOL: u32 = 2;
@@ -215,6 +215,9 @@ pub struct RunEnd {
     pub cpu_ns: Option<u64>,
     /// From the first call to the last, in ns.
     pub elapsed_ns: u64,
+    /// What the proofs of reading in its datagrams are made of, now that all have been sent.
+    #[serde(default)]
+    pub secret: Option<Secret>,
 }
 
 /// Why a line is no message.

@@ -112,6 +112,7 @@ fn end() -> RunEnd {
         late_skipped: 0,
         cpu_ns: Some(5),
         elapsed_ns: 10,
+        secret: None,
     }
 }
 

@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use super::Head;
-use crate::stamp::{STAMP_BYTES, Stamp, fill};
+use crate::{
+    proof::Secret,
+    stamp::{STAMP_BYTES, Stamp, fill},
+};
 
 /// Datagrams of one flow to be handed over together.
 #[derive(Debug, Clone, Copy)]
@@ -18,8 +21,19 @@ pub struct Batch {
     pub due_ns: u64,
     /// How many.
     pub datagrams: u32,
+    /// What the proofs of reading are made of that they bear.
+    pub secret: Secret,
     /// What is written over the beginning of each, if anything.
     pub head: Head,
+}
+
+impl Batch {
+    /// The stamp of one of them.
+    #[inline]
+    pub fn stamp(&self, sequence: u64) -> Stamp {
+        let Self { run, flow, due_ns, secret, .. } = *self;
+        Stamp { run, flow, sequence, proof: secret.value(run, flow, sequence), due_ns }
+    }
 }
 
 /// Room for a batch, one datagram behind the other without a gap.
@@ -57,8 +71,7 @@ impl Datagrams {
         for (sequence, datagram) in
             (batch.first_sequence..).zip(used.chunks_exact_mut(self.size_bytes))
         {
-            Stamp { run: batch.run, flow: batch.flow, sequence, due_ns: batch.due_ns }
-                .write(datagram);
+            batch.stamp(sequence).write(datagram);
         }
     }
 
@@ -83,7 +96,9 @@ mod tests {
     #[test]
     fn a_head_stands_at_the_beginning_of_each_datagram() {
         let head: Head = "0102".parse().unwrap();
-        let batch = Batch { run: 1, flow: 0, first_sequence: 5, due_ns: 9, datagrams: 2, head };
+        let secret = Secret::random();
+        let batch =
+            Batch { run: 1, flow: 0, first_sequence: 5, due_ns: 9, datagrams: 2, secret, head };
         let mut datagrams = Datagrams::new(64, 3);
         datagrams.stamp(&batch);
         for which in 0..2 {
@@ -92,7 +107,8 @@ mod tests {
         }
         assert_ne!(&datagrams.one(2)[..2], [1, 2], "it was not asked for");
         datagrams.stamp(&Batch { head: Head::default(), ..batch });
-        assert_eq!(Stamp::read(datagrams.one(1)).unwrap().sequence, 6);
+        let stamp = Stamp::read(datagrams.one(1)).unwrap();
+        assert_eq!((stamp.sequence, stamp.proof), (6, secret.value(1, 0, 6)));
         let mut shorter = Datagrams::new(1, 1);
         shorter.stamp(&Batch { datagrams: 1, ..batch });
         assert_eq!(shorter.one(0), [1]);

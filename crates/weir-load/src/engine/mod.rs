@@ -35,7 +35,8 @@ pub use refusal::{Refusal, Refusals, refusal_of};
 
 use crate::{
     pacing::QUANTA_PER_S,
-    stamp::{STAMP_BYTES, Stamp, fill},
+    proof::Secret,
+    stamp::{STAMP_BYTES, fill},
 };
 
 /// What became of a batch: `sent + refused + failed` is the batch. The generator counts what
@@ -169,7 +170,9 @@ impl About {
         let mut engine = (self.open)(SIZE, std::slice::from_ref(&lane))?;
         let count = engine.capacity().min(2);
         let head = Head::default();
-        let batch = Batch { run: 1, flow: 0, first_sequence: 0, due_ns: 0, datagrams: count, head };
+        let secret = Secret::random();
+        let batch =
+            Batch { run: 1, flow: 0, first_sequence: 0, due_ns: 0, datagrams: count, secret, head };
         let sent = engine.send(&lane, &batch);
         if sent.sent != count {
             return Err(match sent.failure {
@@ -185,7 +188,7 @@ impl About {
                 .map_err(|e| io_failed("receiving over loopback what was sent", e))?;
             let mut expected = [0; SIZE];
             fill(&mut expected);
-            Stamp { run: 1, flow: 0, sequence, due_ns: 0 }.write(&mut expected);
+            batch.stamp(sequence).write(&mut expected);
             if received[..size] != expected {
                 return Err(failed(format!(
                     "a datagram of {SIZE} bytes arrived as {size} bytes, or changed"

@@ -3,7 +3,7 @@
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use super::*;
-use crate::stamp::{DATAGRAM_BYTES_MAX, body_is_intact};
+use crate::stamp::{DATAGRAM_BYTES_MAX, Stamp, body_is_intact};
 
 fn sink(ipv6: bool) -> (UdpSocket, SocketAddr) {
     let at: SocketAddr =
@@ -31,6 +31,7 @@ fn check(about: &About, size_bytes: usize, ipv6: bool) {
     let mut engine = (about.open)(size_bytes, &lanes).expect("the engine was probed");
     let capacity = engine.capacity();
     let mut next = [0u64; 2];
+    let secret = Secret::random();
     let mut received = vec![0; DATAGRAM_BYTES_MAX + 1];
     for datagrams in [capacity, 1, capacity.div_ceil(2), capacity] {
         // What is on its way must fit into the receiving socket's buffer.
@@ -43,6 +44,7 @@ fn check(about: &About, size_bytes: usize, ipv6: bool) {
                 first_sequence,
                 due_ns: 5,
                 datagrams,
+                secret,
                 head: Head::default(),
             };
             let sent = engine.send(lane, &batch);
@@ -53,7 +55,7 @@ fn check(about: &About, size_bytes: usize, ipv6: bool) {
                 assert_eq!((size, from.port()), (size_bytes, lane.local.port()));
                 assert!(body_is_intact(&received[..size]));
                 if size_bytes >= STAMP_BYTES {
-                    let stamp = Stamp { run: 77, flow, sequence, due_ns: 5 };
+                    let stamp = batch.stamp(sequence);
                     assert_eq!(Stamp::read(&received[..size]), Ok(stamp));
                 }
             }
@@ -89,6 +91,7 @@ fn what_nobody_receives_is_refused_and_counted() {
         drop(sink);
         let lane = Lane::connect(at, 0, Blocking::Yes).expect("connecting sends nothing");
         let mut engine = (about.open)(64, std::slice::from_ref(&lane)).expect("probed");
+        let secret = Secret::random();
         let (mut offered, mut taken, mut refusals) = (0, 0, Refusals::default());
         for first_sequence in 0..20 {
             let batch = Batch {
@@ -97,6 +100,7 @@ fn what_nobody_receives_is_refused_and_counted() {
                 first_sequence,
                 due_ns: 0,
                 datagrams: 1,
+                secret,
                 head: Head::default(),
             };
             let sent = engine.send(&lane, &batch);

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     clock::now_ns,
     lease::Lease,
+    proof::Secret,
     stop::{Stop, StopReason},
 };
 
@@ -63,6 +64,8 @@ pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 /// The generators, seen from the thread that leads them.
 pub(super) struct Crew<'a> {
     spec: &'a FloodSpec,
+    /// What the proofs of reading in all datagrams of the flood are made of.
+    pub(super) secret: Secret,
     stop: &'a Stop,
     lives: &'a [Live],
     generators: Vec<(mpsc::SyncSender<Phase>, mpsc::Receiver<Answer>)>,
@@ -89,7 +92,7 @@ impl<'a> Crew<'a> {
                 .map_err(FloodError::Thread)?;
             generators.push((command, answers));
         }
-        Ok(Self { spec, stop, lives, generators })
+        Ok(Self { spec, secret: Secret::random(), stop, lives, generators })
     }
 
     /// Waits until all are open. They are all alike, so the first speaks for all.
@@ -132,6 +135,7 @@ impl<'a> Crew<'a> {
                 start_ns: start_ns + offset_ns,
                 end_ns: start_ns + offset_ns + duration.as_nanos() as u64,
                 datagrams: datagrams.map_or(u64::MAX, share),
+                secret: self.secret,
                 head: self.spec.head,
             };
             commands.send(phase).map_err(|_| gone())?;

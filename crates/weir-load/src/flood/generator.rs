@@ -10,6 +10,7 @@ use crate::{
     engine::{self, Batch, Best, Blocking, Engine, Head, Lane, Refusals},
     lease::Lease,
     pacing::{Due, Pacer, Windows, wait::Waiter},
+    proof::Secret,
     stop::{Stop, StopReason},
 };
 
@@ -50,6 +51,8 @@ pub(super) struct Phase {
     pub start_ns: u64,
     pub end_ns: u64,
     pub datagrams: u64,
+    /// What the proofs of reading in its datagrams are made of.
+    pub secret: Secret,
     /// Written over the beginning of each datagram.
     pub head: Head,
 }
@@ -179,6 +182,7 @@ impl Generator {
                 first_sequence: sequences[turn],
                 due_ns,
                 datagrams: quantum.min(left.min(u64::from(u32::MAX)) as u32),
+                secret: phase.secret,
                 head: phase.head,
             };
             // Counted before the engine says what became of it, so that the two can differ.

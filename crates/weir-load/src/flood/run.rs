@@ -95,6 +95,7 @@ pub fn flood(
                 late_skipped: report.late_skipped,
                 cpu_ns: report.cpu_ns,
                 elapsed_ns: report.elapsed_ns,
+                secret: Some(crew.secret),
             };
             match control.end(end) {
                 Ok(account) => report.reported(account),

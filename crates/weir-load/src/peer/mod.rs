@@ -26,9 +26,14 @@
 //! What it must do: tell in `settings` what it was asked for and obtained (below), count in
 //! `received` the datagrams of the run alone since "start", and in `handled` all since it began. The
 //! datagrams carry the stamp of [`crate::stamp`], with the run's id, or `warm_up_run` before
-//! "start". A program that does not look at stamps sets `received` to zero at "begin" and at
-//! "start". One that does may account for them as the audit does ([`crate::audit`]), and only
-//! then is its row compared like with like: that is part of what weir's own servers do.
+//! "start". It may account for them as the audit does ([`crate::audit`]), and only then is its row
+//! compared like with like: that is part of what weir's own servers do.
+//!
+//! And it must show that it read what it counts, with `"proof":{"mask":15,"datagrams":[[0,17,288],...]}` in its
+//! account: flow, sequence number and proof of each datagram of the run of whose proof the bits of the mask are
+//! zero, at most 4096 of them ([`crate::proof`] says how the mask is found). Without, or with datagrams too
+//! short for a stamp, its count is a claim, and its row has no rank. A wrong one makes the run invalid. Its
+//! counts are also held against one another, the generator's and the kernel's. Its own latencies are not used.
 //!
 //! Settings, as texts: "receive-offload" must be "true" if it was asked for, "work" must repeat
 //! the work asked for, or the row is left out as one that cannot do this. Well known besides:

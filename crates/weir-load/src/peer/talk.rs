@@ -208,6 +208,7 @@ impl<I: BufRead, O: Write> Talk<I, O> {
         let mut account = serde_json::to_value(report).map_err(io::Error::from)?;
         let entries = self.tallies.sum(|tally| &tally.kernel_entries) - self.entries_before;
         let datagrams = self.tallies.sum(|tally| &tally.datagrams) - self.datagrams_before;
+        account["proof"] = serde_json::to_value(&report.proof).map_err(io::Error::from)?;
         account["counters"] = match entries {
             0 => json!({ "datagrams": datagrams }),
             _ => json!({ "datagrams": datagrams, "kernel_entries": entries }),

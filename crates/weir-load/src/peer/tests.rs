@@ -1,8 +1,16 @@
 use super::*;
-use crate::stamp::{Stamp, fill};
+use crate::{
+    proof::{Secret, Shown},
+    stamp::{Stamp, fill},
+};
 use proptest::prelude::*;
 use serde_json::Value;
-use std::io::{self, BufReader, Read, Write};
+use std::{
+    io::{self, BufReader, Read, Write},
+    sync::LazyLock,
+};
+
+static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);
 
 /// Answers in the order in which they were given.
 fn answers(output: &[u8]) -> Vec<Value> {
@@ -13,7 +21,8 @@ fn answers(output: &[u8]) -> Vec<Value> {
 fn datagram(run: u32, sequence: u64) -> [u8; 64] {
     let mut bytes = [0; 64];
     fill(&mut bytes);
-    Stamp { run, flow: 0, sequence, due_ns: crate::clock::now_ns() }.write(&mut bytes);
+    let (proof, due_ns) = (SECRET.value(run, 0, sequence), crate::clock::now_ns());
+    Stamp { run, flow: 0, sequence, proof, due_ns }.write(&mut bytes);
     bytes
 }
 
@@ -84,6 +93,9 @@ fn a_run_is_accounted_for_apart_from_its_warm_up() {
     assert_eq!((&account["warm_up"], &account["strangers"]), (&1.into(), &1.into()));
     let histogram = account["latency_histogram"].as_array().unwrap();
     assert_eq!(histogram.iter().map(|bucket| bucket[1].as_u64().unwrap()).sum::<u64>(), 2);
+    let shown: Shown = serde_json::from_value(account["proof"].clone()).unwrap();
+    let checked = shown.check(&SECRET, 7);
+    assert!(checked.right == 2 && checked.wrong == 0 && checked.fits(2), "{checked:?}");
     assert_eq!(account["counters"]["datagrams"], 3, "since the start, strangers included");
     assert_eq!(account["counters"]["kernel_entries"], 1);
     assert!(said[5]["error"]["message"].as_str().unwrap().contains("no run"), "{}", said[5]);

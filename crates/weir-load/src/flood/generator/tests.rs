@@ -73,6 +73,7 @@ fn run_under(
         start_ns,
         end_ns: start_ns + at_most_ns,
         datagrams: 100,
+        secret: Secret::random(),
         head: Head::default(),
     };
     let stop = Stop::new();

@@ -98,7 +98,7 @@ mod tests {
                     let mut payload = vec![0; size];
                     fill(&mut payload);
                     if size >= STAMP_BYTES {
-                        let stamp = Stamp { run: 5, flow: 0, sequence, due_ns: 9 };
+                        let stamp = Stamp { run: 5, flow: 0, sequence, proof: 0, due_ns: 9 };
                         stamp.write(&mut payload);
                         let stamp = payload.first_chunk().unwrap();
                         bytes[headers - 2..headers].copy_from_slice(&template.checksum(stamp));

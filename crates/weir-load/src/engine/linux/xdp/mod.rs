@@ -41,7 +41,7 @@ use self::{
 };
 use crate::{
     engine::{Batch, Engine, Lane, Opened, Sent},
-    stamp::{STAMP_BYTES, Stamp},
+    stamp::STAMP_BYTES,
 };
 
 /// Datagrams of a call.
@@ -114,8 +114,7 @@ impl Xdp {
         let sequences = batch.first_sequence..;
         for (sequence, entry) in sequences.zip(entries).take(batch.datagrams as usize) {
             let mut bytes = [0; STAMP_BYTES];
-            Stamp { run: batch.run, flow: batch.flow, sequence, due_ns: batch.due_ns }
-                .write(&mut bytes);
+            batch.stamp(sequence).write(&mut bytes);
             batch.head.write(&mut bytes);
             let [high, low] = template.checksum(&bytes);
             for (word, bytes) in entry.iter().zip(bytes.chunks_exact(8)) {
