@@ -7,30 +7,38 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{document, errors, output};
+use common::{document, errors, is_ranked_or_says_why, output};
 use serde_json::Value;
 
-/// A receiver that talks with weir. It counts, and takes the latency of each datagram from its
-/// stamp. With an argument it goes wrong.
+/// A receiver that talks with weir. It counts, and keeps the proofs of reading. With an argument it goes wrong,
+/// or cheats.
 const PEER: &str = r#"
-import collections, json, os, selectors, socket, struct, sys, time
+import json, os, random, selectors, socket, struct, sys, time
 
 wrong = sys.argv[1] if len(sys.argv) > 1 else ""
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver.setblocking(False)
-handled = before = 0
-latencies = collections.Counter()
+receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, wrong == "second")
+second = None
+run = handled = before = mask = began = 0
+proofs = []
 
 def say(answer):
     print(json.dumps(answer), flush=True)
 
+def received():
+    if wrong == "invents":
+        return int((time.monotonic() - began) * 4e6)
+    return (handled - before) * (2 if wrong == "doubles" else 1)
+
 def answer(ask):
-    global before, latencies
+    global run, before, mask, proofs, second, began
     what = ask["ask"]
     if what == "serve":
         ip, port = ask["address"].rsplit(":", 1)
         receiver.bind((ip, int(port)))
-        selector.register(receiver, selectors.EVENT_READ)
+        if wrong not in ("invents", "copies"):
+            selector.register(receiver, selectors.EVENT_READ)
         address = "%s:%d" % receiver.getsockname()
         if wrong == "elsewhere":
             address = "127.0.0.1:9"
@@ -39,24 +47,55 @@ def answer(ask):
         settings = {"library": "python " + sys.version.split()[0]}
         say({"ready": {"address": address, "settings": settings}})
     elif what in ("begin", "start"):
-        before, latencies = handled, collections.Counter()
+        run, before, mask, proofs = ask.get("run", run), handled, 0, []
+        began = time.monotonic()
+        if wrong == "second" and what == "start":
+            second = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            second.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            second.bind(receiver.getsockname())
         say({"ok": True})
     elif what == "count":
         if wrong == "dies":
             print("as it was told", file=sys.stderr)
             sys.exit(7)
-        say({"received": handled - before, "handled": handled})
+        say({"received": received() * (2 if wrong == "inflates" else 1), "handled": handled})
     elif what == "end":
-        say({"received": handled - before, "latency_histogram": sorted(latencies.items())})
+        if second:
+            second.close()
+        account = {"received": received(), "proof": {"mask": mask, "datagrams": proofs}}
+        if wrong == "copies":
+            account["received"] = sum(ask["sent_per_flow"])
+        if wrong == "guesses":
+            sent = range(min(ask["sent_per_flow"][0], 4096))
+            account["proof"]["datagrams"] = [[0, n, random.getrandbits(24)] for n in sent]
+        if wrong == "blind":
+            del account["proof"]
+        if wrong == "late":
+            account["latency_histogram"] = [[1, account["received"]]]
+        say(account)
+
+def keep(datagram):
+    global mask, proofs
+    if len(datagram) < 32:
+        return
+    flow, its_run = struct.unpack_from("<HI", datagram, 6)
+    numbers, = struct.unpack_from("<Q", datagram, 16)
+    proof = numbers >> 40
+    if proof & mask or its_run != run:
+        return
+    proofs.append((flow, numbers & (1 << 40) - 1, proof))
+    while len(proofs) > 4096:
+        mask = mask << 1 | 1
+        proofs = [shown for shown in proofs if shown[2] & mask == 0]
 
 def receive():
     global handled
     try:
         for _ in range(100):
-            datagram = receiver.recv(65536)
-            now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            due = struct.unpack_from("<Q", datagram, 24)[0]
-            latencies[max(0, now - due) // 1000 * 1000] += 1
+            if wrong in ("blind", "guesses"):
+                receiver.recv_into(bytearray(1), 1, socket.MSG_TRUNC)
+            else:
+                keep(receiver.recv(65536))
             handled += 1
     except BlockingIOError:
         pass
@@ -107,12 +146,41 @@ fn has(program: &str, arguments: &[&str]) -> bool {
     has
 }
 
+/// Compares `blocking` with these peers in a network namespace of its own: the kernel counts for all programs of
+/// one together. `None` where that, or Python, cannot be had.
+fn compared_apart(peers: &[String], more: &[&str]) -> Option<std::process::Output> {
+    const OWN: &[&str] = &["--user", "--map-root-user", "--net"];
+    if !has("python3", &["--version"]) || !has("unshare", &[OWN, &["ip", "link"]].concat()) {
+        return None;
+    }
+    let _alone = common::alone();
+    let up = r#"ip link set lo up && exec "$@""#;
+    let mut command = Command::new("unshare");
+    command
+        .args(OWN)
+        .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
+        .args(["compare", "udp", "--design", "blocking", "--quick", "--json"])
+        .args(peers.iter().flat_map(|peer| ["--peer", peer]))
+        .args(more);
+    Some(command.stdin(Stdio::null()).output().unwrap())
+}
+
 fn rows(document: &Value) -> &[Value] {
     document["results"].as_array().unwrap()
 }
 
 fn row<'d>(document: &'d Value, name: &str) -> &'d Value {
     rows(document).iter().find(|row| row["design"] == name).unwrap()
+}
+
+/// That a peer has shown in each of its runs what it received.
+fn assert_believed(row: &Value) {
+    let runs = row["runs"].as_array().unwrap();
+    assert!(!runs.is_empty() && is_ranked_or_says_why(row), "{row:#}");
+    for run in runs {
+        assert_eq!(run["belief"]["state"], "proved", "{run:#}");
+    }
+    assert_eq!(row["peer"]["claimed"], Value::Null);
 }
 
 /// Programs of which an argument is this word. One that starts them has it in one of its own.
@@ -150,8 +218,9 @@ fn a_program_that_talks_is_a_row_like_others() {
         let median = &snake["metrics"][metric]["median"];
         assert!(median.as_f64().is_some_and(|value| value > 0.0), "{metric}: {snake:#}");
     }
+    assert_believed(snake);
     let p50 = &snake["metrics"]["latency_ns"]["p50"]["median"];
-    assert!(p50.as_f64().is_some_and(|ns| ns >= 1000.0), "{p50}");
+    assert_eq!(*p50, Value::Null, "nothing but its own word would tell it");
     let counts = &snake["ledger"]["counts"];
     let of = |name: &str| counts[name].as_u64().unwrap();
     assert!(of("received") > 0, "{counts}");
@@ -159,7 +228,7 @@ fn a_program_that_talks_is_a_row_like_others() {
     assert!(of("sent").abs_diff(accounted) * 1000 <= of("sent"), "{counts}");
     let load = &document["loads"][0];
     // Where the machine was too busy to compare anything, neither is this.
-    if load["winner"] != Value::Null {
+    if load["winner"] != Value::Null && snake["rank"] != Value::Null {
         assert_eq!(load["peers"][0]["metric"], "received_per_s");
         assert_eq!(load["peers"][0]["peer"], "snake");
     }
@@ -169,21 +238,9 @@ fn a_program_that_talks_is_a_row_like_others() {
 #[test]
 fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
     // The kernel counts for all programs of a network namespace together: so in one of its own.
-    const OWN: &[&str] = &["--user", "--map-root-user", "--net"];
-    if !has("python3", &["--version"]) || !has("unshare", &[OWN, &["ip", "link"]].concat()) {
-        return;
-    }
-    let _alone = common::alone();
     let peer = format!("deaf=python3 {} {{ip}} {{port}}", script("deaf", DEAF));
-    let up = r#"ip link set lo up && exec "$@""#;
-    let run = Command::new("unshare")
-        .args(OWN)
-        .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
-        .args(["compare", "udp", "--design", "blocking", "--peer", &peer])
-        .args(["--peer-head", "deaf=0102", "--quick", "-t", "12", "--json"])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let head = ["--peer-head", "deaf=0102", "-t", "12"];
+    let Some(run) = compared_apart(&[peer], &head) else { return };
     let document = document(&run);
     let deaf = row(&document, "deaf");
     assert_eq!(
@@ -195,7 +252,61 @@ fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
     assert!(deaf["metrics"]["received_per_s"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
     assert_eq!(deaf["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "it is not known");
     assert_eq!(deaf["ledger"]["counts"]["strangers"], 0);
+    let said = deaf["reason"].as_str().unwrap_or_default();
+    assert!(said.contains("its figures are a claim"), "{deaf:#}");
+    assert_eq!((&deaf["rank"], &deaf["peer"]["claimed"]), (&Value::Null, &deaf["reason"]));
     assert_eq!(running_with(&script("deaf", DEAF)), Vec::<String>::new(), "nothing is left");
+}
+
+#[test]
+fn a_program_that_cheats_has_no_rank() {
+    let path = script("cheats", PEER);
+    let cheats = [
+        ("second", "a socket on its port was closed"),
+        ("invents", "were sent"),
+        ("copies", "the kernel gave all programs together"),
+        ("doubles", "were sent"),
+        ("guesses", "are wrong: it has not read"),
+        ("inflates", "while the run went"),
+        ("blind", "hands back no proof"),
+    ];
+    let peer = |name: &str| format!("{name}=python3 {path} {name}");
+    let mut peers: Vec<String> = cheats.iter().map(|(name, _)| peer(name)).collect();
+    peers.push(peer("honest"));
+    let Some(run) = compared_apart(&peers, &["-t", "40"]) else { return };
+    let document = document(&run);
+    for (name, reason) in cheats {
+        let row = row(&document, name);
+        let said = row["reason"].as_str().unwrap_or_default();
+        assert!(said.contains(reason), "{name}: {row:#}");
+        assert_eq!(row["rank"], Value::Null, "{name}");
+        let is_claim = name == "blind";
+        assert_eq!(row["peer"]["claimed"].is_string(), is_claim, "{name}: {row:#}");
+        assert_eq!(
+            row["metrics"]["received_per_s"]["median"].is_f64(),
+            is_claim,
+            "{name}: {row:#}"
+        );
+    }
+    let honest = row(&document, "honest");
+    assert_believed(honest);
+    assert_eq!(run.status.code(), Some(3), "some rows are wrong: {}", errors(&run));
+    assert_eq!(running_with(&path), Vec::<String>::new(), "nothing is left");
+}
+
+#[test]
+fn latency_that_a_program_invents_ranks_nothing() {
+    let path = script("late", PEER);
+    let peers = [format!("late=python3 {path} late")];
+    let more = ["--load", "2000", "-t", "12"];
+    let Some(run) = compared_apart(&peers, &more) else { return };
+    let document = document(&run);
+    let late = row(&document, "late");
+    assert_eq!(late["load"]["kind"], "paced");
+    assert_eq!(late["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "{late:#}");
+    let said = late["reason"].as_str().unwrap_or_default();
+    assert!(said.contains("latency is not measured"), "{late:#}");
+    assert_eq!((&late["rank"], &late["peer"]["claimed"]), (&Value::Null, &Value::Null));
 }
 
 #[test]

@@ -498,6 +498,8 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
         failed("the generator sent nothing".into())
     } else if server.audit.received == 0 {
         failed(format!("none of {} datagrams reached the handler", flood.sent))
+    } else if let Some(reason) = sample.disproved() {
+        failed(reason)
     } else if let Some(error) = sample.data_error() {
         failed(error)
     } else if unexplained != 0 {

@@ -1,5 +1,6 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 
+pub mod belief;
 pub mod bench;
 pub mod blocks;
 pub mod cell;

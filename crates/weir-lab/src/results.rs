@@ -16,6 +16,10 @@ use crate::verdict::{NO_LOSS, PACE_KEPT};
 /// Confidence of all intervals, as a share.
 pub const CONFIDENCE: f64 = 0.95;
 
+/// Why a peer has no rank by latency.
+const PEER_LATENCY: &str = "its latency is not measured: it answers nothing, and what it says of its latency itself cannot \
+                            be checked";
+
 impl Cell {
     /// The counts of the samples that count, added up.
     pub fn ledger(&self) -> Option<Ledger> {
@@ -163,11 +167,17 @@ impl Results {
         if let Some(reason) = reason.or_else(|| self.invalid(load, row)) {
             return Some(reason);
         }
+        if let Some(reason) = self.claimed(load, row) {
+            return Some(reason);
+        }
         if cell.of_another_machine {
             return Some(cell::OF_ANOTHER_MACHINE.into());
         }
         if !self.loads[load].is_paced() {
             return None;
+        }
+        if self.rows[row].peer.is_some() {
+            return Some(PEER_LATENCY.into());
         }
         let ledger = cell.ledger()?;
         if let Some(received) = ledger.received_percent().filter(|p| *p < 100.0 * (1.0 - NO_LOSS)) {
@@ -183,6 +193,17 @@ impl Results {
             )),
             _ => None,
         }
+    }
+
+    /// Why the figures of a row under a load cannot be checked, if so: those of a peer that shows nothing of
+    /// what it received.
+    pub fn claimed(&self, load: usize, row: usize) -> Option<String> {
+        self.cells[load][row].samples.iter().find_map(Sample::claimed)
+    }
+
+    /// Whether what a peer says of itself is contradicted.
+    pub fn is_disproved(&self, load: usize, row: usize) -> bool {
+        self.cells[load][row].samples.iter().any(|sample| sample.disproved().is_some())
     }
 
     /// What makes a cell's figures wrong, if anything; figures that are right and cannot be

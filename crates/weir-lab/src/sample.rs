@@ -6,6 +6,7 @@ use serde::Serialize;
 
 pub use crate::cell::Metric;
 
+use crate::belief::{self, Belief, Said};
 use crate::cell::{Measured, When, metrics};
 use crate::ledger::{Balance, Ledger};
 use crate::verdict::{Evidence, Verdict, judge};
@@ -88,6 +89,9 @@ pub struct Sample {
     /// Why the run was ended although something of it was still to come, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<String>,
+    /// How far the word of a peer goes; `None` for weir's own servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub belief: Option<Belief>,
     /// What limited the run.
     pub verdict: Verdict,
     /// The server's settings as obtained.
@@ -171,6 +175,10 @@ impl Sample {
             slices_missing: server.slices_missing,
             end_signalled: server.end_signalled,
             cut_short: server.cut_short.clone(),
+            belief: server.peer.map(|peer| {
+                let said = Said { received: server.audit.received, sent: flood.sent };
+                belief::of(&peer, said)
+            }),
             verdict,
             settings: server.settings.clone(),
             engine: flood.engine.clone(),
@@ -193,9 +201,28 @@ impl Sample {
         (!found.is_empty()).then(|| format!("{} of {} datagrams", found.join(", "), audit.received))
     }
 
-    /// Why nothing may be concluded from the run, if so: its data, its memory or its ledger is
-    /// wrong.
+    /// Why what a peer says of itself is not believed, if it is contradicted.
+    pub fn disproved(&self) -> Option<String> {
+        match &self.belief {
+            Some(Belief::Disproved(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why what a peer says of itself cannot be checked, if so.
+    pub fn claimed(&self) -> Option<String> {
+        match &self.belief {
+            Some(Belief::Claimed(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why nothing may be concluded from the run, if so: what its peer says is contradicted, or its data, its
+    /// memory or its ledger is wrong.
     pub fn invalid(&self) -> Option<String> {
+        if let Some(reason) = self.disproved() {
+            return Some(reason);
+        }
         if let Some(error) = self.data_error() {
             return Some(error);
         }

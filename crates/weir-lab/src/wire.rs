@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use weir_load::proof::Checked;
 
 /// First line of a server: it listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +107,30 @@ pub struct ServerReport {
     pub audit: Audit,
     /// What the operating system counted over the whole run.
     pub system: SystemReport,
+    /// What a program that is not weir's said of itself, and what there is to check it by; `None` for weir's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<PeerReport>,
+}
+
+/// What there is to check what a peer says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerReport {
+    /// Whether it talks with weir; else its counts are those of the kernel.
+    pub talks: bool,
+    /// Whether the run's datagrams were long enough for a stamp.
+    pub stamped: bool,
+    /// What was found of the proofs of reading that it handed back, if it handed back any.
+    pub proof: Option<Checked>,
+    /// The most datagrams of the run that it said it had received, while the run went.
+    pub counted: u64,
+    /// Whether it said fewer once than before.
+    pub count_fell: bool,
+    /// The most datagrams that it can have received: what UDP gave all programs of the network namespace since
+    /// the run began, if known.
+    pub kernel_received: Option<u64>,
+    /// Sockets on its port that were there during the run and not at its end.
+    pub sockets_closed: u32,
 }
 
 impl ServerReport {

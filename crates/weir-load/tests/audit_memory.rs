@@ -35,7 +35,7 @@ fn what_datagrams_made_grow_shrinks_when_the_run_ends() {
         for number in 0..40_000u64 {
             for run in 0..RUNS {
                 let sequence = number << 20;
-                Stamp { run, flow: (number % 4) as u16, sequence, due_ns: threads }
+                Stamp { run, flow: (number % 4) as u16, sequence, proof: 0, due_ns: threads }
                     .write(&mut datagram);
                 auditor.record(&datagram, || 0);
             }

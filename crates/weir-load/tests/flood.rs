@@ -365,7 +365,8 @@ fn a_flood_of_which_more_arrives_than_was_agreed_is_ended() {
         if let Event::Interval(_) = event {
             for _ in 0..500 {
                 sequence += 1;
-                Stamp { run: spec.run, flow: 0, sequence, due_ns: 0 }.write(&mut datagram);
+                Stamp { run: spec.run, flow: 0, sequence, proof: 0, due_ns: 0 }
+                    .write(&mut datagram);
                 others.send_to(&datagram, (LOOPBACK, sink.port)).expect("it is taken");
             }
         }

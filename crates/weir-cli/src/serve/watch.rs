@@ -208,6 +208,7 @@ impl Watch {
             settings,
             end_signalled,
             runs: 0, // the caller knows
+            peer: None,
             other_runs: course.other_runs,
             // What the threads counted is put in below.
             threads_started: 0,

@@ -56,11 +56,6 @@ impl Readings {
         }
     }
 
-    /// All datagrams that the server handled up to the last reading.
-    pub fn last_handled(&self) -> u64 {
-        self.last.map_or(0, |last| last.handled)
-    }
-
     /// The measured window. Where too little came for one, it is all there is.
     pub fn window(&self) -> Window {
         let (Some(start), Some(end)) = (self.kept.first(), self.last) else {

@@ -17,7 +17,7 @@ pub struct Peer {
 
 impl Peer {
     /// Whether it knows nothing of weir, so that what it received is derived from the kernel's
-    /// counts, and no latency is known.
+    /// counts, and nothing shows that it reads it: its figures are a claim.
     pub fn is_derived(&self) -> bool {
         self.command.mentions("{port}")
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(peer.command.to_string(), "peers/go/peer --form 'batch 64'");
         assert!(!peer.is_derived());
         let row = Row::parse_peer("sockperf=sockperf server -i {ip} -p {port}").unwrap();
-        assert_eq!(row.title(), "sockperf (peer, derived)");
+        assert_eq!(row.title(), "sockperf (peer, claimed)");
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Row {
     fn plain_title(&self) -> String {
         match &self.peer {
             None => Self { provider: None, ..self.clone() }.spec(),
-            Some(peer) if peer.is_derived() => format!("{} (peer, derived)", self.design),
+            Some(peer) if peer.is_derived() => format!("{} (peer, claimed)", self.design),
             Some(_) => format!("{} (peer)", self.design),
         }
     }

@@ -244,6 +244,7 @@ fn limited_by(at: &At) -> String {
         Status::Unavailable => "unavailable".into(),
         Status::Failed => "failed".into(),
         Status::Ok if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
+        Status::Ok if at.results.claimed(at.load, at.row).is_some() => "claimed".into(),
         Status::Ok => {
             at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| v.limited_by.word().into())
         }

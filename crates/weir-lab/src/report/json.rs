@@ -167,6 +167,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             "command": peer.command.to_string(),
             "derived": peer.is_derived(),
             "head": peer.head.to_string(),
+            "claimed": results.claimed(load, index),
         })),
         "design": row.design,
         "provider": row.shown_provider(),

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::ranking::{Better, Ranking, no_ratio_because, ranked_by};
+use crate::ranking::{Ranking, no_ratio_because, ranked_by};
 use crate::results::Results;
-use crate::sample::{LATENCY_P99, Metric};
+use crate::sample::Metric;
 use crate::stats::compare::Difference;
 use crate::stats::{Estimate, Interval};
 
@@ -21,34 +21,26 @@ pub struct Against {
     pub ratio: Difference,
 }
 
-/// How the best design stands to the best peer, both of one group ([`Results::groups`]): by what the load is ranked by, and where that is
-/// the latency by its 99th percentile too. Empty without peers, and where it is too noisy to compare.
-pub fn against(results: &Results, load: usize, offloaded: bool) -> Vec<Against> {
+/// How the best design stands to the best peer, both of one group ([`Results::groups`]), by what the load is ranked
+/// by. `None` without peers that are ranked, as under loads that are ranked by latency, and where it is too
+/// noisy to compare.
+pub fn against(results: &Results, load: usize, offloaded: bool) -> Option<Against> {
     if results.rows.iter().all(|row| row.peer.is_none()) {
-        return vec![];
+        return None;
     }
-    let (ranked, better) = ranked_by(&results.loads[load]);
-    let tail = (&LATENCY_P99, Better::Lower);
-    let metrics = [Some((ranked, better)), results.loads[load].is_paced().then_some(tail)];
-    metrics
-        .into_iter()
-        .flatten()
-        .filter_map(|(metric, better)| {
-            let ranking = Ranking::of(results, load, offloaded, metric, better);
-            ranking.winner()?; // nobody wins where it is too noisy
-            let best = |peer: bool| {
-                ranking.places.iter().find(|at| results.rows[at.row].peer.is_some() == peer)
-            };
-            let (own, peer) = (best(false)?, best(true)?);
-            // One of the two is the winner, to which the other was compared.
-            let ratio = match (own.winner_to_it, peer.winner_to_it) {
-                (None, Some(own_to_peer)) => own_to_peer,
-                (Some(peer_to_own), _) => inverse(peer_to_own),
-                (None, None) => return None,
-            };
-            Some(Against { metric, own: own.row, peer: peer.row, ratio })
-        })
-        .collect()
+    let (metric, _) = ranked_by(&results.loads[load]);
+    let ranking = Ranking::of_group(results, load, offloaded);
+    ranking.winner()?; // nobody wins where it is too noisy
+    let best =
+        |peer: bool| ranking.places.iter().find(|at| results.rows[at.row].peer.is_some() == peer);
+    let (own, peer) = (best(false)?, best(true)?);
+    // One of the two is the winner, to which the other was compared.
+    let ratio = match (own.winner_to_it, peer.winner_to_it) {
+        (None, Some(own_to_peer)) => own_to_peer,
+        (Some(peer_to_own), _) => inverse(peer_to_own),
+        (None, None) => return None,
+    };
+    Some(Against { metric, own: own.row, peer: peer.row, ratio })
 }
 
 pub(crate) fn inverse(difference: Difference) -> Difference {
@@ -70,11 +62,6 @@ pub fn said(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
         .iter()
         .map(|found| {
             let (own, peer) = (&results.rows[found.own], &results.rows[found.peer]);
-            let figure = match found.metric.name {
-                "received_per_s" => "datagrams/s",
-                "latency_ns.p99" => "p99 latency",
-                _ => "p50 latency",
-            };
             let times = |ratio: &Estimate| {
                 let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
                 format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
@@ -89,12 +76,14 @@ pub fn said(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
                     let cells = &results.cells[load];
                     let (first, second) = (&cells[found.own], &cells[found.peer]);
                     return format!(
-                        "Peers: how {own} stands to {peer} in {figure} is not known: {}.",
+                        "Peers: how {own} stands to {peer} in datagrams/s is not known: {}.",
                         no_ratio_because(first, second, found.metric)
                     );
                 }
             };
-            format!("Peers: {own} has {times} the {figure} of the best of them, {peer}; {worth}.")
+            format!(
+                "Peers: {own} has {times} the datagrams/s of the best of them, {peer}; {worth}."
+            )
         })
         .collect()
 }
@@ -148,16 +137,14 @@ mod tests {
     fn the_best_of_each_are_compared() {
         // blocking, 1.32 M/s; the best is rio-hybrid with 2.05 M/s.
         let results = with_peer(1);
-        let found = &against(&results, 0, false)[0];
+        let found = against(&results, 0, false).unwrap();
         assert_eq!((found.own, found.peer), (3, 1));
         let ratio = found.ratio.ratio().unwrap();
         assert!((ratio.median - 2.05 / 1.32).abs() < 1e-9, "{ratio:?}");
         let text = said(&results, 0, false).concat();
         let end = "the datagrams/s of the best of them, other blocking (peer); a real difference.";
         assert!(text.ends_with(end), "{text}");
-        let metrics: Vec<&str> =
-            against(&results, 1, false).iter().map(|a| a.metric.name).collect();
-        assert_eq!(metrics, ["latency_ns.p50", "latency_ns.p99"]);
+        assert!(against(&results, 1, false).is_none(), "its latency is only its word");
     }
 
     #[test]
@@ -166,7 +153,7 @@ mod tests {
         for sample in &mut results.cells[0][1].samples {
             sample.received_per_s = sample.received_per_s.map(|rate| rate * 3.0);
         }
-        let found = &against(&results, 0, false)[0];
+        let found = against(&results, 0, false).unwrap();
         assert_eq!((found.own, found.peer), (3, 1));
         let ratio = found.ratio.ratio().unwrap();
         assert!((ratio.median - 2.05 / 3.96).abs() < 1e-9, "{ratio:?}");
@@ -176,6 +163,6 @@ mod tests {
         for sample in &mut results.cells[0][4].samples {
             sample.received_per_s = sample.received_per_s.map(|rate| rate * 3.0);
         }
-        assert!(against(&results, 0, false).is_empty(), "it is too noisy to compare");
+        assert!(against(&results, 0, false).is_none(), "it is too noisy to compare");
     }
 }

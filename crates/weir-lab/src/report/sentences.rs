@@ -136,6 +136,8 @@ fn unranked(results: &Results, load: usize, offloaded: bool) -> Vec<usize> {
         .filter(|row| of_group(row) && second != Some(*row))
         .filter(|row| results.status(load, *row) == Status::Ok)
         .filter(|row| results.unranked(load, *row).is_some())
+        // A figure that nobody can check is better than no other.
+        .filter(|row| results.claimed(load, *row).is_none() && !results.is_disproved(load, *row))
         .collect()
 }
 

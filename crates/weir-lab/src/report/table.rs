@@ -406,16 +406,20 @@ fn legend(text: &mut String, results: &Results, width: usize) {
         paragraph(
             text,
             "peer: a program of another library, which accounts for its datagrams as our servers do, and \
-             answers none; batches and kernel entries are known where it counts them. Threads used: those \
-             with a twentieth of its CPU time.",
+             answers none, so no latency of it is measured. Its counts are held against the generator's, the \
+             kernel's and proofs that it read the datagrams; kernel entries are its own word. Threads used: \
+             those with a twentieth of its CPU time.",
             width,
         );
     }
-    if derived {
+    let claimed =
+        |load: usize| (0..results.rows.len()).any(|row| results.claimed(load, row).is_some());
+    if derived || (0..results.loads.len()).any(claimed) {
         paragraph(
             text,
-            "derived: a program that knows nothing of weir, so what it received is what the kernel \
-             delivered by UDP; it does less for a datagram than the others, and its latency is not known.",
+            "claimed: nothing shows that the program reads its datagrams, so it has no rank, whatever its \
+             figures. Of one that knows nothing of weir they are what the kernel delivered by UDP to all \
+             programs.",
             width,
         );
     }

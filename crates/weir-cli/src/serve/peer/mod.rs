@@ -5,6 +5,7 @@
 //! loss. So a generator, and whoever compares, sees no difference. What the program and weir say
 //! to each other is described in [`weir_load::peer`].
 
+mod port;
 mod program;
 mod watch;
 
@@ -120,7 +121,12 @@ pub fn serve(args: &ServePeer) -> Result<u8, Failure> {
     };
     // This thread stays until the end, and the program goes with it.
     let (program, ready) = Program::start(&args.command, &asked)?;
-    let watch = Arc::new(PeerWatch::new(program, ready, args.verify_all, sender.clone())?);
+    let watch = Arc::new(PeerWatch::new(
+        program,
+        ready,
+        (args.verify_all, args.receive_offload),
+        sender.clone(),
+    )?);
     let settings = ControlSettings {
         any_build: args.any_build,
         key: super::key(None)?,

@@ -5,11 +5,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use weir::counters::os::{OtherProcess, Sampler};
+use weir::counters::os::{OtherProcess, Sampler, SystemUsage};
 use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
-use weir_lab::{latency, wire};
+use weir_lab::wire;
 use weir_load::audit::AuditSettings;
 use weir_load::peer::{Ask, Begin, Count, Done, Ready, ReadyLine, Serve};
+use weir_load::proof::{Checked, Secret, Shown};
 
 use super::must_say;
 use crate::exit::{self, Failure};
@@ -54,12 +55,23 @@ pub struct Account {
     wrong_size: u64,
     duplicates: u64,
     reordered: u64,
-    latency_histogram: Vec<(u64, u64)>,
+    /// What shows that it read the datagrams, where it shows any.
+    proof: Option<Shown>,
     /// What it counted besides, by the names that weir's own counters have.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Account {
+    /// Datagrams of the run that it says it received.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// What is found of what it shows of a run, where it shows anything.
+    pub fn check(&self, secret: &Secret, run: u32) -> Option<Checked> {
+        Some(self.proof.as_ref()?.check(secret, run))
+    }
+
     /// In the words of the laboratory.
     pub fn audit(self) -> wire::Audit {
         let corrupt = [self.corrupt_headers, self.corrupt_bodies, self.unknown_flow];
@@ -72,8 +84,9 @@ impl Account {
             duplicates: self.duplicates,
             reordered: self.reordered,
             data_errors: corrupt > 0 || self.wrong_size > 0 || self.duplicates > 0,
-            latency_ns: latency::of_histogram(&self.latency_histogram),
-            latency_histogram: self.latency_histogram,
+            // Its own would be no more than its word.
+            latency_ns: None,
+            latency_histogram: vec![],
         }
     }
 }
@@ -150,6 +163,11 @@ impl Program {
         }
         let settings = [(COUNTED.to_owned(), DERIVED.to_owned())].into();
         Ok((program, Ready { address, settings }))
+    }
+
+    /// Whether it talks with weir; else its counts are the kernel's.
+    pub fn talks(&self) -> bool {
+        self.derived.is_none()
     }
 
     /// Its process id.
@@ -263,7 +281,11 @@ impl Derived {
 
 /// Datagrams that the kernel has delivered to any program, over the IP version of this address.
 fn in_datagrams(sampler: &mut Sampler, at: SocketAddr) -> Option<u64> {
-    let system = sampler.system();
+    delivered(&sampler.system(), at)
+}
+
+/// The same, of what the system counted.
+pub fn delivered(system: &SystemUsage, at: SocketAddr) -> Option<u64> {
     if at.is_ipv4() { system.udp4.in_datagrams } else { system.udp6.in_datagrams }
 }
 

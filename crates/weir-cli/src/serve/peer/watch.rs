@@ -8,19 +8,29 @@ use std::time::{Duration, Instant};
 
 use weir::counters::os::{OfThread, OtherProcess, ProcessUsage, Sampler, SocketUsage, SystemUsage};
 use weir_lab::child::ChildError;
-use weir_lab::wire;
+use weir_lab::wire::{self, Window};
 use weir_load::audit::AuditSettings;
 use weir_load::control::{AgreedRun, Ending, Outstanding, Receiver};
 use weir_load::peer::{Count, Ready};
+use weir_load::stamp::STAMP_BYTES;
 
 use super::super::account::both;
 use super::super::watch::Event;
 use super::super::window::{Reading, Readings};
-use super::program::{Account, Program};
+use super::port::Port;
+use super::program::{Account, Program, delivered};
 use crate::exit::Failure;
 
 /// The machine's counters are read at every so-many-th reading.
 const SYSTEM_EVERY: u32 = 10;
+/// The sockets on the port are looked at at every so-many-th reading: it costs 0.1 ms.
+const PORT_EVERY: u32 = 5;
+/// The most datagrams that the kernel gives a program at once with receive offload (UDP_MAX_SEGMENTS), and
+/// counts as one.
+const MOST_AS_ONE: u64 = 128;
+/// By this share the window may be better than the whole run; a program whose own counts say more has
+/// counted at other times than it received.
+const WINDOW_BETTER: f64 = 1.05;
 /// A thread took part if it used at least this share of the CPU time of all.
 const TOOK_PART: f64 = 0.05;
 
@@ -28,6 +38,9 @@ const TOOK_PART: f64 = 0.05;
 pub struct PeerWatch {
     ready: Ready,
     verify_all: bool,
+    /// Whether it was asked to receive several datagrams as one.
+    receive_offload: bool,
+    talks: bool,
     events: Sender<Event>,
     state: Mutex<State>,
 }
@@ -49,25 +62,33 @@ struct State {
 /// What was there when a run began, and the readings since.
 struct Course {
     at: Instant,
-    handled: u64,
     process: ProcessUsage,
     threads: Vec<OfThread>,
     system: SystemUsage,
-    sockets: Option<SocketUsage>,
+    port: Port,
     readings: Readings,
+    /// The most that the program said it had received, and whether it said less once.
+    counted: u64,
+    count_fell: bool,
+    /// When the generator had sent everything, and the CPU time by then.
+    sent_at: Option<(u64, Option<u64>)>,
+    until_port: u32,
     until_system: u32,
     kernel_bytes: Option<u64>,
 }
 
 impl PeerWatch {
-    /// Watches a program that listens.
+    /// Watches a program that listens. Whether every byte is to be verified, and whether several datagrams
+    /// may come as one, was `asked` for.
     pub fn new(
         program: Program,
         ready: Ready,
-        verify_all: bool,
+        asked: (bool, bool),
         events: Sender<Event>,
     ) -> Result<Self, Failure> {
+        let (verify_all, receive_offload) = asked;
         let process = OtherProcess::new(program.id())?;
+        let talks = program.talks();
         let state = State {
             program: Some(program),
             process,
@@ -78,7 +99,8 @@ impl PeerWatch {
             wrong_runs: 0,
             last: None,
         };
-        Ok(Self { ready, verify_all, events, state: Mutex::new(state) })
+        let state = Mutex::new(state);
+        Ok(Self { ready, verify_all, receive_offload, talks, events, state })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -147,22 +169,37 @@ impl PeerWatch {
         state: &mut State,
         course: &Course,
         account: Account,
-        end_signalled: bool,
+        run: &AgreedRun,
+        ending: &Ending,
     ) -> wire::ServerReport {
         let (all, threads) = (state.process.usage(), state.process.threads());
         let (process, system) = (all.since(&course.process), state.sampler.system());
         let system = system.since(&course.system);
         let own = state.sampler.process().cpu_ns;
-        let sockets = SocketUsage::bound_to(&[self.address()]);
         let mut counters = account.counters.clone();
-        let handled = course.readings.last_handled();
-        counters.entry("datagrams".into()).or_insert(handled);
+        counters.insert("datagrams".into(), account.received());
+        let secret = match ending {
+            Ending::Signalled(end) => end.secret.as_ref(),
+            Ending::NotSignalled { .. } => None,
+        };
+        let most_as_one = if self.receive_offload { MOST_AS_ONE } else { 1 };
+        let peer = wire::PeerReport {
+            talks: self.talks,
+            stamped: run.ask.size_bytes >= STAMP_BYTES,
+            proof: secret.and_then(|secret| account.check(secret, run.ask.run)),
+            counted: course.counted,
+            count_fell: course.count_fell,
+            kernel_received: delivered(&system, self.address())
+                .map(|delivered| delivered.saturating_mul(most_as_one)),
+            sockets_closed: course.port.closed(),
+        };
         wire::ServerReport {
             settings: self.ready.settings.clone(),
-            end_signalled,
+            end_signalled: matches!(ending, Ending::Signalled(_)),
             threads_started: threads.len() as u32,
             threads_used: took_part(&course.threads, &threads),
-            window: course.readings.window(),
+            window: course.window(account.received()),
+            peer: Some(peer),
             counters,
             audit: account.audit(),
             system: wire::SystemReport {
@@ -173,9 +210,7 @@ impl PeerWatch {
                 // The loopback device has no queue of its own.
                 dropped_device: Some(0),
                 dropped_cpu_queue: system.softnet_total().dropped,
-                dropped_socket: sockets
-                    .zip(course.sockets)
-                    .and_then(|(now, then)| now.since(&then).drops),
+                dropped_socket: course.port.dropped(),
                 resident_bytes: all.peak_resident_bytes,
                 kernel_bytes: course.kernel_bytes,
                 cores: weir::affinity::allowed_cores(),
@@ -219,26 +254,42 @@ impl State {
         let Count { handled, .. } = self.with(|program| program.count(at))?;
         let mut course = Course {
             at: Instant::now(),
-            handled,
             process: self.process.usage(),
             threads: self.process.threads(),
             system: self.sampler.system(),
-            sockets: SocketUsage::bound_to(&[at]),
+            port: Port::at(at),
             readings: Readings::default(),
+            counted: 0,
+            count_fell: false,
+            sent_at: None,
+            until_port: PORT_EVERY,
             until_system: 0,
             kernel_bytes: None,
         };
-        course.read(Count { received: 0, handled }, course.process.cpu_ns);
+        course.read(0, course.process.cpu_ns);
         self.course = Some(course);
         self.last_change = (handled, Instant::now());
         Ok(())
+    }
+
+    /// The generator has sent everything, or has gone.
+    fn all_sent(&mut self) {
+        let Some(course) = self.course.as_mut().filter(|course| course.sent_at.is_none()) else {
+            return;
+        };
+        course.sent_at = Some((course.elapsed_ns(), self.process.usage().cpu_ns));
     }
 
     fn read(&mut self, at: SocketAddr) {
         // A failure is kept, and found by whoever looks.
         let Ok(count) = self.with(|program| program.count(at)) else { return };
         let Some(course) = &mut self.course else { return };
-        course.read(count, self.process.usage().cpu_ns);
+        course.read(count.received, self.process.usage().cpu_ns);
+        if course.until_port == 0 {
+            course.until_port = PORT_EVERY;
+            course.port.look(at);
+        }
+        course.until_port -= 1;
         if course.until_system == 0 {
             course.until_system = SYSTEM_EVERY;
             let bytes = self.sampler.system().total.udp_memory_bytes;
@@ -249,19 +300,52 @@ impl State {
 }
 
 impl Course {
-    fn read(&mut self, count: Count, cpu_ns: Option<u64>) {
-        let at_ns = u64::try_from(self.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let handled = count.handled.saturating_sub(self.handled);
-        // Which of its threads receive only the program knows.
-        let threads_cpu_ns = None;
+    fn read(&mut self, received: u64, cpu_ns: Option<u64>) {
+        self.count_fell |= received < self.counted;
+        self.counted = self.counted.max(received);
         self.readings.push(Reading {
-            at_ns,
-            datagrams: count.received,
-            handled,
+            at_ns: self.elapsed_ns(),
+            datagrams: received,
+            // What else it says it was given nobody can check.
+            handled: received,
             cpu_ns,
-            threads_cpu_ns,
+            // Which of its threads receive only the program knows.
+            threads_cpu_ns: None,
         });
     }
+
+    fn elapsed_ns(&self) -> u64 {
+        u64::try_from(self.at.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The measured window by the program's counts; but all of the run, by weir's own clock, where the window is
+    /// better than that: when it counts is its own affair.
+    fn window(&self, received: u64) -> Window {
+        let window = self.readings.window();
+        let Some((elapsed_ns, cpu_ns)) = self.sent_at else { return window };
+        let cpu_ns = cpu_ns.zip(self.process.cpu_ns).map(|(now, then)| now.saturating_sub(then));
+        let whole = Window {
+            elapsed_ns,
+            datagrams: received,
+            handled: received,
+            cpu_ns,
+            threads_cpu_ns: None,
+        };
+        believed(window, whole)
+    }
+}
+
+/// The window, unless its rate or its CPU time is better than that of the whole run.
+fn believed(window: Window, whole: Window) -> Window {
+    let per_datagram = |of: &Window, figure: Option<u64>| {
+        figure.filter(|_| of.datagrams > 0).map(|figure| figure as f64 / of.datagrams as f64)
+    };
+    let is_better = |of: fn(&Window) -> Option<u64>| {
+        let both = per_datagram(&window, of(&window)).zip(per_datagram(&whole, of(&whole)));
+        both.is_some_and(|(window, whole)| window * WINDOW_BETTER < whole)
+    };
+    let better = is_better(|window| Some(window.elapsed_ns)) || is_better(|window| window.cpu_ns);
+    if better { whole } else { window }
 }
 
 impl Receiver for PeerWatch {
@@ -303,6 +387,7 @@ impl Receiver for PeerWatch {
     fn quiet_ns(&self, _run: &AgreedRun) -> u64 {
         let at = self.address();
         let mut state = self.lock();
+        state.all_sent();
         let Ok(count) = self.with(&mut state, |program| program.count(at)) else {
             return u64::MAX;
         };
@@ -315,15 +400,20 @@ impl Receiver for PeerWatch {
     fn end(&self, run: &AgreedRun, ending: &Ending) -> serde_json::Value {
         let at = self.address();
         let mut state = self.lock();
+        state.all_sent();
         state.read(at);
-        let (sent, end_signalled) = match ending {
-            Ending::Signalled(end) => (end.sent_per_flow.clone(), true),
-            Ending::NotSignalled { .. } => (vec![0; run.ask.flows], false),
+        let sent = match ending {
+            Ending::Signalled(end) => end.sent_per_flow.clone(),
+            Ending::NotSignalled { .. } => vec![0; run.ask.flows],
         };
+        let end_signalled = matches!(ending, Ending::Signalled(_));
         let account = self.with(&mut state, |program| program.end(&sent, at));
         let course = state.course.take();
         let report = match (account, course) {
-            (Ok(account), Some(course)) => self.report(&mut state, &course, account, end_signalled),
+            (Ok(account), Some(mut course)) => {
+                course.port.look(at);
+                self.report(&mut state, &course, account, run, ending)
+            }
             _ => wire::ServerReport::default(), // the failure is told instead
         };
         if report.audit.data_errors || !end_signalled {
@@ -348,6 +438,23 @@ impl Receiver for PeerWatch {
 mod tests {
     use super::*;
     use weir::counters::os::{ThreadId, ThreadUsage};
+
+    #[test]
+    fn a_program_that_counts_when_it_likes_gains_nothing() {
+        let of = |elapsed_ns, datagrams, cpu_ns| {
+            let cpu_ns = Some(cpu_ns);
+            Window { elapsed_ns, datagrams, handled: datagrams, cpu_ns, threads_cpu_ns: None }
+        };
+        let whole = of(1000, 5000, 900);
+        let honest = of(960, 4850, 865);
+        assert_eq!(believed(honest, whole), honest);
+        // All of it told in the last moments, or while it slept.
+        assert_eq!(believed(of(20, 5000, 20), whole), whole);
+        assert_eq!(believed(of(960, 4850, 20), whole), whole);
+        let unknown = Window { cpu_ns: None, ..honest };
+        assert_eq!(believed(unknown, whole), unknown);
+        assert_eq!(believed(of(0, 0, 0), of(1000, 0, 0)), of(0, 0, 0));
+    }
 
     #[test]
     fn threads_that_did_next_to_nothing_took_no_part() {

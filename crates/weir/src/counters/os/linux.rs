@@ -13,8 +13,8 @@ pub(super) use another::OtherProcess;
 pub use parse::parse_every_text;
 
 use super::{
-    DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId, ThreadUsage,
-    TotalUsage, usage,
+    BoundSocket, DeviceUsage, KernelMemory, ProcessUsage, SocketUsage, SystemUsage, ThreadId,
+    ThreadUsage, TotalUsage,
 };
 use crate::Error;
 use socket2::Socket;
@@ -114,21 +114,17 @@ pub(super) fn socket_usage(socket: &Socket) -> io::Result<SocketUsage> {
     })
 }
 
-pub(super) fn sockets_bound_to(addresses: &[SocketAddr]) -> Option<SocketUsage> {
+pub(super) fn sockets_bound_to(addresses: &[SocketAddr]) -> Option<Vec<BoundSocket>> {
     let of = |file: &str, wanted: fn(&SocketAddr) -> bool| {
         let addresses: Vec<SocketAddr> = addresses.iter().copied().filter(wanted).collect();
         if addresses.is_empty() {
-            return Some(SocketUsage::default());
+            return Some(vec![]);
         }
         Some(parse::udp_sockets(&fs::read(file).ok()?, &addresses))
     };
     let (v4, v6) =
         (of("/proc/net/udp", SocketAddr::is_ipv4)?, of("/proc/net/udp6", SocketAddr::is_ipv6)?);
-    Some(SocketUsage {
-        drops: usage::count::plus(v4.drops, v6.drops),
-        queued_bytes: usage::count::plus(v4.queued_bytes, v6.queued_bytes),
-        receive_buffer_bytes: None,
-    })
+    Some([v4, v6].concat())
 }
 
 pub(super) fn kernel_memory() -> KernelMemory {

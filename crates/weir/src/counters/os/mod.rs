@@ -38,7 +38,7 @@
 //   ThreadSampler::{new(id) -> Result, read() -> Result<ThreadUsage>}
 //   Sampler::{new(), process() -> ProcessUsage, system() -> SystemUsage}
 //   socket_usage(&Socket) -> io::Result<SocketUsage>
-//   sockets_bound_to(&[SocketAddr]) -> Option<SocketUsage>
+//   sockets_bound_to(&[SocketAddr]) -> Option<Vec<BoundSocket>>
 //   kernel_memory() -> KernelMemory
 //   devices_having(&[IpAddr]) -> Option<DeviceUsage>
 //   thread_cpu_ns(ThreadId) -> Option<u64>
@@ -224,8 +224,28 @@ impl SocketUsage {
     /// inside a provider. The buffers' limits are not known this way. `None` where the
     /// operating system does not say; it takes some 100 µs, more with many sockets.
     pub fn bound_to(addresses: &[SocketAddr]) -> Option<Self> {
+        let sum =
+            Self::each_bound_to(addresses)?.iter().fold(Self::default(), |sum, socket| Self {
+                drops: usage::count::plus(sum.drops, socket.usage.drops),
+                queued_bytes: usage::count::plus(sum.queued_bytes, socket.usage.queued_bytes),
+                receive_buffer_bytes: None,
+            });
+        Some(sum)
+    }
+
+    /// The same, socket by socket.
+    pub fn each_bound_to(addresses: &[SocketAddr]) -> Option<Vec<BoundSocket>> {
         sys::sockets_bound_to(addresses)
     }
+}
+
+/// A UDP socket of this network namespace, whichever program holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundSocket {
+    /// Its number, by which the system tells it from others.
+    pub inode: u64,
+    /// Its figures.
+    pub usage: SocketUsage,
 }
 
 usage! {

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::counters::os::{
-    CoreUsage, DeviceUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage, SoftnetUsage,
-    ThreadUsage, TotalUsage, UdpUsage, usage,
+    BoundSocket, CoreUsage, DeviceUsage, KernelMemory, OfCore, ProcessUsage, SocketUsage,
+    SoftnetUsage, ThreadUsage, TotalUsage, UdpUsage, usage,
 };
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -254,21 +254,22 @@ mod tests;
 
 /// `/proc/net/udp` and `/proc/net/udp6`: what the sockets bound to one of these addresses
 /// hold and dropped, added up; nothing is known if there is none.
-pub(super) fn udp_sockets(text: &[u8], addresses: &[SocketAddr]) -> SocketUsage {
-    let mut sum = SocketUsage::default();
-    for line in lines(text) {
-        // Words count from 0: 1 is the local address, 4 both queues, the last the drops.
+pub(super) fn udp_sockets(text: &[u8], addresses: &[SocketAddr]) -> Vec<BoundSocket> {
+    let socket = |line| {
+        // Words count from 0: 1 is the local address, 4 both queues, 9 the inode, the last the drops.
         let mut words = words(line);
-        let local = words.nth(1).and_then(socket_address);
-        if !local.is_some_and(|local| addresses.contains(&local)) {
-            continue;
+        let local = words.nth(1).and_then(socket_address)?;
+        if !addresses.contains(&local) {
+            return None;
         }
-        let queued =
+        let queued_bytes =
             words.nth(2).and_then(|queues| hexadecimal(queues.split(|byte| *byte == b':').nth(1)?));
-        sum.queued_bytes = usage::count::plus(sum.queued_bytes, queued);
-        sum.drops = usage::count::plus(sum.drops, words.last().and_then(number));
-    }
-    sum
+        let inode = words.nth(4).and_then(number).unwrap_or(0);
+        let drops = words.last().and_then(number);
+        let usage = SocketUsage { drops, queued_bytes, receive_buffer_bytes: None };
+        Some(BoundSocket { inode, usage })
+    };
+    lines(text).filter_map(socket).collect()
 }
 
 /// `/proc/net/udp` and `/proc/net/udp6`: where each socket is bound, and its inode.

@@ -62,11 +62,15 @@ const UDP6: &[u8] = b"  sl  local_address                         remote_address
 #[test]
 fn sockets_are_found_by_their_address() {
     let at = |text, address: &str| udp_sockets(text, &[address.parse().expect("an address")]);
-    let both = at(UDP, "127.0.0.1:46356");
-    assert_eq!((both.drops, both.queued_bytes), (Some(5), Some(0x310)));
-    assert_eq!(at(UDP, "0.0.0.0:46356").drops, Some(9));
-    assert_eq!(at(UDP6, "[::1]:8080").drops, Some(7));
-    assert_eq!(at(UDP, "127.0.0.2:46356"), SocketUsage::default());
+    let all = at(UDP, "127.0.0.1:46356");
+    let figures = |socket: &BoundSocket| (socket.usage.drops, socket.usage.queued_bytes);
+    let all: Vec<_> = all.iter().map(figures).collect();
+    assert_eq!(all, [(Some(4), Some(0x300)), (Some(1), Some(0x10))]);
+    assert_eq!(at(UDP, "127.0.0.1:46356")[1].inode, 254_582);
+    assert_eq!(at(UDP, "0.0.0.0:46356")[0].usage.drops, Some(9));
+    let v6 = at(UDP6, "[::1]:8080");
+    assert_eq!((v6[0].usage.drops, v6[0].inode), (Some(7), 93));
+    assert_eq!(at(UDP, "127.0.0.2:46356"), []);
 }
 
 #[test]

@@ -199,6 +199,8 @@ fn sockets_are_counted_by_their_address() {
     let after = SocketUsage::bound_to(&[address]).expect("known before");
     assert_eq!(after.drops, SocketUsage::of(&receiver).expect("its figures").drops);
     assert!(after.drops > Some(0) && after.queued_bytes > Some(0), "{after:?}");
+    let each = SocketUsage::each_bound_to(&[address]).expect("known before");
+    assert!(each.len() == 1 && each[0].inode > 0, "{each:?}");
     assert_eq!(SocketUsage::bound_to(&[([127, 0, 0, 1], 1).into()]), Some(SocketUsage::default()));
 }
 

@@ -2,8 +2,8 @@
 //! performance counters' library or administrator's rights is `None`.
 
 use super::{
-    DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage, ThreadId,
-    ThreadUsage, UdpUsage,
+    BoundSocket, DeviceUsage, KernelMemory, OfThread, ProcessUsage, SocketUsage, SystemUsage,
+    ThreadId, ThreadUsage, UdpUsage,
 };
 use crate::Error;
 use socket2::Socket;
@@ -82,7 +82,7 @@ pub(super) fn socket_usage(_socket: &Socket) -> io::Result<SocketUsage> {
     Ok(SocketUsage::default()) // Winsock tells none of it
 }
 
-pub(super) fn sockets_bound_to(_addresses: &[SocketAddr]) -> Option<SocketUsage> {
+pub(super) fn sockets_bound_to(_addresses: &[SocketAddr]) -> Option<Vec<BoundSocket>> {
     None
 }
 

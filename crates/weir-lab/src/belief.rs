@@ -1,0 +1,168 @@
+//! What is believed of a program that is not weir's and says itself what it received.
+//!
+//! Nothing that can be checked is believed unchecked: what the program says is held against itself, against
+//! the generator's account, the kernel's counts and the content of the datagrams ([`weir_load::proof`]).
+//! What contradicts any of them makes the run invalid. What cannot be checked is a claim: it is shown and not
+//! ranked.
+
+use serde::Serialize;
+
+use crate::wire::PeerReport;
+
+/// How far the word of a program goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum Belief {
+    /// It has shown that it read what it counts.
+    Proved,
+    /// What it says cannot be checked, and why.
+    Claimed(String),
+    /// What it says is contradicted, and by what.
+    Disproved(String),
+}
+
+/// Datagrams that one program says it received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    /// At the end, of the run.
+    pub received: u64,
+    /// What the generator sent.
+    pub sent: u64,
+}
+
+/// Judges a run.
+pub fn of(peer: &PeerReport, said: Said) -> Belief {
+    if !peer.talks {
+        return Belief::Claimed(
+            "it does not talk with weir, so nothing shows that it reads what the kernel gives it; its figures \
+             are a claim"
+                .into(),
+        );
+    }
+    if let Some(reason) = contradiction(peer, said) {
+        return Belief::Disproved(reason);
+    }
+    match peer.proof {
+        Some(_) => Belief::Proved,
+        None if !peer.stamped => Belief::Claimed(
+            "datagrams below 32 bytes carry no proof of reading, so its count is a claim; give the load \
+             longer ones"
+                .into(),
+        ),
+        None => Belief::Claimed(
+            "it hands back no proof that it read its datagrams (see peers/README.md), so its count is a \
+             claim"
+                .into(),
+        ),
+    }
+}
+
+/// What contradicts it, if anything does.
+fn contradiction(peer: &PeerReport, Said { received, sent }: Said) -> Option<String> {
+    let wrong = peer.proof.map_or(0, |proof| proof.wrong);
+    if wrong > 0 {
+        return Some(format!(
+            "{wrong} of the proofs of reading that it handed back are wrong: it has not read those datagrams"
+        ));
+    }
+    if received > sent {
+        return Some(format!(
+            "it says that it received {received} datagrams, and {sent} were sent"
+        ));
+    }
+    if peer.count_fell {
+        return Some("its count went down while the run went".into());
+    }
+    if peer.counted > received {
+        return Some(format!(
+            "it counted {} datagrams while the run went, and {received} at its end",
+            peer.counted
+        ));
+    }
+    if let Some(kernel) = peer.kernel_received
+        && received > kernel
+    {
+        return Some(format!(
+            "it says that it received {received} datagrams, and the kernel gave all programs together \
+             {kernel}"
+        ));
+    }
+    if peer.sockets_closed > 0 {
+        return Some(
+            "a socket on its port was closed while the run went: what was lost there is not known"
+                .into(),
+        );
+    }
+    let proof = peer.proof.filter(|proof| !proof.fits(received))?;
+    Some(format!(
+        "it says that it received {received} datagrams, and the proofs of reading that it handed back are \
+         those of {:.0}",
+        proof.received()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_load::proof::Checked;
+
+    const SAID: Said = Said { received: 900, sent: 1000 };
+
+    fn honest() -> PeerReport {
+        PeerReport {
+            talks: true,
+            stamped: true,
+            proof: Some(Checked { mask: 0, right: 900, ..Checked::default() }),
+            counted: 900,
+            kernel_received: Some(901),
+            ..PeerReport::default()
+        }
+    }
+
+    #[test]
+    fn who_has_shown_everything_is_believed() {
+        assert_eq!(of(&honest(), SAID), Belief::Proved);
+        let unseen = PeerReport { kernel_received: None, counted: 880, ..honest() };
+        assert_eq!(of(&unseen, SAID), Belief::Proved);
+        let sampled = Checked { mask: 63, right: 1500, again: 3, ..Checked::default() };
+        let many =
+            PeerReport { proof: Some(sampled), counted: 0, kernel_received: None, ..honest() };
+        assert_eq!(of(&many, Said { received: 100_000, sent: 100_000 }), Belief::Proved);
+    }
+
+    #[test]
+    fn what_cannot_be_checked_is_a_claim() {
+        for (peer, said) in [
+            (PeerReport { talks: false, ..honest() }, "does not talk with weir"),
+            (PeerReport { proof: None, ..honest() }, "hands back no proof"),
+            (PeerReport { proof: None, stamped: false, ..honest() }, "below 32 bytes"),
+        ] {
+            let belief = of(&peer, SAID);
+            assert!(matches!(&belief, Belief::Claimed(why) if why.contains(said)), "{belief:?}");
+        }
+    }
+
+    #[test]
+    fn each_contradiction_has_its_sentence() {
+        let wrong = Checked { mask: 0, right: 899, wrong: 1, ..Checked::default() };
+        let few = Checked { mask: 0, right: 450, ..Checked::default() };
+        for (peer, received, said) in [
+            (PeerReport { proof: Some(wrong), ..honest() }, 900, "1 of the proofs"),
+            (honest(), 1001, "1000 were sent"),
+            (PeerReport { count_fell: true, ..honest() }, 900, "went down"),
+            (PeerReport { counted: 901, ..honest() }, 900, "counted 901 datagrams while"),
+            (
+                PeerReport { kernel_received: Some(246), ..honest() },
+                900,
+                "all programs together 246",
+            ),
+            (PeerReport { sockets_closed: 1, ..honest() }, 900, "was closed while"),
+            (PeerReport { proof: Some(few), ..honest() }, 900, "are those of 450"),
+            // Also where it shows nothing.
+            (PeerReport { proof: None, ..honest() }, 1001, "1000 were sent"),
+        ] {
+            let belief = of(&peer, Said { received, ..SAID });
+            assert!(matches!(&belief, Belief::Disproved(why) if why.contains(said)), "{belief:?}");
+        }
+    }
+}
