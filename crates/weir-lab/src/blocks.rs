@@ -2,6 +2,7 @@
 
 use crate::plan::{self, Schedule, budget};
 use crate::random::Random;
+use crate::repeat::MOST_ATTEMPTS;
 use crate::stats::bootstrap;
 
 /// A row whose first runs all failed, so many of them, is given up under that load.
@@ -32,8 +33,8 @@ pub trait Blocks {
     /// Run `number` of `of` is made.
     fn begins(&mut self, row: usize, number: usize, of: usize);
 
-    /// Makes one run of a row. Gives whether it is to be made once more, as the machine became another
-    /// meanwhile: or the row would lack a pair for a moment of the machine.
+    /// Makes one run of a row. Gives whether it is to be made again, since it was disturbed
+    /// ([`crate::repeat`]).
     ///
     /// # Errors
     /// [`Interrupted`].
@@ -72,8 +73,11 @@ pub fn run(
                 return Ok(Some(block));
             }
             what.begins(row, number, of);
-            if what.run(row, block)? && what.has_time() {
-                what.run(row, block)?;
+            for _ in 0..MOST_ATTEMPTS {
+                let again = what.run(row, block)?;
+                if !again || what.is_over(row) || what.time_is_up() || !what.has_time() {
+                    break;
+                }
             }
         }
     }

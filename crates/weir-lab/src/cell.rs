@@ -2,6 +2,7 @@
 //! is made of.
 
 use crate::plan::Row;
+use crate::repeat::Disturbance;
 use crate::report::number::{UNKNOWN, percent};
 use crate::results::CONFIDENCE;
 use crate::stats::compare::{Reading, alike};
@@ -27,6 +28,12 @@ pub struct When {
     pub core_to_core_after_ns: Option<f64>,
     /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
     pub load_of_others: Option<f64>,
+    /// Which attempt it is at this run of its block, from 1.
+    pub attempt: u32,
+    /// What disturbed it, if anything did.
+    pub disturbed: Option<Disturbance>,
+    /// Whether another attempt stands in its place ([`crate::repeat`]).
+    pub replaced: bool,
 }
 
 impl Default for When {
@@ -37,6 +44,9 @@ impl Default for When {
             core_to_core_ns: None,
             core_to_core_after_ns: None,
             load_of_others: None,
+            attempt: 1,
+            disturbed: None,
+            replaced: false,
         }
     }
 }
@@ -75,13 +85,18 @@ pub trait Measured {
         !alike(before, after)
     }
 
-    /// One metric with what is needed to pair it. `None` where it is unknown, and for a run in the
-    /// middle of which the machine became another.
+    /// What disturbed the run, if anything did; nothing where its data are wrong, which no repeat mends.
+    fn disturbance(&self) -> Option<Disturbance> {
+        self.changed_machine().then_some(Disturbance::MachineChanged)
+    }
+
+    /// One metric with what is needed to pair it. `None` where it is unknown, for a run in the
+    /// middle of which the machine became another, and for one in whose place another stands.
     fn reading(&self, metric: &Metric<Self>) -> Option<Reading>
     where
         Self: Sized,
     {
-        if self.changed_machine() {
+        if self.changed_machine() || self.when().replaced {
             return None;
         }
         let value = (metric.of)(self)?;
@@ -224,6 +239,17 @@ impl<S: Measured> Cell<S> {
         }
     }
 
+    /// The samples in whose place no other attempt stands.
+    pub fn standing(&self) -> impl DoubleEndedIterator<Item = &S> {
+        self.samples.iter().filter(|sample| !sample.when().replaced)
+    }
+
+    /// What makes its figures wrong, if anything. All samples that stand are looked at, counted or not: wrong
+    /// data are an error on any machine.
+    pub fn invalid(&self) -> Option<String> {
+        self.standing().find_map(Measured::invalid)
+    }
+
     /// The samples that count: what every figure of the cell is made of.
     pub fn counted(&self) -> impl Iterator<Item = &S> {
         self.samples.iter().filter(|sample| sample.when().counted)
@@ -266,7 +292,7 @@ impl<S: Measured> Cell<S> {
 pub fn count_only_alike<S: Measured>(cells: &mut [Cell<S>]) {
     let times: Vec<f64> = cells
         .iter()
-        .flat_map(|cell| &cell.samples)
+        .flat_map(|cell| cell.standing())
         .filter_map(|sample| sample.when().core_to_core_ns)
         .collect();
     let usual = median(&times);
@@ -275,11 +301,11 @@ pub fn count_only_alike<S: Measured>(cells: &mut [Cell<S>]) {
             let times = sample.when().times();
             times.into_iter().all(|time| alike(time, usual))
         };
-        let like_count = cell.samples.iter().filter(|s| like(s)).count();
+        let like_count = cell.standing().filter(|s| like(s)).count();
         let enough = like_count >= FEWEST_ALIKE;
-        cell.of_another_machine = !enough && like_count < cell.samples.len();
+        cell.of_another_machine = !enough && like_count < cell.standing().count();
         cell.samples.iter_mut().for_each(|s| {
-            s.when_mut().counted = !enough || like(s);
+            s.when_mut().counted = !s.when().replaced && (!enough || like(s));
         });
     }
 }

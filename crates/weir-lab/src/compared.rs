@@ -189,6 +189,12 @@ impl<K: Kind> Results<K> {
         if cell.skipped.is_some() { Status::Unavailable } else { cell.status(&self.rows[row]) }
     }
 
+    /// How a row ended, and by what it is shown among those without a rank.
+    pub fn shown(&self, load: usize, row: usize) -> (Status, Option<f64>) {
+        let estimate = self.cells[load][row].estimate(&K::RATE, self.seed);
+        (self.status(load, row), estimate.map(|estimate| estimate.median))
+    }
+
     /// Why a row under a load has no rank; `None` if it has one.
     pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
         let cell = &self.cells[load][row];
@@ -200,7 +206,7 @@ impl<K: Kind> Results<K> {
 
     /// What makes a cell's figures wrong, if anything.
     pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
-        self.cells[load][row].samples.iter().find_map(Measured::invalid)
+        self.cells[load][row].invalid()
     }
 
     /// Takes out of the medians what was measured while the machine was another one
@@ -296,7 +302,7 @@ impl<K: Kind> Results<K> {
     pub fn has_invalid_runs(&self) -> bool {
         self.conformance.iter().any(|c| matches!(c, Conformance::Failed(_)))
             || self.cells.iter().flatten().any(|cell| cell.failed_runs > 0)
-            || self.samples().any(|sample| sample.invalid().is_some())
+            || self.cells.iter().flatten().any(|cell| cell.invalid().is_some())
             || self.own.besides().is_invalid
     }
 

@@ -11,6 +11,7 @@ use crate::compared::{Kind, Results};
 use crate::plan::budget::{NOT_CHECKED, Time};
 use crate::plan::{Row, Schedule};
 use crate::random::Random;
+use crate::repeat;
 
 /// What happened, for whoever watches.
 #[derive(Debug, Clone, PartialEq)]
@@ -238,7 +239,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                     unchecked.push(index);
                     Conformance::NotChecked
                 }
-                Err(RunError::Failed(reason)) => {
+                Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
                     (self.tell)(Progress::Dropped(&row, reason.clone()));
                     Conformance::Failed(reason)
                 }
@@ -320,7 +321,8 @@ impl<K: Course> Experiment<'_, '_, K> {
         let run = Run { row: &results.rows[row], load: &results.loads[load], warmup_ms, run_ms };
         let before_s = self.bench.elapsed_s();
         match sample(self.bench, results, &run, (row, block)) {
-            Ok(sample) => {
+            Ok(mut sample) => {
+                sample.when_mut().disturbed = sample.disturbance();
                 let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                 let planned_ms = warmup_ms + run_ms + K::preparing_ms(run.load);
                 self.overhead_ms.push(took_ms - planned_ms as f64);
@@ -341,7 +343,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                     cell.skipped.get_or_insert(reason);
                 }
             }
-            Err(RunError::Failed(reason)) => {
+            Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
                 (self.tell)(Progress::Failed(run.row, reason.clone()));
                 results.cells[load][row].failed(reason);
             }
@@ -424,7 +426,6 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
         let Self { experiment, results, load, schedule } = self;
         experiment.measure_once(results, (*load, row), block, *schedule)?;
-        let lost = |sample: &K::Sample| sample.when().block == block && sample.changed_machine();
-        Ok(results.cells[*load][row].samples.last().is_some_and(lost))
+        Ok(repeat::settle(&mut results.cells[*load][row], block))
     }
 }

@@ -15,11 +15,13 @@ use crate::plan::budget::{NOT_CHECKED, Time};
 use crate::plan::{self, Depth, Load, Role, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
+use crate::repeat::{self, Disturbance, MOST_ATTEMPTS};
 use crate::results::{
     Calibration, Conformance, Results, busy_machine, nothing_polled, unequal_settings,
     unlike_calibration,
 };
 use crate::sample::{Circumstances, Sample};
+use crate::verdict::{NO_LOSS, PACE_KEPT};
 use crate::wire::{FloodReport, ServerReport};
 use weir_load::peer::setting;
 
@@ -225,26 +227,21 @@ impl Experiment<'_> {
                 Some(_) => Load { receive_offload, ports: 1, work: Default::default(), ..base },
             };
             let run = Run { row: &row, load: &load, per_second: None, extent: CHECK };
-            let mut outcome = match self.bench.run(&run) {
-                Ok(Made { server, flood, .. }) => {
-                    let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
-                    self.overhead_ms.push(took_ms - flood.elapsed_ns as f64 / 1e6);
-                    if row.peer.is_some() {
-                        // Only the program itself knows what it stands on.
-                        results.rows[index].runs_on =
-                            server.settings.get(setting::LIBRARY).cloned();
+            let mut attempt = 1;
+            let outcome = loop {
+                match self.check_once(results, index, &run) {
+                    // What others sent is none of the row's; that wrong data came is, and is final.
+                    Err(RunError::Disturbed(reason))
+                        if attempt < MOST_ATTEMPTS
+                            && self.time.has_room(self.bench.elapsed_s(), takes_ms) =>
+                    {
+                        attempt += 1;
+                        let again = format!("the check of {row} was made again: {reason}");
+                        results.warnings.push(again);
                     }
-                    Ok(conformance(&server, &flood))
+                    other => break other,
                 }
-                Err(error) => Err(error),
             };
-            // A peer answers nothing: it was only made to receive.
-            if outcome == Ok(Conformance::Passed) && row.peer.is_none() {
-                outcome = self.bench.check(&row, &load).map(|checked| {
-                    results.checked = Some(checked);
-                    Conformance::Passed
-                });
-            }
             self.check_ms.push((self.bench.elapsed_s() - before_s) * 1000.0);
             results.conformance[index] = match outcome {
                 Ok(conformance) => conformance,
@@ -258,7 +255,9 @@ impl Experiment<'_> {
                     (self.tell)(Progress::Course(Happened::Dropped(&row, reason)));
                     Conformance::NotChecked
                 }
-                Err(RunError::Failed(reason)) => Conformance::Failed(reason),
+                Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
+                    Conformance::Failed(reason)
+                }
             };
             if let Conformance::Failed(reason) = &results.conformance[index] {
                 (self.tell)(Progress::Course(Happened::Dropped(&row, reason.clone())));
@@ -275,6 +274,31 @@ impl Experiment<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks a row once.
+    fn check_once(
+        &mut self,
+        results: &mut Results,
+        index: usize,
+        run: &Run,
+    ) -> Result<Conformance, RunError> {
+        let before_s = self.bench.elapsed_s();
+        let Made { server, flood, .. } = self.bench.run(run)?;
+        let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
+        self.overhead_ms.push(took_ms - flood.elapsed_ns as f64 / 1e6);
+        let is_peer = run.row.peer.is_some();
+        if is_peer {
+            // Only the program itself knows what it stands on.
+            results.rows[index].runs_on = server.settings.get(setting::LIBRARY).cloned();
+        }
+        let conformance = conformance(&server, &flood)?;
+        // A peer answers nothing: it was only made to receive.
+        if conformance != Conformance::Passed || is_peer {
+            return Ok(conformance);
+        }
+        results.checked = Some(self.bench.check(run.row, run.load)?);
+        Ok(Conformance::Passed)
     }
 
     /// Runs every load in its turn. Time that one did not use is left to the next.
@@ -392,7 +416,8 @@ impl Experiment<'_> {
                     server_cores: results.server_cores.len().max(1),
                     generator_cores: results.generator_cores.len().max(1),
                 };
-                let sample = Sample::of(&at, &server, &flood);
+                let mut sample = Sample::of(&at, &server, &flood);
+                sample.when.disturbed = disturbance(&sample, &load);
                 results.cells[load_index][row_index].samples.push(sample);
             }
             Err(RunError::Interrupted) => return Err(Interrupted),
@@ -461,8 +486,7 @@ impl Blocks for Course<'_, '_> {
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
         let Self { experiment, results, load, schedule } = self;
         experiment.measure_once(results, *load, row, block, *schedule)?;
-        let lost = |sample: &Sample| sample.when.block == block && sample.changed_machine();
-        Ok(results.cells[*load][row].samples.last().is_some_and(lost))
+        Ok(repeat::settle(&mut results.cells[*load][row], block))
     }
 }
 
@@ -488,12 +512,34 @@ fn is_settled(results: &mut Results, load: usize) -> bool {
     results.confidence(load, metric).reached() && !results.groups(load).into_iter().any(is_open)
 }
 
+/// What disturbed a run, if anything did. That datagrams are lost is no disturbance where more are offered than a
+/// row takes, or where that is what is searched for.
+fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
+    if sample.data_error().is_some() || !load.is_paced() {
+        return sample.disturbance();
+    }
+    let late = sample.pace_kept.is_some_and(|kept| kept < PACE_KEPT);
+    let below_saturation = matches!(load.rate, plan::Rate::PerSecond(_));
+    let received = sample.ledger.received_percent();
+    let lost = below_saturation && received.is_some_and(|kept| kept < 100.0 * (1.0 - NO_LOSS));
+    match sample.disturbance() {
+        Some(Disturbance::MachineChanged) => Some(Disturbance::MachineChanged),
+        _ if late => Some(Disturbance::PaceNotKept),
+        None if lost => Some(Disturbance::Lost),
+        other => other,
+    }
+}
+
 /// Whether every datagram of a check arrived once and whole, or is accounted for as dropped
 /// by the kernel before the design could see it.
-fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
+///
+/// # Errors
+/// [`RunError::Disturbed`] where it does not add up, and others sent datagrams too.
+fn conformance(server: &ServerReport, flood: &FloodReport) -> Result<Conformance, RunError> {
     let sample = Sample::of(&Circumstances::default(), server, flood);
     let unexplained = sample.ledger.unexplained();
-    let failed = |reason: String| Conformance::Failed(reason);
+    let strangers = server.audit.strangers;
+    let failed = |reason: String| Ok(Conformance::Failed(reason));
     if flood.sent == 0 {
         failed("the generator sent nothing".into())
     } else if server.audit.received == 0 {
@@ -503,16 +549,20 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Conformance {
     } else if let Some(error) = sample.data_error() {
         failed(error)
     } else if unexplained != 0 {
-        failed(format!(
+        let text = format!(
             "sent {}, received {}, dropped {}: {unexplained} unexplained",
             flood.sent,
             server.audit.received,
             sample.ledger.dropped()
-        ))
+        );
+        match strangers {
+            0 => failed(text),
+            n => Err(RunError::Disturbed(format!("{text}, beside {n} datagrams of strangers"))),
+        }
     } else if !server.end_signalled {
         failed("the server did not see the end of the run".into())
     } else {
-        Conformance::Passed
+        Ok(Conformance::Passed)
     }
 }
 

@@ -19,6 +19,14 @@ struct Simulated {
     checked_with: Vec<Load>,
     /// When everything must be over, if that was said.
     ends_s: Option<f64>,
+    /// Of "a", which of its paced runs, from 1, lose datagrams, and in which the generator is late.
+    loses: Option<fn(usize) -> bool>,
+    late: Option<fn(usize) -> bool>,
+    /// Paced runs of "a".
+    paced: usize,
+    /// Checks of "a" into which others send, and that there were.
+    strays: usize,
+    strayed: usize,
 }
 
 impl Simulated {
@@ -103,6 +111,22 @@ impl Bench for Simulated {
         }
         if run.row.design == "loses" || self.unbalanced {
             server.audit.received -= 1000;
+        }
+        if run.per_second.is_some() && !checked {
+            let of_a = run.row.design == "a";
+            self.paced += usize::from(of_a);
+            let is =
+                |which: Option<fn(usize) -> bool>| of_a && which.is_some_and(|w| w(self.paced));
+            let lost = if is(self.loses) { flood.sent / 250 } else { 0 };
+            server.audit.received = flood.sent - lost;
+            server.system.dropped_socket = Some(lost);
+            let within = if is(self.late) { 98 } else { 100 };
+            (flood.windows, flood.windows_within) = (Some(100), Some(within));
+        }
+        if checked && run.row.design == "a" && self.strayed < self.strays {
+            self.strayed += 1;
+            server.audit.strangers = 1;
+            server.system.dropped_socket = server.system.dropped_socket.map(|n| n + 1);
         }
         Ok(Made { server, flood, load_of_others: Some(0.0) })
     }
@@ -608,4 +632,89 @@ fn a_row_for_a_sweep_over_threads_runs_there_only() {
     };
     assert_eq!((samples(0), samples(1)), (vec![3, 3, 3], vec![3, 0, 3]));
     assert_eq!(results.again(false), Some((0, 2)), "an ordinary row shows the noise");
+}
+
+/// The paced load alone, by a bench that disturbs "a" so.
+fn disturbed(bench: Simulated) -> (Results, Simulated) {
+    let load = Load::saturation(64).at(Rate::PerSecond(50_000));
+    experiment_on(bench, &["b", "a"], vec![load], Depth::Standard)
+}
+
+const A: usize = 1;
+
+#[test]
+fn a_row_that_was_disturbed_once_or_every_second_time_keeps_its_rank() {
+    for which in [|n: usize| n == 3, |n: usize| n % 2 == 1] {
+        let (results, _) = disturbed(Simulated { late: Some(which), ..Simulated::default() });
+        assert_eq!(results.unranked(0, A), None);
+        let cell = &results.cells[0][A];
+        let replaced: Vec<&Sample> = cell.samples.iter().filter(|s| s.when.replaced).collect();
+        assert!(!replaced.is_empty(), "both are kept");
+        let late = |s: &&Sample| s.when.disturbed == Some(Disturbance::PaceNotKept);
+        assert!(replaced.iter().all(late) && !cell.standing().any(|s| late(&s)));
+        assert_eq!(exit_code(&results), 0);
+    }
+    let once = |n: usize| n == 3;
+    let (results, _) = disturbed(Simulated { loses: Some(once), ..Simulated::default() });
+    assert_eq!(results.unranked(0, A), None, "one stall of the machine");
+    assert_eq!(results.cells[0][A].standing().filter(|s| s.when.attempt == 2).count(), 1);
+}
+
+#[test]
+fn a_row_that_is_always_disturbed_has_no_rank_and_still_stands_in_the_table_by_its_figure() {
+    let (mut results, _) = disturbed(Simulated { late: Some(|_| true), ..Simulated::default() });
+    assert!(results.unranked(0, A).unwrap().contains("kept its pace in 98 %"));
+    let text = crate::report::table::report(&results, 200);
+    assert!(text.contains("disturbed runs were made again ("), "{text}");
+    // Both rows without a rank: in the order of their figures.
+    for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
+        sample.pace_kept = Some(0.98);
+        sample.latency_ns = Some(crate::wire::Latency { p50: 9000, ..Default::default() });
+    }
+    for sample in &mut results.cells[0][A].samples {
+        sample.latency_ns = Some(crate::wire::Latency { p50: 5000, ..Default::default() });
+    }
+    let text = crate::report::table::report(&results, 200);
+    let at = |name: &str| text.lines().position(|line| line.starts_with(name)).unwrap();
+    assert!(at("a ") < at("b "), "{text}");
+}
+
+#[test]
+fn what_a_row_loses_again_is_its_own() {
+    for which in [|_: usize| true, |n: usize| n % 2 == 1] {
+        let (results, bench) = disturbed(Simulated { loses: Some(which), ..Simulated::default() });
+        assert!(results.unranked(0, A).unwrap().contains("was lost"), "{:?}", results.cells[0][A]);
+        let standing = results.cells[0][A].standing().count();
+        assert!(bench.paced <= standing + 3, "{} runs for {standing}", bench.paced);
+    }
+}
+
+#[test]
+fn repeats_keep_to_the_time_and_wrong_data_are_never_repeated() {
+    let rows = ["a", "b"].map(|design| Row::parse(design).unwrap()).to_vec();
+    let load = Load::saturation(64).at(Rate::PerSecond(50_000));
+    let mut results = Results::new(vec![], Machine::default(), rows, vec![load]);
+    let settings = Settings { depth: Depth::Standard, budget_s: Some(9.0), is_bound: true };
+    let mut bench = Simulated { late: Some(|_| true), ..Simulated::default() };
+    run(&mut bench, &mut results, &settings, &mut |_| {});
+    assert!(bench.clock_s <= 9.0 && results.has_figures(), "{}", bench.clock_s);
+    let mut wrong = Sample::of(&Circumstances::default(), &server(), &flood());
+    wrong.pace_kept = Some(0.5);
+    assert_eq!(disturbance(&wrong, &load), Some(Disturbance::PaceNotKept));
+    wrong.audit.corrupt = 1;
+    assert_eq!(disturbance(&wrong, &load), None);
+}
+
+#[test]
+fn a_check_into_which_others_send_is_made_again() {
+    let with = |strays| {
+        let bench = Simulated { strays, ..Simulated::default() };
+        experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick).0
+    };
+    let once = with(1);
+    assert_eq!(once.conformance[0], Conformance::Passed);
+    let said = once.warnings.iter().find(|w| w.contains("was made again")).unwrap();
+    assert!(said.contains("beside 1 datagrams of strangers"), "{said}");
+    let Conformance::Failed(reason) = &with(99).conformance[0] else { panic!("it must fail") };
+    assert!(reason.contains("strangers"), "{reason}");
 }

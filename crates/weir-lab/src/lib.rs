@@ -23,6 +23,7 @@ pub mod offload;
 pub mod plan;
 pub mod random;
 pub mod ranking;
+pub mod repeat;
 pub mod report;
 pub mod results;
 pub mod sample;

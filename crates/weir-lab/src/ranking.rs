@@ -105,8 +105,8 @@ pub fn no_ratio_because<S: Measured>(
     metric: &Metric<S>,
 ) -> String {
     let (mut common, mut unknown, mut nothing, mut changed) = (0, 0, 0, 0);
-    for a in &first.samples {
-        for b in second.samples.iter().filter(|b| b.when().block == a.when().block) {
+    for a in first.standing() {
+        for b in second.standing().filter(|b| b.when().block == a.when().block) {
             common += 1;
             match ((metric.of)(a), (metric.of)(b)) {
                 (Some(a), Some(b)) if !(a > 0.0 && b > 0.0) => nothing += 1,
@@ -177,12 +177,13 @@ pub struct Contest<'a, S> {
 
 impl Ranking {
     /// The rows of a table: ranked ones first, best first, each followed by its second name; then the others of
-    /// these rows, those that ran first.
+    /// these rows, those that ran first, in the order of their figures: of each how it ended, and a figure of
+    /// which more is better.
     pub fn order(
         &self,
         again: Option<(usize, usize)>,
         rows: impl Iterator<Item = usize>,
-        status: impl Fn(usize) -> Status,
+        shown: impl Fn(usize) -> (Status, Option<f64>),
     ) -> Vec<usize> {
         let mut order: Vec<usize> = vec![];
         for place in &self.places {
@@ -192,7 +193,11 @@ impl Ranking {
             }
         }
         let mut rest: Vec<usize> = rows.filter(|row| !order.contains(row)).collect();
-        rest.sort_by_key(|row| status(*row) != Status::Ok);
+        rest.sort_by(|a, b| {
+            let ((a, of_a), (b, of_b)) = (shown(*a), shown(*b));
+            let figure = |of: Option<f64>| of.unwrap_or(f64::NEG_INFINITY);
+            (a != Status::Ok).cmp(&(b != Status::Ok)).then(figure(of_b).total_cmp(&figure(of_a)))
+        });
         order.extend(rest);
         order
     }

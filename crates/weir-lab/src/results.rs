@@ -210,7 +210,7 @@ impl Results {
     /// compared are not ranked all the same. All samples are looked at, counted or not: a ledger
     /// that does not balance is an error on any machine.
     pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
-        self.cells[load][row].samples.iter().find_map(Sample::invalid)
+        self.cells[load][row].invalid()
     }
 
     /// Whether a row's figures under a load are wrong, or it failed its check.
@@ -272,9 +272,11 @@ impl Results {
     pub fn has_invalid_runs(&self) -> bool {
         let conformance_failed = |c: &Conformance| matches!(c, Conformance::Failed(_));
         self.conformance.iter().any(conformance_failed)
-            || self.cells.iter().flatten().any(|cell| {
-                cell.failed_runs > 0 || cell.samples.iter().any(|sample| sample.invalid().is_some())
-            })
+            || self
+                .cells
+                .iter()
+                .flatten()
+                .any(|cell| cell.failed_runs > 0 || cell.invalid().is_some())
     }
 
     /// True if at least one run succeeded.

@@ -9,6 +9,7 @@ pub use crate::cell::Metric;
 use crate::belief::{self, Belief, Said};
 use crate::cell::{Measured, When, metrics};
 use crate::ledger::{Balance, Ledger};
+use crate::repeat::Disturbance;
 use crate::verdict::{Evidence, Verdict, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 
@@ -263,6 +264,17 @@ impl Measured for Sample {
 
     fn invalid(&self) -> Option<String> {
         Self::invalid(self)
+    }
+
+    fn disturbance(&self) -> Option<Disturbance> {
+        if self.data_error().is_some() || self.slices_missing > 0 || self.cut_short.is_some() {
+            return None;
+        }
+        if self.changed_machine() {
+            return Some(Disturbance::MachineChanged);
+        }
+        let unbalanced = matches!(self.ledger.balance(), Balance::Unbalanced(_));
+        unbalanced.then_some(Disturbance::Unbalanced)
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {

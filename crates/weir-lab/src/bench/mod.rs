@@ -63,6 +63,9 @@ pub enum RunError {
     /// The time for all was over before it was through: that is no fault of the row.
     #[error("the time for all was over: {0}")]
     TimeIsUp(String),
+    /// Something that is none of the row's came between.
+    #[error("{0}")]
+    Disturbed(String),
     /// It failed this time.
     #[error("{0}")]
     Failed(String),

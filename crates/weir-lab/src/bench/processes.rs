@@ -216,6 +216,7 @@ impl Processes {
         exchanges.iter().try_for_each(Exchange::is_over)?;
         let sent: u64 = exchanges.iter().map(Exchange::sent).sum();
         match report.counters.get("datagrams") {
+            Some(counted) if *counted > sent => Err(CheckError::Strays(counted - sent)),
             Some(counted) if *counted != sent => {
                 Err(CheckError::Wrong(format!("{sent} datagrams were sent, it counted {counted}")))
             }
@@ -346,6 +347,10 @@ impl Bench for Processes {
         match self.try_check(row, load) {
             Ok(checked) => Ok(checked),
             Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
+            Err(CheckError::Strays(strays)) => Err(RunError::Disturbed(format!(
+                "the server counted {strays} datagrams more than were sent in the check: somebody else \
+                 sent to its port, or it counts some twice"
+            ))),
             Err(CheckError::Child(error)) => {
                 Err(RunError::from(error).or_time_is_up(self.time.is_up()))
             }
@@ -371,6 +376,8 @@ fn receive_offload(load: &Load) -> Option<&'static str> {
 enum CheckError {
     /// What came back was not what was sent.
     Wrong(String),
+    /// All came back as it was sent, and there were so many datagrams more.
+    Strays(u64),
     /// The server did not go through with it.
     Child(ChildError),
 }

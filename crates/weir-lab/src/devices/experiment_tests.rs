@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::blocks::GIVEN_UP_AFTER;
+use crate::cell::Measured as _;
 use crate::devices::bench::Run;
 use crate::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth};
 use crate::devices::rows;
@@ -29,6 +30,9 @@ struct Simulated {
     long_runs: Vec<String>,
     /// When everything must be over, if that was said.
     ends_s: Option<f64>,
+    /// In which runs, from 1, the machine becomes another.
+    changes: Option<fn(usize) -> bool>,
+    far: bool,
 }
 
 impl Simulated {
@@ -55,7 +59,7 @@ impl course::Bench<Devices> for Simulated {
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
-        Some(27.0)
+        Some(if std::mem::take(&mut self.far) { 170.0 } else { 27.0 })
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
@@ -79,6 +83,7 @@ impl course::Bench<Devices> for Simulated {
             return Err(RunError::Interrupted);
         }
         self.takes((run.warmup_ms + run.run_ms) as f64 / 1000.0 + 0.03)?;
+        self.far = self.changes.is_some_and(|changes| changes(self.runs.len()));
         let name = run.row.design.as_str();
         if self.crashes == Some(name) {
             return Err(RunError::Failed("the design ended with signal: 9".into()));
@@ -265,4 +270,19 @@ fn nothing_that_can_run_is_an_error_of_its_own() {
     run(&mut bench(), &mut results, &settings, &mut |_| ());
     assert!(results.error.is_some());
     assert_eq!(exit_code(&results), exit::UNAVAILABLE);
+}
+
+#[test]
+fn a_disturbed_run_is_made_again_and_costs_no_rank() {
+    for which in [|n: usize| n == 5, |n: usize| n % 2 == 1] {
+        let mut bench = Simulated { changes: Some(which), ..bench() };
+        let results = experiment(&mut bench, standard());
+        assert!((0..results.rows.len()).all(|row| results.unranked(0, row).is_none()));
+        let samples = || results.cells[0].iter().flat_map(|cell| &cell.samples);
+        assert!(samples().any(|sample| sample.when.replaced), "both are kept");
+        assert!(!samples().any(|sample| sample.changed_machine() && !sample.when.replaced));
+    }
+    let mut always = Simulated { changes: Some(|_| true), ..bench() };
+    let results = experiment(&mut always, standard());
+    assert!(always.now_s <= 60.0 && results.has_figures(), "{}", always.now_s);
 }

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table};
 
 use crate::plan::{Load, Peer, Row, Schedule, Shown};
-use crate::ranking::{Ranking, ranked_by};
+use crate::ranking::{Better, Ranking, ranked_by};
+use crate::repeat;
 use crate::report::columns::{self, At, Column, NAMES};
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::link;
@@ -275,7 +276,15 @@ fn order(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
     let of_group = |row: &usize| results.rows[*row].receive_offload == offloaded;
     let rows = (0..results.rows.len()).filter(of_group);
     let rows = rows.filter(|row| results.takes_part(load, *row));
-    ranking.order(results.again(offloaded), rows, |row| results.status(load, row))
+    let (metric, better) = ranked_by(&results.loads[load]);
+    ranking.order(results.again(offloaded), rows, |row| {
+        let estimate = results.cells[load][row].estimate(metric, results.seed);
+        let figure = estimate.map(|estimate| match better {
+            Better::Higher => estimate.median,
+            Better::Lower => -estimate.median,
+        });
+        (results.status(load, row), figure)
+    })
 }
 
 /// The table, in as many parts as the width asks for. Each part begins with the names.
@@ -315,7 +324,7 @@ fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
         ),
         None => write!(text, " Too few rounds for intervals."),
     };
-    let runs: Vec<&Sample> = results.cells[load].iter().flat_map(|cell| &cell.samples).collect();
+    let runs: Vec<&Sample> = results.cells[load].iter().flat_map(|cell| cell.standing()).collect();
     let unlike = runs.iter().filter(|sample| !sample.when.counted).count();
     if unlike > 0 {
         let _ = write!(
@@ -332,6 +341,7 @@ fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
             ranking.unlike_pairs
         );
     }
+    text.push_str(&repeat::said(&results.cells[load]));
     text
 }
 

@@ -167,7 +167,7 @@ fn known(results: &Results, row: usize) -> Option<(u32, Option<Sample>)> {
     });
     let at = held.max_by_key(|load| results.loads[*load].connections)?;
     let load = &results.loads[at];
-    let sample = load.block_bytes_per_s.and(results.cells[at][row].samples.last());
+    let sample = load.block_bytes_per_s.and(results.cells[at][row].standing().next_back());
     Some((load.connections, sample.cloned()))
 }
 

@@ -68,7 +68,13 @@ impl Course for Tcp {
 
     /// Also those that had too few connections: the row has no rank any more, and often takes long.
     fn in_vain(cell: &Cell<Sample>) -> u32 {
-        let incomplete = cell.samples.iter().filter(|sample| sample.incomplete().is_some());
+        // One in whose place a whole one stands was none of its own.
+        let whole =
+            |block: u32| cell.standing().any(|s| s.when.block == block && s.incomplete().is_none());
+        let incomplete = cell
+            .samples
+            .iter()
+            .filter(|sample| sample.incomplete().is_some() && !whole(sample.when.block));
         cell.failed_runs + incomplete.count() as u32
     }
 }

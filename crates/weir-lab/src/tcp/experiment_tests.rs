@@ -1,6 +1,7 @@
 use super::*;
 use crate::bench::RunError;
 use crate::blocks::GIVEN_UP_AFTER;
+use crate::cell::Measured as _;
 use crate::machine::Machine;
 use crate::plan::Row;
 use crate::tcp::bench::Run;
@@ -25,6 +26,10 @@ struct Simulated {
     runs: Vec<(String, u32)>,
     /// When everything must be over, if that was said.
     ends_s: Option<f64>,
+    /// In which runs, from 1, the machine becomes another, and in which of "poll" connections break.
+    changes: Option<fn(usize) -> bool>,
+    breaks: Option<fn(usize) -> bool>,
+    far: bool,
 }
 
 impl Simulated {
@@ -51,7 +56,7 @@ impl Bench<Tcp> for Simulated {
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
-        Some(27.0)
+        Some(if std::mem::take(&mut self.far) { 170.0 } else { 27.0 })
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
@@ -86,6 +91,11 @@ impl Bench<Tcp> for Simulated {
         let connected = holds.map_or(run.load.connections, |(_, n)| n.min(run.load.connections));
         made.load.counts.attempted = run.load.connections.into();
         made.load.counts.connected = connected.into();
+        self.far = self.changes.is_some_and(|changes| changes(self.runs.len()));
+        let of_poll = self.runs.iter().filter(|(row, _)| row == "poll").count();
+        if run.row.design == "poll" && self.breaks.is_some_and(|breaks| breaks(of_poll)) {
+            made.load.counts.reset = 1;
+        }
         Ok(made)
     }
 }
@@ -291,4 +301,37 @@ fn nothing_that_can_run_is_an_error_of_its_own() {
     run(&mut bench(), &mut results, &settings, &mut |_| ());
     assert!(results.error.is_some());
     assert_eq!(exit_code(&results), exit::UNAVAILABLE);
+}
+
+#[test]
+fn a_disturbed_run_is_made_again_and_costs_no_rank() {
+    let (loads, settings) = standard();
+    for which in [|n: usize| n == 5, |n: usize| n % 2 == 1] {
+        let mut bench = Simulated { changes: Some(which), ..bench() };
+        let results = experiment(&mut bench, loads.clone(), settings);
+        assert!((0..3).all(|row| results.unranked(0, row).is_none()));
+        let samples = || results.cells[0].iter().flat_map(|cell| &cell.samples);
+        assert!(samples().any(|sample| sample.when.replaced), "both are kept");
+        assert!(!samples().any(|sample| sample.changed_machine() && !sample.when.replaced));
+    }
+    let always = Simulated { changes: Some(|_| true), ..bench() };
+    let mut always = Simulated { now_s: 0.0, ..always };
+    let results = experiment(&mut always, loads.clone(), settings);
+    assert!(always.now_s <= 60.0, "{}", always.now_s);
+    assert!(results.has_figures());
+}
+
+#[test]
+fn connections_that_break_again_are_the_rows_own() {
+    let (loads, settings) = standard();
+    let of = |which: fn(usize) -> bool| {
+        let mut bench = Simulated { breaks: Some(which), ..bench() };
+        experiment(&mut bench, loads.clone(), settings)
+    };
+    let once = of(|n| n == 2);
+    assert_eq!(once.unranked(0, 0), None);
+    assert_eq!(once.cells[0][0].samples.len(), once.cells[0][1].samples.len() + 1);
+    let always = of(|_| true);
+    assert!(always.unranked(0, 0).unwrap().contains("1 of 1 connections were refused or broke"));
+    assert!(of(|n| n % 2 == 1).unranked(0, 0).is_some(), "in every round at first");
 }

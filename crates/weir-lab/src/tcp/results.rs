@@ -62,7 +62,7 @@ impl Kind for Tcp {
 
     fn incomparable(cell: &Cell<Sample>) -> Option<String> {
         let nothing = || median(&cell.values(&MESSAGES)).is_some_and(|messages| messages <= 0.0);
-        let incomplete = cell.samples.iter().find_map(Sample::incomplete);
+        let incomplete = cell.standing().find_map(Sample::incomplete);
         incomplete.or_else(|| nothing().then(|| NOTHING_CAME.into()))
     }
 

@@ -8,6 +8,7 @@ use super::bench::Made;
 use super::plan::Load;
 use crate::cell::{Measured, Metric, When, metrics};
 use crate::latency::of_histogram;
+use crate::repeat::Disturbance;
 use crate::sample::divide;
 use crate::verdict::{Limit, USED_UP, Verdict};
 use crate::wire::Latency;
@@ -270,6 +271,16 @@ impl Measured for Sample {
 
     fn invalid(&self) -> Option<String> {
         self.invalid.clone()
+    }
+
+    fn disturbance(&self) -> Option<Disturbance> {
+        if self.invalid.is_some() {
+            return None;
+        }
+        if self.changed_machine() {
+            return Some(Disturbance::MachineChanged);
+        }
+        self.incomplete().map(|_| Disturbance::Incomplete)
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {

@@ -13,6 +13,7 @@ use crate::devices::results::{Group, Results};
 use crate::devices::rows::title;
 use crate::devices::sample::SAMPLING;
 use crate::ranking::Ranking;
+use crate::repeat;
 use crate::report::layout::{self, Filled, NARROWEST, paragraph};
 use crate::report::table::{self, rounds};
 use crate::stats::quantile;
@@ -163,7 +164,7 @@ fn order(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec
         .filter(|row| results.group_of(*row) == group)
         // The first table says that they cannot run here.
         .filter(|row| load == 0 || results.rows[*row].unavailable.is_none());
-    ranking.order(results.again(group), rows, |row| results.status(load, row))
+    ranking.order(results.again(group), rows, |row| results.shown(load, row))
 }
 
 fn noise(results: &Results, load: usize, group: Group, ranking: &Ranking) -> String {
@@ -173,7 +174,7 @@ fn noise(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Str
         again,
         &results.confidence(load),
         results.changed_runs(load),
-    )
+    ) + &repeat::said(&results.cells[load])
 }
 
 fn left_out(results: &Results, load: usize) -> Vec<String> {

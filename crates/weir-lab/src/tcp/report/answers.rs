@@ -204,7 +204,7 @@ fn threads(results: &Results) -> Vec<String> {
     let held = |load: usize, row: usize| {
         let named = results.rows[row].design == "blocking" && results.rows[row].role == Role::Plain;
         let reason = results.unranked(load, row).filter(|_| named)?;
-        let broke = results.cells[load][row].samples.iter().any(|s| s.incomplete().is_some());
+        let broke = results.cells[load][row].standing().any(|s| s.incomplete().is_some());
         broke.then(|| {
             format!("{}: {} broke: {reason}.", results.loads[load], title(&results.rows[row]))
         })

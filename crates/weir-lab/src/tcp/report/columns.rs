@@ -153,6 +153,6 @@ fn kernel(at: &At) -> String {
 
 /// Connections that were served to the end, in the run that served the fewest.
 fn served(at: &At) -> String {
-    let fewest = at.cell().samples.iter().min_by_key(|sample| sample.served());
+    let fewest = at.cell().standing().min_by_key(|sample| sample.served());
     fewest.map_or_else(|| UNKNOWN.into(), |sample| format!("{}/{}", sample.served(), sample.asked))
 }

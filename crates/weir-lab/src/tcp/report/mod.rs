@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use crate::cell::Status;
 use crate::plan::Row;
 use crate::ranking::Ranking;
+use crate::repeat;
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
 use crate::report::sentences::{list, shortened};
@@ -167,7 +168,7 @@ fn order(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<
         .filter(|row| results.group_of(*row) == group)
         // The first table says that they cannot run here.
         .filter(|row| load == 0 || results.status(load, *row) != Status::Unavailable);
-    ranking.order(results.again(group), rows, |row| results.status(load, row))
+    ranking.order(results.again(group), rows, |row| results.shown(load, row))
 }
 
 fn noise(results: &Results, load: usize, group: bool, ranking: &Ranking) -> String {
@@ -177,7 +178,7 @@ fn noise(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Stri
         again,
         &results.confidence(load),
         results.changed_runs(load),
-    )
+    ) + &repeat::said(&results.cells[load])
 }
 
 fn left_out(results: &Results, load: usize) -> Vec<String> {
@@ -317,7 +318,7 @@ pub(crate) fn here<'a>(results: &'a Results, part: usize, design: &str) -> Optio
     let (sample, rate, unranked) = if part < results.loads.len() {
         let cell = &results.cells[part][row];
         let rate = cell.estimate(&RECEIVED, results.seed)?.median;
-        let fewest = cell.samples.iter().min_by_key(|sample| sample.served())?;
+        let fewest = cell.standing().min_by_key(|sample| sample.served())?;
         (fewest, rate, results.unranked(part, row))
     } else {
         let held = results.own.classic.as_ref()?.held.get(row)?.as_ref()?;
