@@ -5,6 +5,7 @@ use socket2::SockRef;
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    sync::LazyLock,
     thread,
     time::Duration,
 };
@@ -31,16 +32,23 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Fills in what the stream of this seed says from a position on: every position has a byte of its
-/// own, so bytes that are lost, doubled or exchanged are found.
+/// Bytes that do not repeat, of which every stream says others first: a prime number, so that no length of a buffer
+/// or a piece leads back to the same place.
+static SAYS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut random = Random(1);
+    (0..65_537 / 8 + 1).flat_map(|_| random.next().to_le_bytes()).take(65_537).collect()
+});
+
+/// Fills in what the stream of this seed says from a position on: bytes that are lost, doubled or exchanged are
+/// found, as they are not those of where they then stand.
 pub fn fill(seed: u64, from: u64, bytes: &mut [u8]) {
-    let (mut position, mut rest) = (from, bytes);
+    let all = SAYS.as_slice();
+    let mut at = ((seed % 65_537 * 7919 + from % 65_537) % 65_537) as usize;
+    let mut rest = bytes;
     while !rest.is_empty() {
-        let word = mixed(seed.wrapping_mul(0x9e37_79b9).wrapping_add(position / 8)) | 1 << 63;
-        let begins = (position % 8) as usize;
-        let (part, behind) = rest.split_at_mut(rest.len().min(8 - begins));
-        part.copy_from_slice(&word.to_le_bytes()[begins..begins + part.len()]);
-        position += part.len() as u64;
+        let (part, behind) = rest.split_at_mut(rest.len().min(all.len() - at));
+        part.copy_from_slice(&all[at..at + part.len()]);
+        at = 0;
         rest = behind;
     }
 }
