@@ -6,7 +6,6 @@ use common::{document, errors, output};
 
 #[test]
 fn a_short_comparison_is_one_valid_document() {
-    let _alone = common::alone();
     let run = output(&[
         "compare",
         "udp",
@@ -53,7 +52,6 @@ fn a_short_comparison_is_one_valid_document() {
 
 #[test]
 fn memory_is_compared_instead_of_speed() {
-    let _alone = common::alone();
     let small = "rio-event --provider batch --outstanding 64";
     let refused = "rio-event --provider uring-armer --outstanding 64";
     let run =
@@ -89,7 +87,6 @@ fn memory_is_compared_instead_of_speed() {
 
 #[test]
 fn datagrams_without_a_stamp_are_compared_too() {
-    let _alone = common::alone();
     for length in ["0", "16"] {
         let run = output(&[
             "compare", "udp", "--design", "blocking", "--quick", "-t", "10", "-l", length, "--json",
@@ -104,7 +101,6 @@ fn datagrams_without_a_stamp_are_compared_too() {
 
 #[test]
 fn the_plan_can_be_seen_without_a_run() {
-    let _alone = common::alone();
     let plan =
         output(&["compare", "--dry-run", "--seed", "9", "--design", "epoll", "--pace", "75%"]);
     assert_eq!(plan.status.code(), Some(0));
@@ -118,7 +114,6 @@ fn the_plan_can_be_seen_without_a_run() {
 
 #[test]
 fn a_plan_is_a_document_too() {
-    let _alone = common::alone();
     let plan = output(&["compare", "--dry-run", "--design", "epoll", "--json"]);
     let document = document(&plan);
     assert_eq!((plan.status.code(), &document["results"]), (Some(0), &serde_json::json!([])));
@@ -127,7 +122,6 @@ fn a_plan_is_a_document_too() {
 
 #[test]
 fn wrong_usage_is_said_and_json_stays_valid() {
-    let _alone = common::alone();
     for (words, said) in [
         (&["--design", "nonsense"][..], "nonsense"),
         (&["--design", "blocking --threads 0"][..], "1 to 256"),
@@ -151,7 +145,6 @@ fn wrong_usage_is_said_and_json_stays_valid() {
 
 #[test]
 fn designs_are_listed_with_their_options() {
-    let _alone = common::alone();
     let list = output(&["designs"]);
     let text = String::from_utf8(list.stdout).unwrap();
     for name in ["blocking", "rio-hybrid", "uring", "batch"] {
@@ -174,11 +167,21 @@ fn designs_are_listed_with_their_options() {
     assert!(document(&unknown)["reason"].as_str().unwrap().contains("rio-hybrid"));
 }
 
-/// Processes of which an argument is this word; none where `/proc` does not tell.
+/// Whether a process, by its folder in `/proc`, runs the program under test: the same tests may run elsewhere on this machine,
+/// with another build.
+#[cfg(target_os = "linux")]
+fn is_ours(process: &std::path::Path) -> bool {
+    std::fs::read_link(process.join("exe")).is_ok_and(|program| {
+        program.to_string_lossy().trim_end_matches(" (deleted)") == env!("CARGO_BIN_EXE_weir")
+    })
+}
+
+/// Processes of the program under test of which an argument is this word; none where `/proc` does not tell.
 #[cfg(target_os = "linux")]
 fn running_with(word: &str) -> Vec<String> {
     let lines = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        let line = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
+        let process = entry.ok()?.path();
+        let line = is_ours(&process).then(|| std::fs::read(process.join("cmdline")).ok())??;
         Some(String::from_utf8_lossy(&line).replace('\0', " "))
     });
     lines.filter(|line| line.split(' ').any(|other| other == word)).collect()
@@ -211,7 +214,6 @@ fn under_way(length: &str, words: &[&str]) -> std::process::Child {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
-    let _alone = common::alone();
     let child = under_way("1231", &["-t", "60", "--json"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
@@ -224,7 +226,6 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_leaves_a_table_of_what_there_is() {
-    let _alone = common::alone();
     let child = under_way("1235", &["-t", "60"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
@@ -243,7 +244,8 @@ fn child_with(command: &str, word: &str) -> u32 {
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-            let is_it = words.get(1).is_some_and(|second| *second == command.as_bytes())
+            let is_it = is_ours(&entry.path())
+                && words.get(1).is_some_and(|second| *second == command.as_bytes())
                 && words.contains(&word.as_bytes());
             if let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok())
                 && is_it
@@ -285,7 +287,6 @@ fn kill_in_the_first_run(command: &str, length: &str) -> String {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_generator_that_is_killed_costs_one_run() {
-    let _alone = common::alone();
     let said = kill_in_the_first_run("flood", "1237");
     assert!(said.starts_with("the generator ended with signal: 9"), "{said}");
 }
@@ -293,7 +294,6 @@ fn a_generator_that_is_killed_costs_one_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_that_is_killed_costs_one_run() {
-    let _alone = common::alone();
     let said = kill_in_the_first_run("serve", "1239");
     assert!(said.starts_with("the server ended with signal: 9"), "{said}");
 }
@@ -301,7 +301,6 @@ fn a_server_that_is_killed_costs_one_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_and_the_table_is_not_lost() {
-    let _alone = common::alone();
     for json in [&["--json"][..], &[]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let ended = common::weir(&["compare", "--design", "blocking", "--quick", "-t", "1"])
@@ -320,7 +319,6 @@ fn a_full_disk_is_told_and_the_table_is_not_lost() {
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_survives_a_comparison_that_is_killed() {
-    let _alone = common::alone();
     let mut child = under_way("1233", &["-t", "60", "--json"]);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -18,7 +18,6 @@ fn row<'a>(document: &'a Value, spec: &str, device: &str) -> &'a Value {
 
 #[test]
 fn a_short_comparison_is_one_valid_document() {
-    let _alone = common::alone();
     let run = output(&[
         "compare",
         "iops",
@@ -78,7 +77,6 @@ fn a_short_comparison_is_one_valid_document() {
 
 #[test]
 fn writes_are_compared_and_what_has_none_says_so() {
-    let _alone = common::alone();
     let designs = ["--design", "sync", "--design", "no-op", "--design", "threads"];
     let rest = ["compare", "iops", "--write", "--rounds", "3", "--json"];
     let run = output(&[&rest[..], &designs].concat());
@@ -100,7 +98,6 @@ fn writes_are_compared_and_what_has_none_says_so() {
 
 #[test]
 fn every_design_is_a_row_and_what_cannot_run_says_why() {
-    let _alone = common::alone();
     let run = output(&["compare", "iops", "--quick", "--rounds", "1", "--json"]);
     common::assert_compared(&run);
     let document = document(&run);
@@ -131,7 +128,6 @@ fn every_design_is_a_row_and_what_cannot_run_says_why() {
 
 #[test]
 fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
-    let _alone = common::alone();
     let directory = std::env::temp_dir().join(format!("weir-iops-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (path, content) = (directory.join("out.json"), directory.join("content"));
@@ -171,7 +167,6 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
 
 #[test]
 fn fio_is_a_row_where_there_is_one_and_says_why_where_not() {
-    let _alone = common::alone();
     let words = ["compare", "iops", "--fio", "--design", "sync", "--rounds", "1", "--json"];
     let without = common::weir(&words).env("PATH", "/nowhere").output().unwrap();
     let found = document(&without);
@@ -219,7 +214,6 @@ fn fio_is_a_row_where_there_is_one_and_says_why_where_not() {
 
 #[test]
 fn delays_are_loads_and_it_is_told_from_which_on_many_outstanding_pay() {
-    let _alone = common::alone();
     let run = output(&[
         "compare", "iops", "--delay", "0,500us", "--design", "sync", "--design", "ring",
         "--rounds", "3", "--json",
@@ -251,7 +245,6 @@ fn delays_are_loads_and_it_is_told_from_which_on_many_outstanding_pay() {
 
 #[test]
 fn long_runs_show_whether_the_rate_falls() {
-    let _alone = common::alone();
     let run = output(&[
         "compare", "iops", "--design", "sync", "--rounds", "1", "--decay", "6s", "--json",
     ]);
@@ -266,7 +259,6 @@ fn long_runs_show_whether_the_rate_falls() {
 
 #[test]
 fn the_plan_can_be_seen_without_a_run() {
-    let _alone = common::alone();
     let plan = output(&["compare", "iops", "--dry-run", "--sweep", "--json"]);
     assert_eq!(plan.status.code(), Some(0), "{}", errors(&plan));
     let document = document(&plan);
@@ -285,7 +277,6 @@ fn the_plan_can_be_seen_without_a_run() {
 
 #[test]
 fn wrong_usage_is_said_and_json_stays_valid() {
-    let _alone = common::alone();
     for (words, code, said) in [
         (&["--design", "nonsense"][..], 2, "nonsense"),
         (&["--design", "ring --depth 0"][..], 2, "1 to"),
@@ -327,7 +318,6 @@ fn wrong_usage_is_said_and_json_stays_valid() {
 
 #[test]
 fn a_pipe_and_a_link_to_what_this_process_has_open_are_refused() {
-    let _alone = common::alone();
     let directory = std::env::temp_dir().join(format!("weir-iops-pipe-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (pipe, link, file) =
@@ -352,7 +342,6 @@ fn a_pipe_and_a_link_to_what_this_process_has_open_are_refused() {
 
 #[test]
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
-    let _alone = common::alone();
     let mut child = common::weir(&[
         "compare", "iops", "--design", "sync", "-l", "1237", "-t", "60", "-v", "--json",
     ])
@@ -378,7 +367,6 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 
 #[test]
 fn without_a_word_all_three_kinds_are_planned_each_with_its_part_of_the_time() {
-    let _alone = common::alone();
     let plan = output(&["compare", "--dry-run", "--json"]);
     assert_eq!(plan.status.code(), Some(0), "{}", errors(&plan));
     let document = document(&plan);
@@ -399,7 +387,6 @@ fn without_a_word_all_three_kinds_are_planned_each_with_its_part_of_the_time() {
 
 #[test]
 fn ctrl_c_ends_all_three_with_one_document() {
-    let _alone = common::alone();
     let mut child = common::weir(&["compare", "-t", "60", "-v", "--json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

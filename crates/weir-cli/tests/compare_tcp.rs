@@ -12,7 +12,6 @@ use serde_json::Value;
 
 #[test]
 fn a_short_comparison_is_one_valid_document() {
-    let _alone = common::alone();
     let run = output(&[
         "compare", "tcp", "--design", "epoll", "--design", "poll", "-c", "1", "--rounds", "3",
         "--seed", "7", "--json",
@@ -50,7 +49,6 @@ fn a_short_comparison_is_one_valid_document() {
 
 #[test]
 fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
-    let _alone = common::alone();
     let directory = directory("file");
     let path = directory.join("out.json");
     let json = format!("--json={}", path.display());
@@ -70,7 +68,6 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
 
 #[test]
 fn the_plan_can_be_seen_without_a_run() {
-    let _alone = common::alone();
     let plan = output(&["compare", "tcp", "--dry-run", "--sweep", "--json"]);
     assert_eq!(plan.status.code(), Some(0), "{}", errors(&plan));
     let document = document(&plan);
@@ -91,7 +88,6 @@ fn the_plan_can_be_seen_without_a_run() {
 
 #[test]
 fn wrong_usage_is_said_and_json_stays_valid() {
-    let _alone = common::alone();
     for (words, said) in [
         (&["--design", "nonsense"][..], "nonsense"),
         (&["--design", "epoll --threads 9999"][..], "threads"),
@@ -182,7 +178,6 @@ fn row<'a>(document: &'a Value, design: &str) -> &'a Value {
 
 #[test]
 fn a_peer_is_a_row_like_any_other() {
-    let _alone = common::alone();
     let Some((directory, peer)) = python("echo", "pass") else { return };
     let (document, code) = with_peer(&peer, "8");
     let row = row(&document, "python");
@@ -209,7 +204,6 @@ fn a_peer_is_a_row_like_any_other() {
 #[test]
 fn the_peers_of_a_folder_are_rows_and_those_not_built_say_why() {
     use std::os::unix::fs::PermissionsExt as _;
-    let _alone = common::alone();
     let Some((directory, _)) = python("peers", "pass") else { return };
     let program = directory.join("peer-here");
     let text = "#!/bin/sh\n[ \"$3\" = plain ] && [ \"$4\" -ge 4096 ] && exec python3 \"${0%/*}/echo.py\" \"$1\" \"$2\"\n";
@@ -232,7 +226,6 @@ fn the_peers_of_a_folder_are_rows_and_those_not_built_say_why() {
 
 #[test]
 fn a_peer_that_does_not_echo_rightly_gets_no_rank() {
-    let _alone = common::alone();
     let change = "data = data[:-1] + bytes([data[-1] ^ 1])";
     let Some((directory, peer)) = python("wrong", change) else { return };
     let (document, code) = with_peer(&peer, "8");
@@ -246,7 +239,6 @@ fn a_peer_that_does_not_echo_rightly_gets_no_rank() {
 
 #[test]
 fn a_peer_that_crashes_keeps_its_row_and_its_reason() {
-    let _alone = common::alone();
     // The check makes 18 connections, the first one to see whether it listens; a run of 30 makes more.
     let crash = "os._exit(7) if number > 25 else None";
     let Some((directory, peer)) = python("crash", crash) else { return };
@@ -262,7 +254,6 @@ fn a_peer_that_crashes_keeps_its_row_and_its_reason() {
 
 #[test]
 fn a_program_that_is_not_there_cannot_be_measured_here() {
-    let _alone = common::alone();
     let (document, code) = with_peer("ghost=/nowhere/ghost {port}", "1");
     let row = row(&document, "ghost");
     assert!(matches!(code, Some(0 | 3)) && row["status"] == "unavailable", "{code:?}: {row:#}");
@@ -273,7 +264,6 @@ fn a_program_that_is_not_there_cannot_be_measured_here() {
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
-    let _alone = common::alone();
     let mut child = common::weir(&[
         "compare", "tcp", "--design", "epoll", "-c", "3", "-l", "1237", "-t", "60", "-v", "--json",
     ])

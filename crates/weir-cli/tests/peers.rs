@@ -316,10 +316,12 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
     }
     let _alone = common::alone();
     let path = script("wrong", PEER);
+    // Its own, so that it is not taken for that of another run of this test.
+    let slept = format!("{}.5", 100_000 + std::process::id());
     let peers = [
         ("crashes", "sh -c 'echo ouch >&2; exit 7'".into(), "exit status: 7"),
         ("rubbish", "echo hello".into(), "something else than its ready line"),
-        ("silent", "sleep 1231.5".into(), "no ready line within 10"),
+        ("silent", format!("sleep {slept}"), "no ready line within 10"),
         ("missing", "/no/such/program".into(), "No such file"),
         ("elsewhere", format!("python3 {path} elsewhere"), "has no such socket"),
         ("cannot", format!("python3 {path} cannot"), "no such mechanism here"),
@@ -345,7 +347,7 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
         assert_eq!(row["rank"], Value::Null);
     }
     assert_eq!(row(&document, "blocking")["status"], "ok", "the others are measured");
-    for word in [path.as_str(), "1231.5"] {
+    for word in [path.as_str(), slept.as_str()] {
         assert_eq!(running_with(word), Vec::<String>::new(), "nothing is left running");
     }
 }

@@ -130,32 +130,44 @@ fn what_runs_here() -> Vec<String> {
 
 #[test]
 fn strangers_are_counted_apart_by_every_design() {
-    for design in what_runs_here() {
-        let server = Server::start(&["--design", &design, "--once"]);
-        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let words = ["flood", "127.0.0.1", "-t", "200ms", "--pps", "2k", "-i", "0", "--control"];
-        let mut flood = weir(&words)
-            .args([&server.control, "--json"])
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut strange = 0u64;
-        while flood.try_wait().unwrap().is_none() {
-            // Empty, too short for a stamp, and long enough for one.
-            let bytes =
-                &b"not of this run, and not of any other run either"[..strange as usize % 49];
-            stranger.send_to(bytes, ("127.0.0.1", server.port)).unwrap();
-            strange += 1;
-            std::thread::sleep(STRANGE_EVERY);
+    // They mostly wait: several at a time.
+    let designs = std::sync::Mutex::new(what_runs_here());
+    let next = || designs.lock().unwrap().pop();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while let Some(design) = next() {
+                    strangers_are_counted_apart_by(&design);
+                }
+            });
         }
-        let (_, report) = server.end();
-        let audit = &report["audit"];
-        let strangers = audit["strangers"].as_u64().unwrap();
-        assert!(strangers > 0 && strangers <= strange, "{design}: {strangers} of {strange}");
-        assert!(audit["received"].as_u64().is_some_and(|n| n > 0), "{design}: {audit}");
-        assert_eq!(audit["data_errors"], false, "{design}: {audit}");
+    });
+}
+
+fn strangers_are_counted_apart_by(design: &str) {
+    let server = Server::start(&["--design", design, "--once"]);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let words = ["flood", "127.0.0.1", "-t", "200ms", "--pps", "2k", "-i", "0", "--control"];
+    let mut flood = weir(&words)
+        .args([&server.control, "--json"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut strange = 0u64;
+    while flood.try_wait().unwrap().is_none() {
+        // Empty, too short for a stamp, and long enough for one.
+        let bytes = &b"not of this run, and not of any other run either"[..strange as usize % 49];
+        stranger.send_to(bytes, ("127.0.0.1", server.port)).unwrap();
+        strange += 1;
+        std::thread::sleep(STRANGE_EVERY);
     }
+    let (_, report) = server.end();
+    let audit = &report["audit"];
+    let strangers = audit["strangers"].as_u64().unwrap();
+    assert!(strangers > 0 && strangers <= strange, "{design}: {strangers} of {strange}");
+    assert!(audit["received"].as_u64().is_some_and(|n| n > 0), "{design}: {audit}");
+    assert_eq!(audit["data_errors"], false, "{design}: {audit}");
 }
 
 /// Strangers are no flood: they shall not push the datagrams of the run out.

@@ -110,20 +110,25 @@ fn work_and_threads_are_swept() {
     let words = ["--sweep", "work,threads", "--threads", "1,2", "--work", "0,shared:0,shared:300"];
     let document = compared(&[&words[..], &["--quick"]].concat());
     let sweeps = &document["sweeps"];
-    let shared = &sweeps["work"].as_array().unwrap()[0];
-    assert_eq!(shared["work_shared"], true);
-    let designs = shared["designs"].as_array().unwrap();
-    assert_eq!(designs.len(), 2, "on one thread and on two: {designs:?}");
-    let stops = shared["stops"].as_array().unwrap();
-    assert_eq!((stops.len(), &stops[1]["at"]), (2, &300.0.into()));
-    for stop in stops {
+    // What could not be compared, as the machine was another from run to run, is left out.
+    let work = sweeps["work"].as_array().unwrap();
+    assert!(work.len() <= 1, "{work:?}");
+    for shared in work {
+        assert_eq!(shared["work_shared"], true);
+        assert!(shared["crossings"].is_array());
+        let designs = shared["designs"].as_array().unwrap();
+        assert!((1..=2).contains(&designs.len()), "on one thread and on two: {designs:?}");
+        let at =
+            shared["stops"].as_array().unwrap().iter().map(|stop| stop["at"].as_f64().unwrap());
+        assert!(at.clone().all(|at| [0.0, 300.0].contains(&at)) && at.is_sorted(), "{shared}");
+    }
+    for stop in work.iter().flat_map(|shared| shared["stops"].as_array().unwrap()) {
         let figures = stop["received_per_s"].as_array().unwrap();
         // None where the machine was another from run to run.
         assert!(figures.iter().all(|figure| figure.as_f64().is_none_or(|f| f > 0.0)), "{stop}");
     }
-    assert!(shared["crossings"].is_array());
     let threads = sweeps["threads"].as_array().unwrap();
-    assert_eq!(threads.len(), 3, "one for each load: {threads:?}");
+    assert!(threads.len() <= 3, "one for each load: {threads:?}");
     let answers = document["answers"].as_array().unwrap();
     let of = |question: &str| {
         answers.iter().find(|answer| answer["question"] == question).unwrap()["sentences"]

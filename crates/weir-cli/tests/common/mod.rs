@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Held by a test that measures: two that measure at a time would falsify one another.
+/// Held by a test of which two at a time would disturb one another more than they could bear: they count for the whole
+/// machine, or have so little time that half the cores are too few. What measures and asserts no figure needs none.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
