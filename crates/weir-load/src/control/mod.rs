@@ -147,6 +147,14 @@ pub enum ControlError {
         /// Its reason.
         reason: String,
     },
+    /// More arrived from a generator than was consented to.
+    #[error("the consent to {peer} was revoked: {reason}")]
+    Exceeded {
+        /// The other end.
+        peer: SocketAddr,
+        /// What was exceeded.
+        reason: String,
+    },
     /// The server gives no sign of life during a run.
     #[error("control connection with {peer}: no sign of the server for {within:?}")]
     NoSign {

@@ -567,7 +567,7 @@ impl Conversation {
             }
             Err(error) => {
                 // Who sends what nobody agreed to may never be quiet.
-                if !matches!(error, ControlError::Revoked { .. }) {
+                if !matches!(error, ControlError::Exceeded { .. }) {
                     let quiet = self.shared.settings.quiet_after_loss;
                     self.wait_until_drained(&run, "run", quiet, None);
                 }
@@ -712,7 +712,7 @@ impl Conversation {
                 .and_then(|arrived| watch.consented.exceeded(arrived, now_ns()));
             if let Some(reason) = exceeded {
                 let _ = self.wire.write(&Message::Revoke { run: id, reason: reason.clone() });
-                return Err(ControlError::Revoked { peer, reason });
+                return Err(ControlError::Exceeded { peer, reason });
             }
             let now = Instant::now();
             if now >= watch.renew_at {
