@@ -314,3 +314,31 @@ fn an_echo_on_every_address_answers_from_the_one_that_was_written_to() {
     assert_eq!(settings(&[&echo[..], &["0.0.0.0:0"]].concat())["local-address"], "true");
     assert_eq!(settings(&[&echo[..], &["127.0.0.1:0"]].concat())["local-address"], "false");
 }
+
+#[test]
+fn an_echo_that_goes_round_is_dropped_and_counted() {
+    let mut server = Server::start(&["--design", "blocking", "--echo"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(("127.0.0.1", server.port)).unwrap();
+    socket.set_read_timeout(Some(common::SOON)).unwrap();
+    let receive = || {
+        let mut buffer = [0; 64];
+        let length = socket.recv(&mut buffer).expect("an answer");
+        buffer[..length].to_vec()
+    };
+    // One thread answers in order, so the answer to what follows says whether there was one.
+    let answered = |number: u32| {
+        socket.send(b"round and round").unwrap();
+        socket.send(&number.to_le_bytes()).unwrap();
+        let first = receive();
+        let came_back = first == b"round and round";
+        let second = if came_back { receive() } else { first };
+        assert_eq!(second, number.to_le_bytes());
+        came_back
+    };
+    assert_eq!((0..1000).find(|number| !answered(*number)), Some(128));
+    assert!(answered(1000), "a client that means it goes on");
+    server.close_input();
+    let (code, report) = server.end();
+    assert_eq!((code, &report["counters"]["loops_dropped"]), (Some(0), &1.into()), "{report}");
+}
