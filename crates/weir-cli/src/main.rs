@@ -1,5 +1,7 @@
 //! The `weir` command: parse, resolve, call.
 
+#![forbid(unsafe_code)]
+
 mod check_device;
 mod compare;
 mod cores;

@@ -1,5 +1,7 @@
 //! `weir compare` and `weir designs` as a user meets them.
 
+#![forbid(unsafe_code)]
+
 mod common;
 
 use common::{document, errors, output};

@@ -1,5 +1,6 @@
 //! `weir compare iops`, and `weir compare` of all kinds, as a user meets them.
 
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

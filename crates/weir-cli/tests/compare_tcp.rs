@@ -1,5 +1,6 @@
 //! `weir compare tcp` as a user meets it.
 
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

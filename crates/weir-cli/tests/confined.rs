@@ -1,5 +1,7 @@
 //! What the command says where the machine gives less than it needs: io_uring forbidden, few
 //! descriptors, little memory, no privilege. The limits are put on the command alone.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

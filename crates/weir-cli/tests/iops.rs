@@ -1,4 +1,6 @@
 //! `weir iops`: what it reads, what it refuses, and what it says.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

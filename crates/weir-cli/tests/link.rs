@@ -1,5 +1,7 @@
 //! AF_XDP as a user meets it: on a link of its own, made and removed by the test or by the command
 //! itself. That takes root, and `ip` of iproute2; without, the tests say that they were not run.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

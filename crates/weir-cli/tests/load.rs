@@ -1,4 +1,6 @@
 //! `weir serve tcp` and `weir load tcp` with one another, with others, and what goes wrong.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

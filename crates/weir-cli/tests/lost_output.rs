@@ -1,4 +1,6 @@
 //! Results that cannot be written are told of; a reader that has gone had enough.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -1,4 +1,6 @@
 //! Programs that are not weir's, and how they behave and misbehave as rows of a comparison.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

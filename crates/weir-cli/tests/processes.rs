@@ -1,5 +1,7 @@
 //! A server and generators as processes of their own, and what happens between them.
 
+#![forbid(unsafe_code)]
+
 mod common;
 
 use std::io;

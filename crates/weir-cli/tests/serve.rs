@@ -1,5 +1,7 @@
 //! `weir serve udp` with `weir flood` on the other end, and what goes wrong.
 
+#![forbid(unsafe_code)]
+
 mod common;
 
 use std::net::UdpSocket;

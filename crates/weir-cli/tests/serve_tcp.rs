@@ -1,4 +1,6 @@
 //! The flags of `weir serve tcp` that protect it: what each does to a peer, and what the report says.
+
+#![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
 mod common;

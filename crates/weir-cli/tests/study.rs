@@ -1,6 +1,8 @@
 //! The questions of the study, each with a tiny budget: what a plan has, and that what it asks for is
 //! run, reported and put into the document.
 
+#![forbid(unsafe_code)]
+
 mod common;
 
 use common::{document, errors, output};

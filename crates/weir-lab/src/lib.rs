@@ -1,5 +1,7 @@
 //! The laboratory of weir: plans, runs, ledgers, statistics, verdicts and reports.
 
+#![forbid(unsafe_code)]
+
 pub mod belief;
 pub mod bench;
 pub mod blocks;

@@ -50,7 +50,7 @@ macro_rules! designs {
         { $($(#[$meta:meta])* $also:ident: $Also:ty;)* }
         $($file:ident::$Design:ident,)*
     ) => {
-        $(mod $file; pub use $file::$Design;)*
+        $(#[forbid(unsafe_code)] mod $file; pub use $file::$Design;)*
 
         /// Any design, with its options: what a name is turned into.
         #[derive(Debug, Clone, PartialEq)]

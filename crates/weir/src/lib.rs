@@ -4,14 +4,20 @@ pub mod affinity;
 #[cfg(target_os = "linux")]
 pub mod bpf;
 pub mod counters;
+#[forbid(unsafe_code)]
 mod crew;
+#[forbid(unsafe_code)]
 mod design;
 pub mod device;
+#[forbid(unsafe_code)]
 pub mod error;
+#[forbid(unsafe_code)]
 pub mod filter;
+#[forbid(unsafe_code)]
 pub mod limits;
 pub mod machine;
 pub mod memory;
+#[forbid(unsafe_code)]
 pub mod options;
 pub mod port;
 pub mod privilege;
@@ -25,9 +31,13 @@ pub mod rio;
 pub mod socket;
 pub mod stream;
 mod sync;
+#[forbid(unsafe_code)]
 pub mod tcp;
+#[forbid(unsafe_code)]
 pub mod timer;
+#[forbid(unsafe_code)]
 pub mod udp;
+#[forbid(unsafe_code)]
 pub mod wake;
 
 pub use error::{Error, Unavailable};

@@ -7,6 +7,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+#[cfg(unix)]
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 use serde_json::Value;
 
 /// Held by a test of which two at a time would disturb one another more than they could bear: they count for the whole
@@ -72,28 +77,26 @@ pub const SOON: Duration = Duration::from_secs(60);
 /// Sends Ctrl-C's signal to a process that this test started.
 #[cfg(unix)]
 pub fn interrupt(id: u32) {
-    signal(id, libc::SIGINT);
+    signal(id, Signal::SIGINT);
 }
 
 /// Kills a process that this test, or a process of its own, started.
 #[cfg(unix)]
 pub fn kill(id: u32) {
-    signal(id, libc::SIGKILL);
+    signal(id, Signal::SIGKILL);
 }
 
 /// Stops a process that this test started, as a machine that hangs does.
 #[cfg(unix)]
 pub fn freeze(id: u32) {
-    signal(id, libc::SIGSTOP);
+    signal(id, Signal::SIGSTOP);
 }
 
 #[cfg(unix)]
-fn signal(id: u32, signal: i32) {
+fn signal(id: u32, signal: Signal) {
+    // Nobody has waited for the process yet, so the id is still its own.
     let id = i32::try_from(id).expect("a process id");
-    // SAFETY: the call takes two numbers and touches no memory of ours; nobody has waited for the
-    // process yet, so the id is still its own.
-    let sent = unsafe { libc::kill(id, signal) };
-    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+    signal::kill(Pid::from_raw(id), signal).unwrap();
 }
 
 /// Waits for its end, no longer than [`SOON`].

@@ -1,6 +1,7 @@
 //! The engine of live frames over a link: every datagram is looked at.
 
-use std::{net::UdpSocket, os::fd::AsRawFd as _, time::Duration};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+use std::{net::UdpSocket, time::Duration};
 
 use weir_load::{
     engine::{self, Batch, Blocking, Head, Lane},
@@ -12,18 +13,7 @@ use super::tests::on_a_link;
 
 /// More than an unprivileged socket may have: a live frame takes up a page, however short it is.
 fn make_room(sink: &UdpSocket) {
-    let room: libc::c_int = 1 << 20;
-    // SAFETY: SO_RCVBUFFORCE takes an int, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            sink.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            (&raw const room).cast(),
-            size_of_val(&room) as libc::socklen_t,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    setsockopt(sink, RcvBufForce, &(1 << 20)).unwrap();
 }
 
 #[test]

@@ -3,18 +3,20 @@
 //! A namespace lives as long as a thread or a process is in it, or a descriptor of it is open. The
 //! devices are made by `ip` of iproute2.
 //!
-//! Origin: network_namespaces(7), veth(4), ip-link(8); linux/ethtool.h.
+//! Origin: network_namespaces(7), veth(4), ip-link(8).
 
+use nix::sched::{CloneFlags, setns, unshare};
 use std::{
     fs::File,
     io,
-    net::{Ipv4Addr, Ipv6Addr, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr},
     os::fd::AsRawFd as _,
     process::Command,
     thread,
 };
 
 use super::{SERVER_V4, SERVER_V6};
+use weir_load::engine::receive_together;
 
 pub(super) const ADVICE: &str =
     "it needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), veth in the kernel, and `ip` of iproute2";
@@ -33,10 +35,7 @@ pub(super) struct Namespace(File);
 impl Namespace {
     /// Takes the calling thread into a new one, for good.
     fn enter_new() -> io::Result<Self> {
-        // SAFETY: takes no pointers; it changes the calling thread alone.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        unshare(CloneFlags::CLONE_NEWNET)?;
         File::open("/proc/thread-self/ns/net").map(Self)
     }
 
@@ -46,11 +45,7 @@ impl Namespace {
     }
 
     fn enter(&self) -> io::Result<()> {
-        // SAFETY: takes no pointers; the descriptor is open; it changes the calling thread alone.
-        if unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        Ok(setns(&self.0, CloneFlags::CLONE_NEWNET)?)
     }
 
     /// Calls `f` in it, on a thread of its own.
@@ -100,28 +95,4 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{command}: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
-}
-
-/// `struct ethtool_value`.
-#[repr(C)]
-struct Value {
-    command: u32,
-    data: u32,
-}
-
-/// Turns GRO on, with which a veth has a queue that frames can be put into.
-fn receive_together(device: &str) -> io::Result<()> {
-    const SET_GRO: u32 = 0x2c; // ETHTOOL_SGRO
-    let any = UdpSocket::bind("0.0.0.0:0")?;
-    let mut value = Value { command: SET_GRO, data: 1 };
-    // SAFETY: all zeroes is a valid request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
-        *to = from as libc::c_char;
-    }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: SIOCETHTOOL takes such a request; what it points at is what this command reads, and
-    // outlives the call.
-    let result = unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

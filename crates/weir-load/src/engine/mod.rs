@@ -32,6 +32,8 @@ pub use datagrams::{Batch, Datagrams};
 pub use head::{HEAD_BYTES_MAX, Head};
 pub use lane::{Blocking, Lane};
 pub use refusal::{Refusal, Refusals, refusal_of};
+#[cfg(target_os = "linux")]
+pub use table::receive_together;
 
 use crate::{
     pacing::QUANTA_PER_S,

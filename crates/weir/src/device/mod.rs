@@ -30,16 +30,25 @@
 //! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what it does
 //! with what came.
 
+#[forbid(unsafe_code)]
 mod handler;
+#[forbid(unsafe_code)]
 mod job;
+#[forbid(unsafe_code)]
 mod positions;
+#[forbid(unsafe_code)]
 mod queue;
+#[forbid(unsafe_code)]
 mod reads;
+#[forbid(unsafe_code)]
 mod running;
+#[forbid(unsafe_code)]
 mod sampling;
 // Its rules hold everywhere; only where devices can be opened is anything found to apply them to.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+#[forbid(unsafe_code)]
 mod target;
+#[forbid(unsafe_code)]
 mod worker;
 
 // What a file for an operating system supplies: `Descriptor` (open, read, wait), `Plain` I/Os, the queues,

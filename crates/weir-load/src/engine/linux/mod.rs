@@ -5,6 +5,8 @@ mod sendmmsg;
 mod uring;
 mod xdp;
 
+pub use xdp::receive_together;
+
 use super::{About, send};
 
 pub(super) static ENGINES: [About; 5] = [

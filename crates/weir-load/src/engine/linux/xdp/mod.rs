@@ -22,10 +22,13 @@
 //! | `keep` | keeps it ready, without which each call waits for milliseconds |
 
 mod frame;
+mod gro;
 mod keep;
 mod netlink;
 mod program;
 mod way;
+
+pub use gro::receive_together;
 
 use std::{io, sync::atomic::Ordering::Relaxed};
 
