@@ -29,6 +29,7 @@ mod filters;
 mod foreign;
 mod limits;
 mod machine;
+mod sharing;
 mod stopping;
 #[path = "../suite/mod.rs"]
 mod suite;
@@ -59,6 +60,7 @@ fn main() {
         #[cfg(feature = "tls")]
         tls::CHECKS,
         faults::CHECKS,
+        sharing::CHECKS,
         stopping::CHECKS,
         foreign::CHECKS,
     ]
