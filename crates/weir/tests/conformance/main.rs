@@ -16,6 +16,7 @@ mod offload;
 mod once;
 mod replies;
 mod settings;
+mod sharing;
 mod stopping;
 #[path = "../suite/mod.rs"]
 mod suite;
@@ -32,6 +33,7 @@ fn main() {
         errors::CHECKS,
         replies::CHECKS,
         settings::CHECKS,
+        sharing::CHECKS,
         stopping::CHECKS,
         foreign::CHECKS,
     ]
