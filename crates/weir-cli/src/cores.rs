@@ -73,7 +73,7 @@ pub fn keep_to(command: &str, Cores(cores): &Cores) -> Result<Option<String>, Fa
 }
 
 /// Most cores that the server is given unless told otherwise.
-const MOST_SERVER_CORES: usize = 8;
+pub const MOST_SERVER_CORES: usize = 8;
 
 /// The server's cores and the generators' (or the client's), as they were asked for: the last cores are the generators', the server has
 /// the others. Where there are too few, generators share one, and last of all with the server.

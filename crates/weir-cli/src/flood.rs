@@ -50,8 +50,9 @@ pub struct FloodArgs {
     #[arg(short, long, value_delimiter = ',')]
     port: Vec<u16>,
 
-    /// How long [default: 10 s]. At most one of -t, -n and -k.
-    #[arg(short, long, value_parser = parse_time, group = "end")]
+    #[arg(short, long, value_parser = parse_time, group = "end", help = format!(
+        "How long [default: {DURATION:?}]. At most one of -t, -n and -k"
+    ))]
     time: Option<Duration>,
 
     /// How many bytes of payload, rounded up to whole datagrams.
@@ -62,9 +63,10 @@ pub struct FloodArgs {
     #[arg(short = 'k', long, alias = "datagrams", value_parser = parse_count, group = "end")]
     blockcount: Option<u64>,
 
-    /// End after so long even if not all bytes or datagrams are sent [default with -n or -k: 10
-    /// min].
-    #[arg(long, value_parser = parse_time)]
+    #[arg(long, value_parser = parse_time, help = format!(
+        "End after so long even if not all bytes or datagrams are sent [default with -n or -k: \
+         {DURATION_OF_A_NUMBER:?}]"
+    ))]
     max_time: Option<Duration>,
 
     /// UDP, as iperf3 spells it; there is no other flood.

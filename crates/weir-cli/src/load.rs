@@ -145,9 +145,10 @@ pub struct LoadTcp {
     #[arg(long)]
     one_way: bool,
 
-    /// How long messages are sent, once all blocks stand [default: 10 s; with -x from the beginning on,
-    /// and at most 10 min].
-    #[arg(short, long, value_parser = parse_time)]
+    #[arg(short, long, value_parser = parse_time, help = format!(
+        "How long messages are sent, once all blocks stand [default: {DURATION:?}; with -x from the \
+         beginning on, and at most {DURATION_OF_A_NUMBER:?}]"
+    ))]
     time: Option<Duration>,
 
     /// Of that so long is not measured.
@@ -178,18 +179,20 @@ pub struct LoadTcp {
     #[arg(long, default_value = "5", value_parser = parse_time)]
     connect_timeout: Duration,
 
-    /// How long making all of them may take, besides the time between blocks [default: 2 min, and 0.5 ms for
-    /// each connection].
-    #[arg(long, value_parser = parse_time)]
+    #[arg(long, value_parser = parse_time, help = format!(
+        "How long making all of them may take, besides the time between blocks [default: {:?}, and {:?} for \
+         each connection]", SETUP.0, SETUP.1
+    ))]
     setup_time: Option<Duration>,
 
     /// How long an answer may take before its connection is given up.
     #[arg(long, default_value = "30", value_parser = parse_time)]
     answer_timeout: Duration,
 
-    /// How long is waited at the end for answers, and for the server to close its side [default: 5 s, and
-    /// 0.1 ms for each connection].
-    #[arg(long, value_parser = parse_time)]
+    #[arg(long, value_parser = parse_time, help = format!(
+        "How long is waited at the end for answers, and for the server to close its side [default: {:?}, and \
+         {:?} for each connection]", DRAIN.0, DRAIN.1
+    ))]
     drain: Option<Duration>,
 
     /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096

@@ -239,6 +239,27 @@ fn a_peer_that_does_not_echo_rightly_gets_no_rank() {
 }
 
 #[test]
+fn connections_that_a_peer_breaks_are_not_served_and_cost_it_its_rank() {
+    let _alone = common::alone();
+    // Those of the check are served; of a run's every third is reset in the middle.
+    let reset = "reset = number > 25 and number % 3 == 0\n            \
+                 if reset: connection.setsockopt(1, 13, bytes([1, 0, 0, 0, 0, 0, 0, 0]))\n            \
+                 if reset: return";
+    let Some((directory, peer)) = python("reset", reset) else { return };
+    let (document, _) = with_peer(&peer, "30");
+    let row = row(&document, "python");
+    assert_eq!(row["conformance"], "passed", "{row:#}");
+    assert_eq!(row["rank"], Value::Null, "{row:#}");
+    let run = &row["runs"][0];
+    let (connected, lost) = (run["connected"].as_u64().unwrap(), run["lost"].as_u64().unwrap());
+    assert!(connected == 30 && lost > 0, "{run:#}");
+    let served = row["metrics"]["served"]["median"].as_f64().unwrap();
+    assert_eq!(served, (connected - lost) as f64, "{row:#}");
+    assert!(row["reason"].as_str().unwrap().contains("of 30 connections were refused or broke"));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn a_peer_that_crashes_keeps_its_row_and_its_reason() {
     // The check makes 18 connections, the first one to see whether it listens; a run of 30 makes more.
     let crash = "os._exit(7) if number > 25 else None";

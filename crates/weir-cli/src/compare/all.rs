@@ -18,8 +18,8 @@ use crate::exit::{self, Failure};
 /// What the document is about.
 const KIND: &str = "all";
 /// Seconds for all three, and for a first look: below that there are not enough rounds.
-const STANDARD_S: u64 = 110;
-const QUICK_S: u64 = 60;
+pub(super) const STANDARD_S: u64 = 110;
+pub(super) const QUICK_S: u64 = 60;
 
 /// A kind of comparison: its name in the document, what a person reads above it, and its part of the time,
 /// which follows from how many rows it has and what starting one costs.

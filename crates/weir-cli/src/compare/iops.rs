@@ -9,7 +9,9 @@ use weir::device::{Direction, Kind, MOST_LENGTH, Reads};
 use weir_lab::child::Interrupt;
 use weir_lab::devices::experiment;
 use weir_lab::devices::fio::{self, Fio};
-use weir_lab::devices::plan::{DEVICE, DEVICE_FOR_FIO, Depth, Load, MOST_DELAY, Settings};
+use weir_lab::devices::plan::{
+    DEVICE, DEVICE_FOR_FIO, Depth, Load, MOST_DELAY, QUICK_S, STANDARD_S, Settings,
+};
 use weir_lab::devices::processes::Processes;
 use weir_lab::devices::report::{json, report};
 use weir_lab::devices::results::Results;
@@ -82,9 +84,11 @@ pub struct IopsArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
     rounds: Option<u32>,
 
-    /// Time that it may take in all [default: 55s, with --quick 20s; with more loads or rows than usual
-    /// what their rounds take, see --dry-run]. The long runs of --decay come on top.
-    #[arg(short = 't', long, value_parser = parse_time)]
+    #[arg(short = 't', long, value_parser = parse_time, help = format!(
+        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with more loads or \
+         rows than usual what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that \
+         does not fit. The long runs of --decay come on top"
+    ))]
     time: Option<Duration>,
 
     /// A load may end early once every verdict is given and half of every 95 % interval is at most this

@@ -7,12 +7,15 @@ use clap::{Args, ValueEnum};
 use weir_lab::child::Interrupt;
 use weir_lab::machine::Machine;
 use weir_lab::plan::Row;
+use weir_lab::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::random::fresh_seed;
 use weir_lab::report::number::percent;
 use weir_lab::tcp::classic::{self, Classic};
-use weir_lab::tcp::experiment;
+use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
 use weir_lab::tcp::peers;
-use weir_lab::tcp::plan::{self, Asked, Depth, Load, Pattern, Settings};
+use weir_lab::tcp::plan::{
+    self, Asked, BUFFER_BYTES, Depth, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES, Settings,
+};
 use weir_lab::tcp::processes::Processes;
 use weir_lab::tcp::report::{json, report};
 use weir_lab::tcp::results::Results;
@@ -23,7 +26,7 @@ use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 use super::EXIT_CODES;
 use super::display::{Display, about, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
-use crate::cores::{self, Cores};
+use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
 
 /// What the experiment of the original study fixes by itself.
@@ -35,6 +38,13 @@ const CONNECTIONS_OF_ALL: u64 = 64;
 
 /// Rounds of the loads of the original, unless told otherwise: each makes thousands of connections.
 const ROUNDS_OF_CLASSIC: u32 = 3;
+
+/// What a list has by itself, for the help.
+fn defaults_of(list: fn(Depth) -> &'static [u32]) -> String {
+    let of = |depth| list(depth).iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let (own, quick, sweep) = (of(Depth::Standard), of(Depth::Quick), of(Depth::Sweep));
+    format!("default: {own}; with --quick {quick}, with --sweep {sweep}")
+}
 
 /// Options of `weir compare tcp`.
 #[derive(Debug, Args)]
@@ -60,26 +70,34 @@ pub struct TcpArgs {
     )]
     peers: Option<PathBuf>,
 
-    /// Bytes of a message (k = 1024). Each length is measured with each number of connections in each
-    /// pattern [default: 64; with --sweep 64,1k,16k,64k].
-    #[arg(short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ',')]
+    #[arg(
+        short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ',',
+        help = format!(
+            "Bytes of a message (k = 1024). Each length is measured with each number of connections in each \
+             pattern [{}]", defaults_of(Depth::message_bytes)
+        )
+    )]
     length: Vec<usize>,
 
-    /// Connections (k = 1000) [default: 1,64,1000; with --quick 64, with --sweep 1,64,1000,10k].
-    #[arg(short, long, value_parser = parse_count, value_delimiter = ',')]
+    #[arg(short, long, value_parser = parse_count, value_delimiter = ',', help = format!(
+        "Connections (k = 1000) [{}]", defaults_of(Depth::connections)
+    ))]
     connections: Vec<u64>,
 
     /// What each connection does [default: ping-pong; with --sweep both].
     #[arg(long, value_enum, value_delimiter = ',')]
     pattern: Vec<Does>,
 
-    /// Messages under way on each streaming connection [default: 256 KiB of them, 2 to 64].
-    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=65_536), help = format!(
+        "Messages under way on each streaming connection [default: {} KiB of them, {} to {}]",
+        STREAM_BYTES >> 10, STREAM_MESSAGES.0, STREAM_MESSAGES.1
+    ))]
     outstanding: Option<u32>,
 
-    /// Bytes that weir's servers receive at a time (k = 1024) [default: what is under way on a connection,
-    /// 4 KiB to 64 KiB].
-    #[arg(long, value_parser = parse_size)]
+    #[arg(long, value_parser = parse_size, help = format!(
+        "Bytes that weir's servers receive at a time (k = 1024) [default: what is under way on a connection, \
+         {} KiB to {} KiB]", BUFFER_BYTES.0 >> 10, BUFFER_BYTES.1 >> 10
+    ))]
     buffer: Option<usize>,
 
     /// A first look in half a minute: one load, too few rounds for intervals.
@@ -99,14 +117,17 @@ pub struct TcpArgs {
     #[arg(long, default_value = "50k", requires = "classic", value_parser = parse_count)]
     most: u64,
 
-    /// Rounds of each load [default: as many as the time allows, with --classic 3].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50), help = format!(
+        "Rounds of each load [default: as many as the time allows, with --classic {ROUNDS_OF_CLASSIC}]"
+    ))]
     rounds: Option<u32>,
 
-    /// Time that it may take in all [default: 110s, with --quick 30s; with more loads than usual what
-    /// their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that does not fit.
-    /// With --classic two fifths of it are the search's, which without it has all the time that it takes.
-    #[arg(short = 't', long, value_parser = parse_time_given)]
+    #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
+        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with more loads than \
+         usual what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that does \
+         not fit. With --classic {:.0} % of it are the search's, which without it has all the time that it takes",
+        PART_OF_THE_SEARCH * 100.0
+    ))]
     time: Option<Duration>,
 
     /// A load may end early once every verdict is given and half of every 95 % interval is at most this
@@ -114,8 +135,9 @@ pub struct TcpArgs {
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     confidence: f64,
 
-    /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most {MOST_SERVER_CORES}]"
+    ))]
     server_cpu: Option<Cores>,
 
     /// Cores of the client, with a thread on each [default: the last one].
@@ -360,6 +382,28 @@ mod tests {
         assert!(matches!(args(&["-J"]).document(), Document::StandardOutput));
         let to_file = args(&["--json=out.json"]);
         assert!(matches!(to_file.document(), Document::File(path) if path.ends_with("out.json")));
+    }
+
+    #[test]
+    fn the_help_names_what_is_so() {
+        use clap::CommandFactory as _;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            _args: TcpArgs,
+        }
+        let help = Line::command().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let by_itself = loads(&["--sweep"]);
+        assert!(by_itself.iter().any(|load| load.contains("10000 connections")));
+        for said in [
+            "[default: 1,64,1000; with --quick 64, with --sweep 1,64,1000,10000]",
+            "[default: 64; with --quick 64, with --sweep 64,1024,16384,65536]",
+            "[default: 110s, with --quick 30s;",
+            "With --classic 40 % of it",
+        ] {
+            assert!(help.contains(said), "{said:?} is missing of {help}");
+        }
     }
 
     #[test]

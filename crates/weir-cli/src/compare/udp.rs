@@ -26,7 +26,7 @@ use crate::cores;
 use crate::exit::Failure;
 
 /// Seconds for every variant of every design, with the loads of the default.
-const VARIANTS_BUDGET_S: f64 = 300.0;
+pub(super) const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// Runs `weir compare udp`.
 pub fn run(args: &UdpArgs) -> ExitCode {

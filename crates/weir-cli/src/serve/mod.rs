@@ -79,8 +79,10 @@ pub struct ServeUdp {
     #[arg(long, requires = "control", value_parser = parse_most_bits)]
     max_bitrate: Option<Most>,
 
-    /// The longest flood that a generator may ask for, warm-up included [default: 1 h].
-    #[arg(long, requires = "control", value_parser = parse_limit)]
+    #[arg(long, requires = "control", value_parser = parse_limit, help = format!(
+        "The longest flood that a generator may ask for, warm-up included [default: {:?}]",
+        ControlSettings::default().duration_max
+    ))]
     max_time: Option<Duration>,
 
     /// File with a key of 16 bytes or more: only generators that have the same one are let in. Without

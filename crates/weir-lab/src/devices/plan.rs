@@ -97,8 +97,9 @@ pub const PLANNED_OVERHEAD_MS: u64 = 40;
 /// What checking a row costs in such a plan, in milliseconds.
 const PLANNED_CHECK_MS: u64 = 300;
 /// Seconds of a first look, and of the table within a minute.
-const QUICK_S: f64 = 20.0;
-const STANDARD_S: f64 = 55.0;
+pub const QUICK_S: f64 = 20.0;
+/// See [`QUICK_S`].
+pub const STANDARD_S: f64 = 55.0;
 /// Rows that a minute has enough rounds for.
 const ROWS_IN_A_MINUTE: usize = 22;
 

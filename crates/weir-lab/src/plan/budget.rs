@@ -21,6 +21,11 @@ const ROUNDS_OF_A_PACED_STEP: u32 = FEWEST_ROUNDS;
 /// Rounds of a step of a sweep over work or threads: one more than an interval needs.
 const ROUNDS_OF_A_STEP: u32 = bootstrap::FEWEST_SAMPLES as u32 + 1;
 
+/// Seconds of a first look, and of the table within two minutes, of UDP and of TCP.
+pub const QUICK_S: f64 = 30.0;
+/// See [`QUICK_S`].
+pub const STANDARD_S: f64 = 110.0;
+
 /// Length of a run in milliseconds where the time follows from what is asked for.
 const PLANNED_RUN_MS: u64 = 300;
 /// What starting and ending a run costs in such a plan; it is measured later.
@@ -50,8 +55,8 @@ impl Depth {
     pub fn budget_s(self, loads: &[Load], rows: &[Row]) -> f64 {
         let ordinary = loads.iter().all(|load| load.takes == Takes::default());
         match self {
-            Self::Quick if ordinary && loads.len() == 1 => 30.0,
-            Self::Standard if ordinary && loads.len() <= 2 => 110.0,
+            Self::Quick if ordinary && loads.len() == 1 => QUICK_S,
+            Self::Standard if ordinary && loads.len() <= 2 => STANDARD_S,
             _ => estimate_s(self, loads, rows),
         }
     }

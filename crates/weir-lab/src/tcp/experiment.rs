@@ -111,7 +111,7 @@ pub fn run(
 }
 
 /// The part of the time that the search for the most connections has, where there is one.
-const PART_OF_THE_SEARCH: f64 = 0.4;
+pub const PART_OF_THE_SEARCH: f64 = 0.4;
 
 /// Leaves out the loads, and if need be the rows, for whose connections a process may not have the descriptors.
 fn leave_out_what_lacks_descriptors(results: &mut Results) {

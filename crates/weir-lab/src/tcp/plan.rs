@@ -31,14 +31,14 @@ impl Pattern {
 
 /// Bytes that one streaming connection has under way, unless told otherwise: what keeps both ends busy
 /// on loopback.
-const STREAM_BYTES: u64 = 256 << 10;
+pub const STREAM_BYTES: u64 = 256 << 10;
 /// Messages that it has under way at least and at most, whatever their size.
-const STREAM_MESSAGES: (u64, u64) = (2, 64);
+pub const STREAM_MESSAGES: (u64, u64) = (2, 64);
 /// Bytes under way on all connections together beyond which each has fewer: the system's memory for
 /// TCP has a limit.
 const BYTES_UNDER_WAY_MAX: u64 = 1 << 30;
 /// Bytes that a server receives at a time, at least (the originals' buffer) and at most.
-const BUFFER_BYTES: (u64, u64) = (4 << 10, 64 << 10);
+pub const BUFFER_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 
 /// One load. Rows are compared only under the same one.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -158,6 +158,33 @@ pub struct Asked {
     pub buffer_bytes: Option<u32>,
 }
 
+impl Depth {
+    /// Bytes of a message, unless told otherwise.
+    pub fn message_bytes(self) -> &'static [u32] {
+        match self {
+            Self::Quick | Self::Standard => &[64],
+            Self::Sweep => &[64, 1024, 16_384, 65_536],
+        }
+    }
+
+    /// Connections, unless told otherwise.
+    pub fn connections(self) -> &'static [u32] {
+        match self {
+            Self::Quick => &[64],
+            Self::Standard => &[1, 64, 1000],
+            Self::Sweep => &[1, 64, 1000, 10_000],
+        }
+    }
+
+    /// What they do, unless told otherwise.
+    pub fn patterns(self) -> &'static [Pattern] {
+        match self {
+            Self::Quick | Self::Standard => &[Pattern::PingPong],
+            Self::Sweep => &Pattern::ALL,
+        }
+    }
+}
+
 impl Asked {
     /// Only what the depth has by itself.
     pub fn new(depth: Depth) -> Self {
@@ -176,15 +203,10 @@ impl Asked {
         fn or<T: Copy>(said: &[T], otherwise: &[T]) -> Vec<T> {
             if said.is_empty() { otherwise.to_vec() } else { said.to_vec() }
         }
-        let (sizes, connections, patterns): (&[u32], &[u32], &[Pattern]) = match self.depth {
-            Depth::Quick => (&[64], &[64], &[Pattern::PingPong]),
-            Depth::Standard => (&[64], &[1, 64, 1000], &[Pattern::PingPong]),
-            Depth::Sweep => (&[64, 1024, 16_384, 65_536], &[1, 64, 1000, 10_000], &Pattern::ALL),
-        };
         let mut loads: Vec<Load> = vec![];
-        for pattern in or(&self.patterns, patterns) {
-            for size in or(&self.message_bytes, sizes) {
-                for connections in or(&self.connections, connections) {
+        for pattern in or(&self.patterns, self.depth.patterns()) {
+            for size in or(&self.message_bytes, self.depth.message_bytes()) {
+                for connections in or(&self.connections, self.depth.connections()) {
                     let load =
                         Load::new(pattern, size, connections, self.outstanding, self.buffer_bytes);
                     if !loads.contains(&load) {
@@ -241,8 +263,8 @@ impl Settings {
             && loads.iter().all(|load| load.connections <= 1000)
             && loads.len() <= Asked::new(Depth::Standard).loads().len();
         self.budget_s.unwrap_or_else(|| match self.depth {
-            Depth::Quick if ordinary && loads.len() == 1 => 30.0,
-            Depth::Standard if ordinary => 110.0,
+            Depth::Quick if ordinary && loads.len() == 1 => budget::QUICK_S,
+            Depth::Standard if ordinary => budget::STANDARD_S,
             _ => self.estimate_s(loads, rows),
         })
     }

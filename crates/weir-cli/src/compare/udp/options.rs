@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir::socket::MOST_BUSY_POLL;
+use weir_lab::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
+use crate::compare::all;
 use crate::compare::part::OfAll;
+use crate::compare::udp::VARIANTS_BUDGET_S;
 use crate::compare::{EXIT_CODES, defaults};
-use crate::cores::Cores;
+use crate::cores::{Cores, MOST_SERVER_CORES};
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
 const IGNORED_BY_MEMORY: [&str; 23] = [
@@ -89,10 +92,12 @@ pub struct UdpArgs {
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     pub(super) memory: bool,
 
-    /// Time that it may take in all [default: 110s, with --quick 30s (all kinds: 60s), with --variants 5m; with more
-    /// loads than usual what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun
-    /// that does not fit.
-    #[arg(short = 't', long, value_parser = parse_time)]
+    #[arg(short = 't', long, value_parser = parse_time, help = format!(
+        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
+         {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with more loads than usual what their rounds take, see \
+         --dry-run]. What was asked for is a bound: nothing is begun that does not fit",
+        all::STANDARD_S, all::QUICK_S
+    ))]
     pub(in crate::compare) time: Option<Duration>,
 
     /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
@@ -167,8 +172,9 @@ pub struct UdpArgs {
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     pub(in crate::compare) confidence: f64,
 
-    /// Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most 8].
-    #[arg(long)]
+    #[arg(long, help = format!(
+        "Cores of the server: 0 or 2,3 or 4-7 [default: the first ones, at most {MOST_SERVER_CORES}]"
+    ))]
     pub(in crate::compare) server_cpu: Option<Cores>,
 
     /// Cores of the generators, which take them in turn [default: the last ones].
