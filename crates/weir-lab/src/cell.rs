@@ -11,7 +11,7 @@ use crate::verdict::{Verdict, of_runs};
 use crate::wire::Latency;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE};
+use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// When a run was made, and on what machine.
@@ -162,6 +162,9 @@ pub struct Cell<S = crate::sample::Sample> {
     pub failed_runs: u32,
     /// Why there was nothing to run, if so: that is no failure.
     pub skipped: Option<String>,
+    /// Entries into the kernel as the kernel counted them in a run of their own, for what the metric of entries is
+    /// for; `None` where that was not needed or is not permitted.
+    pub entries_counted: Option<f64>,
     /// True if most of its runs were made while the machine was another than during most runs
     /// of the load, so that its figures cannot be compared.
     pub of_another_machine: bool,
@@ -174,6 +177,7 @@ impl<S> Default for Cell<S> {
             failures: vec![],
             failed_runs: 0,
             skipped: None,
+            entries_counted: None,
             of_another_machine: false,
         }
     }
@@ -222,13 +226,34 @@ impl<S: Measured> Cell<S> {
 
     /// Where its entries into the kernel were counted; `None` where nothing says so.
     pub fn entries_source(&self) -> Option<&str> {
+        if self.entries_counted.is_some() {
+            return Some(ENTRIES_BY_KERNEL);
+        }
         self.samples.last()?.settings().get(ENTRIES_SOURCE).map(String::as_str)
     }
 
     /// Whether all its entries into the kernel were counted. Else there were so many at least, and it is compared with
     /// no other by them.
     pub fn counts_all_entries(&self) -> bool {
-        self.entries_source() == Some(ALL_ENTRIES)
+        matches!(self.entries_source(), Some(ALL_ENTRIES | ENTRIES_BY_KERNEL))
+    }
+
+    /// Whether the server says that its own count leaves entries out.
+    pub fn leaves_entries_out(&self) -> bool {
+        self.entries_source() == Some(ENTRIES_WITHOUT_FUTEX)
+    }
+
+    /// Notes what came of a run in which the kernel counted entries, if it did.
+    pub fn note_entries(&mut self, sample: &S, metric: &Metric<S>) {
+        let source = sample.settings().get(ENTRIES_SOURCE).map(String::as_str);
+        if source == Some(ENTRIES_BY_KERNEL) {
+            self.entries_counted = (metric.of)(sample);
+        }
+    }
+
+    /// Entries into the kernel: the kernel's count where there is one, else the median of the server's own.
+    pub fn entries(&self, metric: &Metric<S>, seed: u64) -> Option<f64> {
+        self.entries_counted.or_else(|| Some(self.estimate(metric, seed)?.median))
     }
 
     /// How a number of entries stands in a table.

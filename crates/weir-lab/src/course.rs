@@ -6,7 +6,7 @@
 
 use crate::bench::RunError;
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::cell::{Cell, Conformance, Measured, When};
+use crate::cell::{Cell, Conformance, Measured, Metric, When};
 use crate::compared::{Kind, Results};
 use crate::plan::budget::{NOT_CHECKED, Time};
 use crate::plan::{Row, Schedule};
@@ -74,6 +74,12 @@ pub trait Bench<K: Course> {
     /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
     fn check(&mut self, row: &Row) -> Result<K::Checked, RunError>;
 
+    /// Has the kernel count the entries of weir's own servers in the runs from now on, or no longer; gives whether it
+    /// can. That slows every system call down, so such a run is good for nothing else.
+    fn count_entries(&mut self, _on: bool) -> bool {
+        false
+    }
+
     /// Makes one run.
     ///
     /// # Errors
@@ -92,6 +98,8 @@ pub trait Course: Kind {
 
     /// What starting and ending a run costs until it has been measured, in milliseconds.
     const PLANNED_OVERHEAD_MS: u64;
+    /// Entries into the kernel.
+    const ENTRIES: Metric<Self::Sample>;
 
     /// Notes with what a row was checked.
     fn checked(&mut self, row: usize, with: Self::Checked);
@@ -290,6 +298,7 @@ impl<K: Course> Experiment<'_, '_, K> {
             // Every load has figures, even when that takes longer.
             let cut = blocks::run(&mut course, &rows, schedule, true, &mut random)?;
             *self.random = random;
+            self.count_entries(results, index, &rows, schedule)?;
             if let Some(made) = cut {
                 results.warnings.push(format!(
                     "{}: ended after {made} of {} rounds, because its time was up",
@@ -307,6 +316,39 @@ impl<K: Course> Experiment<'_, '_, K> {
         if self.time.is_bound && !results.has_figures() {
             results.error.get_or_insert_with(|| self.time.without_a_run());
         }
+        Ok(())
+    }
+
+    /// Makes one more run of each row whose own count leaves entries into the kernel out, in which the kernel counts
+    /// them, and keeps nothing else of it.
+    fn count_entries(
+        &mut self,
+        results: &mut Results<K>,
+        load: usize,
+        rows: &[usize],
+        schedule: Schedule,
+    ) -> Result<(), Interrupted> {
+        let Schedule { warmup_ms, run_ms, .. } = schedule;
+        let wanting = rows.iter().filter(|row| results.cells[load][**row].leaves_entries_out());
+        let wanting: Vec<usize> = wanting.copied().collect();
+        if wanting.is_empty() || !self.bench.count_entries(true) {
+            return Ok(());
+        }
+        for row in wanting {
+            // Only a time that was given as a bound is one: these runs are few.
+            if self.time.is_bound && self.bench.elapsed_s() > self.time.seconds {
+                break;
+            }
+            let run =
+                Run { row: &results.rows[row], load: &results.loads[load], warmup_ms, run_ms };
+            match sample(self.bench, results, &run, (row, 0)) {
+                Ok(sample) => results.cells[load][row].note_entries(&sample, &K::ENTRIES),
+                Err(RunError::Interrupted) => return Err(Interrupted),
+                // It has its figures; only this one stays a lower bound.
+                Err(_) => {}
+            }
+        }
+        self.bench.count_entries(false);
         Ok(())
     }
 

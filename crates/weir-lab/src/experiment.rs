@@ -20,7 +20,7 @@ use crate::results::{
     Calibration, Conformance, Results, busy_machine, nothing_polled, unequal_settings,
     unlike_calibration,
 };
-use crate::sample::{Circumstances, Sample};
+use crate::sample::{Circumstances, KERNEL_ENTRIES, Sample};
 use crate::verdict::{NO_LOSS, PACE_KEPT};
 use crate::wire::{FloodReport, ServerReport};
 use weir_load::peer::setting;
@@ -356,12 +356,50 @@ impl Experiment<'_> {
         // The first load has enough rounds for intervals even when that takes longer.
         let cut = blocks::run(&mut course, rows, schedule, load == 0, &mut random)?;
         self.random = random;
+        self.count_entries(results, load, rows, schedule)?;
         if let Some(made) = cut {
             results.warnings.push(format!(
                 "{}: ended after {made} of {} rounds, because its time was up",
                 results.loads[load], schedule.rounds
             ));
         }
+        Ok(())
+    }
+
+    /// Makes one more run of each row whose own count leaves entries into the kernel out, in which the kernel counts
+    /// them, and keeps nothing else of it.
+    fn count_entries(
+        &mut self,
+        results: &mut Results,
+        load_index: usize,
+        rows: &[usize],
+        schedule: Schedule,
+    ) -> Result<(), Interrupted> {
+        let leaves_out = |row: &&usize| results.cells[load_index][**row].leaves_entries_out();
+        let wanting: Vec<usize> = rows.iter().filter(leaves_out).copied().collect();
+        if wanting.is_empty() || !self.bench.count_entries(true) {
+            return Ok(());
+        }
+        let extent = Extent::Timed { warmup_ms: schedule.warmup_ms, run_ms: schedule.run_ms };
+        for row in wanting {
+            let Ok(per_second) = curve::per_second(results, load_index, row) else { continue };
+            // Only a time that was given as a bound is one: these runs are few.
+            if self.time.is_bound && self.bench.elapsed_s() > self.time.seconds {
+                break;
+            }
+            let load = results.load_of(load_index, row);
+            let run = Run { row: &results.rows[row], load: &load, per_second, extent };
+            match self.bench.run(&run) {
+                Ok(Made { server, flood, .. }) => {
+                    let sample = Sample::of(&Circumstances::default(), &server, &flood);
+                    results.cells[load_index][row].note_entries(&sample, &KERNEL_ENTRIES);
+                }
+                Err(RunError::Interrupted) => return Err(Interrupted),
+                // It has its figures; only this one stays a lower bound.
+                Err(_) => {}
+            }
+        }
+        self.bench.count_entries(false);
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::machine::Machine;
 use crate::plan::{Rate, Row};
 use crate::results::Status;
 use crate::sample::tests::{flood, server};
+use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
 /// A bench on a simulated clock. What a design does is told by its name.
 #[derive(Default)]
@@ -14,6 +15,9 @@ struct Simulated {
     checks: Vec<String>,
     interrupt_after: Option<usize>,
     unbalanced: bool,
+    /// Whether the kernel may count entries, and does in the runs now.
+    can_count: bool,
+    counts: bool,
     uncalibrated: bool,
     /// The loads of the checks.
     checked_with: Vec<Load>,
@@ -54,6 +58,11 @@ impl Bench for Simulated {
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
         Some(27.0)
+    }
+
+    fn count_entries(&mut self, on: bool) -> bool {
+        self.counts = on && self.can_count;
+        self.counts
     }
 
     fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
@@ -108,6 +117,15 @@ impl Bench for Simulated {
         }
         if run.row.design == "corrupts" {
             server.audit.corrupt = 1;
+        }
+        let source = match run.row.design == "parks" {
+            _ if self.counts => ENTRIES_BY_KERNEL,
+            true => ENTRIES_WITHOUT_FUTEX,
+            false => ALL_ENTRIES,
+        };
+        server.settings.insert(ENTRIES_SOURCE.into(), source.into());
+        if self.counts {
+            server.counters.insert("kernel_entries".into(), 7 * server.counters["datagrams"]);
         }
         if run.row.design == "loses" || self.unbalanced {
             server.audit.received -= 1000;
@@ -717,4 +735,19 @@ fn a_check_into_which_others_send_is_made_again() {
     assert!(said.contains("beside 1 datagrams of strangers"), "{said}");
     let Conformance::Failed(reason) = &with(99).conformance[0] else { panic!("it must fail") };
     assert!(reason.contains("strangers"), "{reason}");
+}
+
+#[test]
+fn the_kernel_counts_entries_in_a_run_of_its_own_where_a_row_leaves_some_out() {
+    for can_count in [true, false] {
+        let bench = Simulated { can_count, ..Simulated::default() };
+        let loads = vec![Load::saturation(64)];
+        let (results, bench) = experiment_on(bench, &["counts", "parks"], loads, Depth::Quick);
+        let [counts, parks] = [&results.cells[0][0], &results.cells[0][1]];
+        assert_eq!(parks.entries_counted, can_count.then_some(7000.0));
+        assert_eq!((counts.entries_counted, counts.counts_all_entries()), (None, true));
+        assert_eq!(parks.counts_all_entries(), can_count);
+        assert!(parks.samples.iter().all(|sample| sample.kernel_entries_per_1000 == Some(2.0)));
+        assert!(!bench.counts);
+    }
 }

@@ -25,6 +25,8 @@ pub struct Cpu {
 /// The counters when it began, and the readings since.
 pub struct Course {
     at: Instant,
+    /// Entries into the kernel by then, where that counts them.
+    pub entries: Option<u64>,
     threads: Vec<Snapshot>,
     process: ProcessUsage,
     system: SystemUsage,
@@ -52,6 +54,7 @@ impl Course {
         let (process, system) = (sampler.process(), sampler.system());
         Self {
             at: Instant::now(),
+            entries: None,
             threads: server.counters(),
             process,
             system,

@@ -25,6 +25,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use weir::counters::os::KernelEntries;
 use weir::limits::Limits;
 use weir::memory::{NumaNode, PageKind, RegionOptions};
 use weir::socket::{OFFLOADED_BYTES, SocketOptions};
@@ -62,6 +63,11 @@ pub struct ServeUdp {
     /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to that.
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: Vec<SocketAddr>,
+
+    /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
+    /// nothing else is measured. It needs root.
+    #[arg(long, hide = true)]
+    count_entries: bool,
 
     /// Address and port of the control channel, over which generators ask for consent. It is bound to
     /// their address, and ends when more arrives than they asked for. Where other machines can reach
@@ -325,12 +331,16 @@ fn start(
     }
     let of_handlers = Arc::clone(audit);
     let handlers = handler::handlers(move || of_handlers.auditor(), args.work, args.echo);
+    // With the privilege that is given up below.
+    let entries = args.count_entries.then(KernelEntries::begin).transpose();
+    let entries = entries.map_err(weir::Error::from)?;
     let running = server.start(design, handlers)?;
     // Threads that are started from here on have none either.
     weir::privilege::give_up()
         .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
     let watch =
-        Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone());
+        Watch::new(running, name.clone(), Arc::clone(audit), args.verify_all, events.clone())
+            .counting(entries);
     Ok((Arc::new(watch), name))
 }
 

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use weir::counters::os::Sampler;
+use weir::counters::os::{KernelEntries, Sampler};
+use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE};
 use weir::filter::{ConnectionLimit, Filter, RateLimit, ReadTimeout};
 use weir::stream::{Keepalive, StreamOptions};
 use weir::tcp::{
@@ -38,6 +39,11 @@ pub struct ServeTcp {
     /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to that.
     #[arg(long, default_value = "127.0.0.1:5150")]
     bind: Vec<SocketAddr>,
+
+    /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
+    /// nothing else is measured. It needs root.
+    #[arg(long, hide = true)]
+    count_entries: bool,
 
     /// Cores to run on: 0 or 2,3 or 4-7.
     #[arg(long)]
@@ -150,6 +156,9 @@ pub struct ServeTcp {
 /// Serves until it is told to end; gives the exit code.
 pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve tcp", cores)).transpose()?.flatten();
+    // With the privilege that is given up now.
+    let entries = args.count_entries.then(KernelEntries::begin).transpose();
+    let entries = entries.map_err(weir::Error::from)?;
     // Before any thread is started: its threads have none either.
     weir::privilege::give_up()
         .map_err(|error| Failure::failed(format!("cannot give up privilege: {error}")))?;
@@ -166,6 +175,7 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
         args,
         running: &running,
         sampler,
+        entries,
         began: Instant::now(),
         held_before,
         standing: None,
@@ -173,7 +183,10 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     };
     watched.until_end(&before, &events);
     let Watched { mut sampler, standing, marks, .. } = watched;
-    let settings = settings(args, &running, descriptors, &unbound);
+    let mut settings = settings(args, &running, descriptors, &unbound);
+    if report::counted_by_kernel(&marks) {
+        settings.insert(ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into());
+    }
     let fin = running.stop();
     let mut report = Report::of(design, settings, &fin, &before, &mut sampler);
     report.standing = standing;
@@ -351,6 +364,8 @@ struct Watched<'a> {
     args: &'a ServeTcp,
     running: &'a Running,
     sampler: Sampler,
+    /// Where the kernel counts the entries into it.
+    entries: Option<KernelEntries>,
     began: Instant,
     /// What the kernel held before the server was started.
     held_before: KernelHeld,
@@ -378,8 +393,19 @@ impl Watched<'_> {
             MARK => {
                 self.marks.truncate(1);
                 self.marks.push(Totals::read(self.running, &mut self.sampler));
+                self.count_entries();
             }
             _ => {}
+        }
+    }
+
+    /// Puts what the kernel counted in the place of what the server counted itself, at the last mark.
+    fn count_entries(&mut self) {
+        let (Some(entries), Some(mark)) = (&self.entries, self.marks.last_mut()) else { return };
+        let server = self.running.thread_ids();
+        // Those who look on do not count; threads that come with connections later do.
+        if let Ok(count) = entries.leave_out_all_but(&server).and_then(|()| entries.read()) {
+            mark.entries_are(count);
         }
     }
 

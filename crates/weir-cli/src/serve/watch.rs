@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir::counters::Snapshot;
+use weir::counters::os::KernelEntries;
 use weir::counters::os::{Sampler, SocketUsage, ThreadId};
+use weir::counters::{ENTRIES_BY_KERNEL, ENTRIES_SOURCE, Snapshot};
 use weir::socket::SocketState;
 use weir::udp::Running;
 use weir_lab::wire;
@@ -49,6 +50,8 @@ struct State {
     /// Until it is stopped.
     server: Option<Running<Measured>>,
     sampler: Sampler,
+    /// Where the kernel counts the entries into it.
+    entries: Option<KernelEntries>,
     /// Since the server began.
     whole: Course,
     /// Since each open run began, or started if it has a warm-up; by run id, at most as many
@@ -67,6 +70,8 @@ struct Figures {
     counters: Vec<Snapshot>,
     sockets: Vec<SocketState>,
     settings: BTreeMap<String, String>,
+    /// Entries into the kernel, where that counts them.
+    entries: Option<u64>,
 }
 
 /// One interval, for a line.
@@ -103,6 +108,7 @@ impl Watch {
         let mut state = State {
             server: Some(server),
             sampler,
+            entries: None,
             whole,
             runs: vec![],
             until_system: 0,
@@ -116,6 +122,12 @@ impl Watch {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same with entries into the kernel that the kernel counts.
+    pub fn counting(self, entries: Option<KernelEntries>) -> Self {
+        self.lock().entries = entries;
+        self
     }
 
     /// The addresses it receives on.
@@ -193,7 +205,7 @@ impl Watch {
         audit: Option<&AuditReport>,
         end_signalled: bool,
     ) -> wire::ServerReport {
-        let Figures { counters, sockets, settings } = figures;
+        let Figures { counters, sockets, settings, entries } = figures;
         let threads = course.threads(&counters);
         let total = total(&threads);
         let system = course.system(&sampler.system());
@@ -244,6 +256,10 @@ impl Watch {
             },
         };
         put_counts(&mut report, &threads);
+        if let Some((then, now)) = course.entries.zip(entries) {
+            report.counters.insert("kernel_entries".into(), now.saturating_sub(then));
+            report.settings.insert(ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into());
+        }
         report
     }
 
@@ -372,6 +388,10 @@ impl State {
     fn begin(&mut self, run: u32) {
         let Some(server) = &self.server else { return };
         let mut course = Course::begin(server, &mut self.sampler);
+        // From here on it is the threads of the server that are counted, and not those that look on.
+        course.entries = self.entries.as_ref().and_then(|entries| {
+            entries.leave_out_all_but(&server.thread_ids()).and_then(|()| entries.read()).ok()
+        });
         let before = self.runs.iter().position(|(id, _)| *id == run);
         let before = before.map(|at| self.runs.remove(at).1);
         course.other_runs = match before {
@@ -397,7 +417,8 @@ impl State {
 
     fn figures(&self) -> Figures {
         let (counters, sockets) = (self.counters(), self.sockets());
-        Figures { counters, sockets, settings: self.settings() }
+        let entries = self.entries.as_ref().and_then(|entries| entries.read().ok());
+        Figures { counters, sockets, settings: self.settings(), entries }
     }
 
     fn sockets(&self) -> Vec<SocketState> {

@@ -74,6 +74,11 @@ pub enum RunError {
     Interrupted,
 }
 
+/// The words by which a server of weir's has the kernel count its entries.
+pub(crate) fn count_entries(on: bool) -> impl Iterator<Item = &'static str> {
+    on.then_some("--count-entries").into_iter()
+}
+
 /// What a row was checked with, and passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checked {
@@ -121,6 +126,12 @@ pub trait Bench {
     /// # Errors
     /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
     fn check(&mut self, row: &Row, load: &Load) -> Result<Checked, RunError>;
+
+    /// Has the kernel count the entries of weir's own servers in the runs from now on, or no longer; gives whether it
+    /// can. That slows every system call down, so such a run is good for nothing else.
+    fn count_entries(&mut self, _on: bool) -> bool {
+        false
+    }
 
     /// Makes one run.
     ///

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::exchange::{self, Exchange};
-use super::{Bench, Checked, Extent, Made, Run, RunError};
+use super::{Bench, Checked, Extent, Made, Run, RunError, count_entries};
 use serde_json::Value;
+use weir::counters::os::KernelEntries;
 use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 use weir_load::engine::Head;
@@ -54,6 +55,8 @@ pub struct Processes {
     site: Site,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
+    /// Whether the kernel is to count the entries of servers.
+    counts_entries: bool,
     time: TimeLimit,
 }
 
@@ -76,6 +79,7 @@ impl Processes {
             site,
             interrupt,
             tell,
+            counts_entries: false,
             time: TimeLimit::none(),
         }
     }
@@ -120,7 +124,11 @@ impl Processes {
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
         }
-        command.arguments(["--once", "--end-with-input", "--json"])
+        command.arguments(count_entries(self.counts_entries && run.row.peer.is_none())).arguments([
+            "--once",
+            "--end-with-input",
+            "--json",
+        ])
     }
 
     /// The command of the generator of a run against the given ports.
@@ -302,6 +310,12 @@ impl Processes {
 }
 
 impl Bench for Processes {
+    fn count_entries(&mut self, on: bool) -> bool {
+        // What this process may, its servers may, too.
+        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries
+    }
+
     fn elapsed_s(&self) -> f64 {
         self.time.elapsed_s()
     }

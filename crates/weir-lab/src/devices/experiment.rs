@@ -7,7 +7,7 @@ use super::bench::{Bench, Checked, Made};
 use super::plan::{Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::{Devices, Group, LongRun, Results};
 use super::rows::{depth_of, title};
-use super::sample::Sample;
+use super::sample::{DeviceMetric, KERNEL_ENTRIES, Sample};
 use crate::bench::RunError;
 use crate::blocks::Interrupted;
 use crate::cell::{Cell, Status, When};
@@ -24,6 +24,7 @@ impl Course for Devices {
     type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
+    const ENTRIES: DeviceMetric = KERNEL_ENTRIES;
 
     fn checked(&mut self, row: usize, with: Checked) {
         self.checked[row] = Some(with);

@@ -78,7 +78,8 @@ fn largest(at: &At) -> String {
 
 /// Entries into the kernel, or how many there were at least.
 fn entries(at: &At) -> String {
-    at.cell().entries_text(at.median_text(&KERNEL_ENTRIES, per_1000))
+    let entries = at.cell().entries(&KERNEL_ENTRIES, at.results.seed);
+    at.cell().entries_text(or_unknown(entries, per_1000))
 }
 
 /// One column.

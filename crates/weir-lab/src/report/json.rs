@@ -203,6 +203,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         "latency_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, METRICS, results.seed),
         "kernel_entries_source": cell.entries_source(),
+        "kernel_entries_counted": cell.entries_counted,
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,

@@ -243,7 +243,9 @@ fn why(results: &Results, load: usize, winner: usize, traditional: usize) -> Opt
     // A number that leaves some out is compared with no other.
     let whole =
         [winner, traditional].iter().all(|row| results.cells[load][*row].counts_all_entries());
-    if let Some((ours, theirs)) = both(&KERNEL_ENTRIES).filter(less).filter(|_| whole) {
+    let entries = |row: usize| results.cells[load][row].entries(&KERNEL_ENTRIES, results.seed);
+    let both_entries = entries(winner).zip(entries(traditional));
+    if let Some((ours, theirs)) = both_entries.filter(less).filter(|_| whole) {
         causes.push(format!(
             "{} kernel entries per 1000 datagrams instead of {}",
             per_1000(ours),

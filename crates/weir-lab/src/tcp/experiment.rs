@@ -8,7 +8,7 @@ use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
-use super::sample::{Circumstances, Sample};
+use super::sample::{Circumstances, KERNEL_ENTRIES, Sample, TcpMetric};
 use crate::cell::{Cell, When};
 use crate::course::{self, Bench, Course, Tell};
 use crate::descriptors;
@@ -23,6 +23,7 @@ impl Course for Tcp {
     type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
+    const ENTRIES: TcpMetric = KERNEL_ENTRIES;
 
     fn checked(&mut self, row: usize, with: Checked) {
         self.idle[row] = with.idle;

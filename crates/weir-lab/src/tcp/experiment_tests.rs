@@ -9,6 +9,7 @@ use crate::tcp::classic::Classic;
 use crate::tcp::plan::{Depth, Pattern};
 use crate::tcp::rows;
 use crate::tcp::sample::tests::made;
+use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
 /// Rows with a speed each; the clock goes on by what each run takes.
 #[derive(Default)]
@@ -24,6 +25,9 @@ struct Simulated {
     /// The run at which the user has had enough.
     interrupted_at: Option<usize>,
     runs: Vec<(String, u32)>,
+    /// Whether the kernel may count entries, and does in the runs now.
+    can_count: bool,
+    counts: bool,
     /// When everything must be over, if that was said.
     ends_s: Option<f64>,
     /// In which runs, from 1, the machine becomes another, and in which of "poll" connections break.
@@ -57,6 +61,11 @@ impl Bench<Tcp> for Simulated {
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
         Some(if std::mem::take(&mut self.far) { 170.0 } else { 27.0 })
+    }
+
+    fn count_entries(&mut self, on: bool) -> bool {
+        self.counts = on && self.can_count;
+        self.counts
     }
 
     fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
@@ -95,6 +104,15 @@ impl Bench<Tcp> for Simulated {
         let of_poll = self.runs.iter().filter(|(row, _)| row == "poll").count();
         if run.row.design == "poll" && self.breaks.is_some_and(|breaks| breaks(of_poll)) {
             made.load.counts.reset = 1;
+        }
+        let source = match run.row.design == "blocking" {
+            _ if self.counts => ENTRIES_BY_KERNEL,
+            true => ENTRIES_WITHOUT_FUTEX,
+            false => ALL_ENTRIES,
+        };
+        made.server.settings.insert(ENTRIES_SOURCE.into(), source.into());
+        if let Some(window) = made.server.window.as_mut().filter(|_| self.counts) {
+            *window.calls.get_mut("kernel_entries").unwrap() *= 3;
         }
         Ok(made)
     }
@@ -334,4 +352,33 @@ fn connections_that_break_again_are_the_rows_own() {
     let always = of(|_| true);
     assert!(always.unranked(0, 0).unwrap().contains("1 of 1 connections were refused or broke"));
     assert!(of(|n| n % 2 == 1).unranked(0, 0).is_some(), "in every round at first");
+}
+
+/// Once more for each row that leaves entries out, under each load, and for no other; nothing else is taken from it.
+#[test]
+fn the_kernel_counts_entries_in_a_run_of_its_own_where_a_row_leaves_some_out() {
+    for can_count in [true, false] {
+        let (loads, settings) = standard();
+        let settings = Settings { rounds: Some(6), budget_s: None, ..settings };
+        let speeds = vec![("blocking", 50e3), ("epoll", 100e3)];
+        let mut bench = Simulated { speeds, can_count, ..Simulated::default() };
+        let results = experiment(&mut bench, loads, settings);
+        assert!(!bench.counts, "the runs of the next load are timed");
+        for (load, cells) in results.cells.iter().enumerate() {
+            let made = |row: usize| {
+                let run = (results.rows[row].spec(), results.loads[load].connections);
+                bench.runs.iter().filter(|made| **made == run).count()
+            };
+            let [blocking, epoll] = [&cells[0], &cells[1]];
+            assert_eq!(blocking.samples.len(), 6, "the run that counts is no sample");
+            let own = blocking.samples[0].kernel_entries_per_message.unwrap();
+            let expected = if can_count { own * 3.0 } else { own };
+            let told = blocking.entries(&Tcp::ENTRIES, results.seed).unwrap();
+            assert!((told / expected - 1.0).abs() < 1e-9, "{told} of {own}");
+            assert_eq!(blocking.counts_all_entries(), can_count);
+            assert_eq!(epoll.entries_counted, None);
+            assert!(epoll.counts_all_entries());
+            assert!(made(0) >= blocking.samples.len() + usize::from(can_count));
+        }
+    }
 }

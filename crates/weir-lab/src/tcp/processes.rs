@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir::counters::os::KernelEntries;
 use weir::machine::LoadMeter;
 
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport};
-use crate::bench::RunError;
+use crate::bench::{RunError, count_entries};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course::Bench;
 use crate::plan::Row;
@@ -66,6 +67,8 @@ pub struct Processes {
     client_cores: Vec<usize>,
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
+    /// Whether the kernel is to count the entries of servers.
+    counts_entries: bool,
     time: TimeLimit,
 }
 
@@ -79,7 +82,15 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self { program, server_cores, client_cores, interrupt, tell, time: TimeLimit::none() }
+        Self {
+            program,
+            server_cores,
+            client_cores,
+            interrupt,
+            tell,
+            counts_entries: false,
+            time: TimeLimit::none(),
+        }
     }
 
     /// The command of the server of a row.
@@ -102,6 +113,7 @@ impl Processes {
         command
             .arguments(["--bind", "127.0.0.1:0"])
             .option("--cpu", cores(&self.server_cores))
+            .arguments(count_entries(self.counts_entries && row.peer.is_none()))
             .arguments(["--end-with-input", "--json"])
     }
 
@@ -306,6 +318,12 @@ impl Processes {
 }
 
 impl Bench<Tcp> for Processes {
+    fn count_entries(&mut self, on: bool) -> bool {
+        // What this process may, its servers may, too.
+        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries
+    }
+
     fn elapsed_s(&self) -> f64 {
         self.time.elapsed_s()
     }

@@ -30,6 +30,9 @@ pub const ALL_ENTRIES: &str = "own counters";
 /// so many at least.
 pub const ENTRIES_WITHOUT_FUTEX: &str = "own counters, without futex";
 
+/// What it says where the kernel counted them ([`os::KernelEntries`]): all of them.
+pub const ENTRIES_BY_KERNEL: &str = "kernel";
+
 /// What it says of a design.
 pub(crate) fn entries_source(parks_threads: bool) -> &'static str {
     if parks_threads { ENTRIES_WITHOUT_FUTEX } else { ALL_ENTRIES }

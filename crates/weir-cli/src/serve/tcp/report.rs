@@ -29,9 +29,17 @@ pub struct Totals {
     open: u32,
     process: ProcessUsage,
     system: SystemUsage,
+    /// Whether its entries are those that the kernel counted.
+    by_kernel: bool,
 }
 
 impl Totals {
+    /// Entries into the kernel as that counted them.
+    pub fn entries_are(&mut self, count: u64) {
+        self.calls.kernel_entries = count;
+        self.by_kernel = true;
+    }
+
     /// Reads all of it.
     pub fn read(running: &Running, sampler: &mut Sampler) -> Self {
         Self {
@@ -41,8 +49,14 @@ impl Totals {
             open: running.open(),
             process: sampler.process(),
             system: sampler.system(),
+            by_kernel: false,
         }
     }
+}
+
+/// Whether the entries between two marks are those that the kernel counted.
+pub fn counted_by_kernel(marks: &[Totals]) -> bool {
+    marks.len() == 2 && marks.iter().all(|mark| mark.by_kernel)
 }
 
 /// What was counted between two marks.

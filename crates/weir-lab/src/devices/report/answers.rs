@@ -85,7 +85,10 @@ fn why(results: &Results, load: usize, row: usize, other: Option<usize>) -> Stri
         (&HAND_OVERS, "hand-overs", per_message),
         (&CONTEXT_SWITCHES, "context switches", per_message),
     ] {
-        let of = |row: usize| median(results, load, row, metric);
+        let of = |row: usize| match metric.name == KERNEL_ENTRIES.name {
+            true => results.cells[load][row].entries(metric, results.seed),
+            false => median(results, load, row, metric),
+        };
         let whole = |row: usize| results.cells[load][row].counts_all_entries();
         // A number that leaves some out is compared with no other.
         if metric.name == KERNEL_ENTRIES.name && !(whole(row) && whole(other)) {

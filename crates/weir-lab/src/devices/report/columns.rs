@@ -58,6 +58,12 @@ pub fn short_time(ns: f64) -> String {
     if ns < 9950.0 { format!("{:.2}", ns / 1e3) } else { microseconds(ns) }
 }
 
+/// Entries into the kernel, or how many there were at least.
+fn entries(at: &At) -> String {
+    let entries = at.cell().entries(&KERNEL_ENTRIES, at.results.seed);
+    at.cell().entries_text(or_unknown(entries, per_message))
+}
+
 /// One column.
 #[derive(Clone, Copy)]
 pub struct Column {
@@ -95,7 +101,7 @@ const ALL: &[Column] = &[
     figure("CPU ns/I/O\nuser/system", cpu),
     figure("CPU\nof a core", |at| at.text(&CPU_SHARE, |v| percent(v / 100.0))),
     words("limited\nby", limited_by),
-    figure("calls\n/I/O", |at| at.cell().entries_text(at.text(&KERNEL_ENTRIES, per_message))),
+    figure("calls\n/I/O", entries),
     figure("I/Os\n/take", |at| at.text(&TAKEN, three_figures)),
     figure("switches\n/I/O", |at| at.text(&CONTEXT_SWITCHES, small)),
     figure("hand-overs\n/I/O", |at| at.text(&HAND_OVERS, per_message)),

@@ -85,6 +85,7 @@ fn row_value(results: &Results, (load, index): (usize, usize), ranking: Option<&
         "latency_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, METRICS, results.seed),
         "kernel_entries_source": cell.entries_source(),
+        "kernel_entries_counted": cell.entries_counted,
     });
     // Nobody but fio sees what it reads.
     let unseen = results.conformance[index] == Conformance::Passed && checked.is_none();

@@ -51,6 +51,12 @@ impl At<'_> {
     }
 }
 
+/// Entries into the kernel, or how many there were at least.
+fn entries(at: &At) -> String {
+    let entries = at.cell().entries(&KERNEL_ENTRIES, at.results.seed);
+    at.cell().entries_text(or_unknown(entries, per_message))
+}
+
 /// One column.
 #[derive(Clone, Copy)]
 pub struct Column {
@@ -88,7 +94,7 @@ const ALL: &[Column] = &[
     figure("CPU\nns/byte", |at| at.text(&CPU_PER_BYTE, crate::report::number::three_figures)),
     figure("CPU\nof cores", |at| at.text(&SERVER_CPU, |v| percent(v / 100.0))),
     words("limited\nby", limited_by),
-    figure("calls\n/message", |at| at.cell().entries_text(at.text(&KERNEL_ENTRIES, per_message))),
+    figure("calls\n/message", entries),
     figure("waits\n/message", |at| at.text(&WAITS, per_message)),
     figure("switches\n/message", |at| at.text(&CONTEXT_SWITCHES, per_message)),
     figure("threads\n", |at| at.text(&THREADS, |v| format!("{v:.0}"))),

@@ -78,6 +78,7 @@ fn row_value(results: &Results, (load, index): (usize, usize)) -> Value {
         "round_trip_of_all_runs_ns": latency::merged(&cell.samples),
         "metrics": metrics(cell, METRICS, results.seed),
         "kernel_entries_source": cell.entries_source(),
+        "kernel_entries_counted": cell.entries_counted,
     })
 }
 

@@ -7,6 +7,7 @@
 //!
 //! Origin: bpf(2), BPF_PROG_TYPE_RAW_TRACEPOINT, Linux 4.17; bpf_get_ns_current_pid_tgid, Linux 5.7.
 
+use super::ThreadId;
 use crate::{
     Unavailable,
     bpf::{Assembler, Counts, Instruction, RawTracepoint, Threads, code},
@@ -66,6 +67,23 @@ impl KernelEntries {
     pub fn leave_me_out(&self) -> io::Result<()> {
         // SAFETY: takes nothing.
         self.left_out.add(unsafe { libc::gettid() } as u32)
+    }
+
+    /// Leaves all threads of the process out, from now on, that run now and are none of these.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn leave_out_all_but(&self, these: &[ThreadId]) -> io::Result<()> {
+        for entry in std::fs::read_dir("/proc/self/task")? {
+            let Some(thread) = entry?.file_name().to_str().and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            if !these.iter().any(|one| one.number() == u64::from(thread)) {
+                self.left_out.add(thread)?;
+            }
+        }
+        Ok(())
     }
 
     /// Calls of this process since it began, those of threads that are left out aside.
