@@ -315,3 +315,66 @@ fn designs_say_what_an_idle_connection_holds() {
     }
     assert_eq!(holds, ["blocking", "overlapped-events", "port", "port-ordered", "rio-tcp"]);
 }
+
+/// A server that forks for each connection; its children tell what they used, and their numbers.
+const FORKING: &str = r#"
+import os, signal, socket, sys, time
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+while True:
+    connection, _ = listener.accept()
+    if os.fork():
+        connection.close()
+        continue
+    if os.fork():
+        os._exit(0)  # its child is nobody's
+    while data := connection.recv(64):
+        if data == b"work":
+            until = time.process_time() + 0.5
+            while time.process_time() < until: pass
+            data = b"%d %d" % (time.process_time_ns(), os.getpid())
+        connection.sendall(data)
+    time.sleep(1000)
+"#;
+
+#[test]
+fn a_server_of_several_processes_is_charged_for_all_and_leaves_none() {
+    let has_python = std::process::Command::new("python3").arg("--version").output();
+    if !has_python.is_ok_and(|output| output.status.success()) {
+        let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");
+        assert!(!required, "python3 is required and cannot be run");
+        return eprintln!("skipped: python3 cannot be run here");
+    }
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("forking-echo.py");
+    std::fs::write(&path, FORKING).unwrap();
+    let command = format!("python3 {} {{ip}} {{port}}", path.display());
+    let mut server =
+        common::weir(&["serve", "tcp-peer", "--command", &command, "--end-with-input", "--json"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut output = std::io::BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let address = ready["ready"]["addresses"][0].as_str().unwrap();
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+    connection.set_read_timeout(Some(common::SOON)).unwrap();
+    connection.write_all(b"work").unwrap();
+    let mut answer = [0; 64];
+    let length = connection.read(&mut answer).unwrap();
+    let answer = std::str::from_utf8(&answer[..length]).unwrap();
+    let (used_ns, process) = answer.split_once(' ').unwrap();
+    let used_ns: u64 = used_ns.parse().unwrap();
+    drop(server.stdin.take());
+    line.clear();
+    output.read_line(&mut line).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(server.wait().unwrap().success());
+    // The group's count is as of the last tick.
+    let counted_ns = report["cpu_ns"].as_u64().unwrap();
+    assert!(counted_ns + 20_000_000 >= used_ns && used_ns >= 500_000_000, "{report:#}");
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let is_gone = stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
+    assert!(is_gone, "left: {stat}");
+}

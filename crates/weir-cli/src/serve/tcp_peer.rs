@@ -10,7 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use weir::counters::os::{OtherProcess, ProcessUsage, Sampler};
+use weir::counters::os::Sampler;
+use weir::process::{Tree, TreeUsage};
 use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown};
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, ServerReport, Standing, Window};
@@ -26,8 +27,8 @@ use crate::exit::{self, Failure};
 #[derive(Debug, Args)]
 pub struct ServeTcpPeer {
     /// The program with its arguments, as a shell reads them; {ip} and {port} in it are replaced by the
-    /// address that it is to listen on. Its figures are those of its own process, not of processes that
-    /// it starts.
+    /// address that it is to listen on. Its figures are those of its process and of all that it
+    /// starts.
     #[arg(long, value_parser = CommandLine::parse)]
     command: CommandLine,
 
@@ -76,7 +77,6 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     let mut child =
         Child::spawn_foreign(PEER, &command, false, &Interrupt::new()).map_err(failure)?;
     until_it_accepts(&mut child, address)?;
-    let process = OtherProcess::new(child.id())?;
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
     let ready = wire::Ready { addresses: vec![address], control: None, settings: BTreeMap::new() };
@@ -86,15 +86,8 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
             crate::print(&format!("{}listens on: {address}\n", text::settings(&ready.settings)))
         }
     }
-    let mut watched = Watched {
-        child,
-        process,
-        sampler,
-        before,
-        standing: None,
-        marks: vec![],
-        most_threads: None,
-    };
+    let mut watched =
+        Watched { child, sampler, before, standing: None, marks: vec![], most_threads: None };
     watched.until_end(&events)?;
     let report = watched.report(command.to_string());
     match args.json {
@@ -132,12 +125,11 @@ fn until_it_accepts(child: &mut Child, address: SocketAddr) -> Result<(), Failur
 /// A program that is watched.
 struct Watched {
     child: Child,
-    process: OtherProcess,
     sampler: Sampler,
     before: KernelHeld,
     standing: Option<Standing>,
     /// The first mark and the last one.
-    marks: Vec<(Instant, ProcessUsage)>,
+    marks: Vec<(Instant, TreeUsage)>,
     /// The most threads that were seen.
     most_threads: Option<u64>,
 }
@@ -150,7 +142,7 @@ impl Watched {
                     return self.child.is_alive_after("end", Duration::ZERO).map_err(failure);
                 }
                 Ok(Event::Asked(word)) if word == STANDING => {
-                    let usage = self.usage();
+                    let usage = self.usage().usage;
                     let (kernel, all) =
                         KernelHeld::now(&mut self.sampler).grown_since(&self.before);
                     self.standing = Some(Standing {
@@ -174,17 +166,21 @@ impl Watched {
         }
     }
 
-    fn usage(&mut self) -> ProcessUsage {
-        let usage = self.process.usage();
-        self.most_threads = self.most_threads.max(usage.threads);
+    fn usage(&mut self) -> TreeUsage {
+        let usage = self.child.tree().map(Tree::usage).unwrap_or_default();
+        self.most_threads = self.most_threads.max(usage.usage.threads);
         usage
     }
 
     fn report(&mut self, design: String) -> ServerReport {
         let usage = self.usage();
+        let mut unknown = usage.unknown.clone();
+        let usage = usage.usage;
         let window = match &self.marks[..] {
             [(from, then), (to, now)] => {
                 let used = now.since(then);
+                unknown = used.unknown;
+                let used = used.usage;
                 Some(Window {
                     elapsed_ns: to.duration_since(*from).as_nanos() as u64,
                     cpu_ns: used.cpu_ns,
@@ -200,6 +196,7 @@ impl Watched {
             most_threads: self.most_threads,
             cpu_ns: usage.cpu_ns,
             resident_bytes: usage.peak_resident_bytes,
+            unknown,
             window,
             standing: self.standing.clone(),
             ..ServerReport::default()

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
+use weir::process::Tree;
+
 use crate::wire::{Failure, FailureLine};
 
 /// Longest line that is taken from a child: a report with a distribution for each of many
@@ -127,6 +129,8 @@ pub struct Child {
     interrupt: Interrupt,
     started: Instant,
     output_ended: bool,
+    /// What a foreign program starts.
+    tree: Option<Tree>,
 }
 
 impl Child {
@@ -143,7 +147,7 @@ impl Child {
     }
 
     /// Starts a program that may heed nothing: it is ended with the calling thread
-    /// ([`weir::process`]). Unless it `speaks`, nothing is expected of its output, of which the end is
+    /// ([`weir::process`]), and all that it starts with the child. Unless it `speaks`, nothing is expected of its output, of which the end is
     /// kept for messages like that of its standard error.
     ///
     /// # Errors
@@ -156,7 +160,10 @@ impl Child {
     ) -> Result<Self, ChildError> {
         let mut process = command.to_process();
         weir::process::end_with_this_thread(&mut process);
-        Self::start(name, command, process, speaks, interrupt)
+        let tree = Tree::of(&mut process);
+        let mut child = Self::start(name, command, process, speaks, interrupt)?;
+        child.tree.insert(tree).started(child.process.id());
+        Ok(child)
     }
 
     fn start(
@@ -210,12 +217,18 @@ impl Child {
             interrupt,
             started,
             output_ended: false,
+            tree: None,
         })
     }
 
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
+    }
+
+    /// A foreign program with all that it starts.
+    pub fn tree(&mut self) -> Option<&mut Tree> {
+        self.tree.as_mut()
     }
 
     /// Says a line to it. Whether it was heard shows its answer: lines must be answered one by one,
@@ -396,6 +409,9 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        if let Some(tree) = &mut self.tree {
+            tree.end();
+        }
         // Both fail only if it has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -40,6 +40,9 @@ pub struct Sample {
     pub received_bytes_per_s: Option<f64>,
     /// CPU time of the server's process per message in nanoseconds.
     pub cpu_ns_per_message: Option<f64>,
+    /// Why CPU time or context switches of the server are not known, where that has a reason of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_unknown: Option<String>,
     /// The same for each byte of a message.
     pub cpu_ns_per_byte: Option<f64>,
     /// Share of its cores that the server used.
@@ -122,6 +125,7 @@ impl Sample {
             sent_bytes_per_s: rate(|window| window.bytes_sent),
             received_bytes_per_s: rate(|window| window.bytes_received),
             cpu_ns_per_message,
+            server_unknown: server.unknown.clone(),
             cpu_ns_per_byte: cpu_ns_per_message
                 .and_then(|ns| divide(ns, f64::from(asked.message_bytes))),
             server_cpu,

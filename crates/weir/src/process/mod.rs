@@ -7,6 +7,9 @@
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
+mod tree;
+
+pub use tree::{Tree, TreeUsage};
 
 use std::process::Command;
 

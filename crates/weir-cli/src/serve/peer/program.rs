@@ -5,7 +5,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use weir::counters::os::{OtherProcess, Sampler, SystemUsage};
+use weir::counters::os::{OfThread, OtherProcess, Sampler, SystemUsage};
+use weir::process::{Tree, TreeUsage};
 use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
 use weir_lab::wire;
 use weir_load::audit::AuditSettings;
@@ -168,6 +169,21 @@ impl Program {
     /// Whether it talks with weir; else its counts are the kernel's.
     pub fn talks(&self) -> bool {
         self.derived.is_none()
+    }
+
+    /// What it and all that it starts used.
+    pub fn usage(&mut self) -> TreeUsage {
+        self.child.tree().map(Tree::usage).unwrap_or_default()
+    }
+
+    /// Their CPU time, in ns.
+    pub fn cpu_ns(&mut self) -> Option<u64> {
+        self.child.tree()?.cpu_ns()
+    }
+
+    /// Their threads that are alive.
+    pub fn threads(&mut self) -> Vec<OfThread> {
+        self.child.tree().map(Tree::threads).unwrap_or_default()
     }
 
     /// Its process id.

@@ -6,7 +6,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir::counters::os::{OfThread, OtherProcess, ProcessUsage, Sampler, SocketUsage, SystemUsage};
+use weir::counters::os::{OfThread, Sampler, SocketUsage, SystemUsage};
+use weir::process::TreeUsage;
 use weir_lab::child::ChildError;
 use weir_lab::wire::{self, Window};
 use weir_load::audit::AuditSettings;
@@ -48,7 +49,6 @@ pub struct PeerWatch {
 struct State {
     /// Until it is ended.
     program: Option<Program>,
-    process: OtherProcess,
     sampler: Sampler,
     /// Since the run that is open began, or started if it has a warm-up.
     course: Option<Course>,
@@ -62,7 +62,7 @@ struct State {
 /// What was there when a run began, and the readings since.
 struct Course {
     at: Instant,
-    process: ProcessUsage,
+    process: TreeUsage,
     threads: Vec<OfThread>,
     system: SystemUsage,
     port: Port,
@@ -87,11 +87,9 @@ impl PeerWatch {
         events: Sender<Event>,
     ) -> Result<Self, Failure> {
         let (verify_all, receive_offload) = asked;
-        let process = OtherProcess::new(program.id())?;
         let talks = program.talks();
         let state = State {
             program: Some(program),
-            process,
             sampler: Sampler::new(),
             course: None,
             last_change: (0, Instant::now()),
@@ -172,8 +170,13 @@ impl PeerWatch {
         run: &AgreedRun,
         ending: &Ending,
     ) -> wire::ServerReport {
-        let (all, threads) = (state.process.usage(), state.process.threads());
-        let (process, system) = (all.since(&course.process), state.sampler.system());
+        let (all, threads) = state
+            .program
+            .as_mut()
+            .map(|program| (program.usage(), program.threads()))
+            .unwrap_or_default();
+        let (used, system) = (all.since(&course.process), state.sampler.system());
+        let (all, process) = (all.usage, used.usage);
         let system = system.since(&course.system);
         let own = state.sampler.process().cpu_ns;
         let mut counters = account.counters.clone();
@@ -205,6 +208,7 @@ impl PeerWatch {
             system: wire::SystemReport {
                 // Both processes: what others had is what is left.
                 cpu_ns: both(all.cpu_ns, own),
+                unknown: used.unknown,
                 context_switches: both(process.voluntary_switches, process.involuntary_switches),
                 interrupts: system.total.interrupts,
                 // The loopback device has no queue of its own.
@@ -252,10 +256,15 @@ impl State {
     /// Counts for a run from now on.
     fn begin(&mut self, at: SocketAddr) -> Result<(), String> {
         let Count { handled, .. } = self.with(|program| program.count(at))?;
+        let (process, threads) = self
+            .program
+            .as_mut()
+            .map(|program| (program.usage(), program.threads()))
+            .unwrap_or_default();
         let mut course = Course {
             at: Instant::now(),
-            process: self.process.usage(),
-            threads: self.process.threads(),
+            process,
+            threads,
             system: self.sampler.system(),
             port: Port::at(at),
             readings: Readings::default(),
@@ -266,7 +275,7 @@ impl State {
             until_system: 0,
             kernel_bytes: None,
         };
-        course.read(0, course.process.cpu_ns);
+        course.read(0, course.process.usage.cpu_ns);
         self.course = Some(course);
         self.last_change = (handled, Instant::now());
         Ok(())
@@ -277,14 +286,16 @@ impl State {
         let Some(course) = self.course.as_mut().filter(|course| course.sent_at.is_none()) else {
             return;
         };
-        course.sent_at = Some((course.elapsed_ns(), self.process.usage().cpu_ns));
+        let cpu_ns = self.program.as_mut().and_then(Program::cpu_ns);
+        course.sent_at = Some((course.elapsed_ns(), cpu_ns));
     }
 
     fn read(&mut self, at: SocketAddr) {
         // A failure is kept, and found by whoever looks.
         let Ok(count) = self.with(|program| program.count(at)) else { return };
+        let cpu_ns = self.program.as_mut().and_then(Program::cpu_ns);
         let Some(course) = &mut self.course else { return };
-        course.read(count.received, self.process.usage().cpu_ns);
+        course.read(count.received, cpu_ns);
         if course.until_port == 0 {
             course.until_port = PORT_EVERY;
             course.port.look(at);
@@ -323,7 +334,8 @@ impl Course {
     fn window(&self, received: u64) -> Window {
         let window = self.readings.window();
         let Some((elapsed_ns, cpu_ns)) = self.sent_at else { return window };
-        let cpu_ns = cpu_ns.zip(self.process.cpu_ns).map(|(now, then)| now.saturating_sub(then));
+        let cpu_ns =
+            cpu_ns.zip(self.process.usage.cpu_ns).map(|(now, then)| now.saturating_sub(then));
         let whole = Window {
             elapsed_ns,
             datagrams: received,

@@ -33,6 +33,10 @@ impl OtherProcess {
         Ok(Self { id, clock: process_clock(id), status, buffer: Vec::new() })
     }
 
+    pub(in crate::counters::os) fn cpu_ns(&self) -> Option<u64> {
+        clock_ns(self.clock)
+    }
+
     pub(in crate::counters::os) fn usage(&mut self) -> ProcessUsage {
         let status = self.status.read(&mut self.buffer).unwrap_or_default();
         let mut process = parse::process_status(status);

@@ -43,7 +43,7 @@
 //   devices_having(&[IpAddr]) -> Option<DeviceUsage>
 //   thread_cpu_ns(ThreadId) -> Option<u64>
 //   OtherProcess::{new(id) -> Result, usage() -> ProcessUsage, threads() -> Vec<OfThread>,
-//                  udp_sockets() -> Option<Vec<SocketAddr>>}
+//                  cpu_ns() -> Option<u64>, udp_sockets() -> Option<Vec<SocketAddr>>}
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
@@ -525,6 +525,11 @@ impl OtherProcess {
     /// of threads that have ended are lost. With few threads it takes some 50 µs.
     pub fn usage(&mut self) -> ProcessUsage {
         self.0.usage()
+    }
+
+    /// Its CPU time up to now, in ns.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        self.0.cpu_ns()
     }
 
     /// Its threads that are alive.

@@ -206,6 +206,10 @@ impl OtherProcess {
         match *self {}
     }
 
+    pub(super) fn cpu_ns(&self) -> Option<u64> {
+        match *self {}
+    }
+
     pub(super) fn udp_sockets(&self) -> Option<Vec<SocketAddr>> {
         match *self {}
     }

@@ -1,0 +1,437 @@
+//! A tree of processes on Linux: a control group (cgroups(7), version 2) where one may be made, which nothing that
+//! is started in it leaves, and which counts the CPU time of all, also of those that have ended; else the
+//! descendants as `/proc` tells them. Those whose parent ends come to this process, which is made their reaper
+//! (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
+//!
+//! Each process of a tree has a word in its environment, by which it is found when all its ancestors have gone.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    os::{fd::AsRawFd, unix::process::CommandExt},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{MARK, TreeUsage};
+use crate::counters::os::{OfThread, OtherProcess, ProcessUsage};
+
+/// How long processes that were killed may take to go; one that waits for a device may take longer.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+/// How often is looked whether they have. There is no event for all of them.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How often a reading is made again in which processes came or went.
+const TRIES: usize = 5;
+/// The signal of a child's end as a bit of a mask in `/proc`.
+const CHILD_ENDED: u64 = 1 << (libc::SIGCHLD - 1);
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    mark: String,
+    group: Option<Group>,
+    root: u32,
+    /// All that were there at the last look, the root among them.
+    known: HashSet<u32>,
+    /// What those used that came to this process and have ended.
+    reaped: Used,
+    /// How many have ended, as far as it was noticed.
+    ended: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Used {
+    cpu_ns: u64,
+    voluntary_switches: u64,
+    involuntary_switches: u64,
+}
+
+/// A control group of one's own.
+#[derive(Debug)]
+struct Group(PathBuf);
+
+/// What `/proc/PID/stat` says.
+struct Stat {
+    state: u8,
+    parent: u32,
+    /// Page faults of children that were waited for: as good as a count of them, since none ends without.
+    faults_of_children: u64,
+    /// Their CPU time.
+    children_cpu_ns: u64,
+}
+
+impl Tree {
+    pub(super) fn of(command: &mut Command) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes a number and touches no memory. A kernel that refuses
+        // gives orphans to init, and what they used is lost.
+        unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+        let number = COUNT.fetch_add(1, Relaxed);
+        let since_boot = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let moment: String = since_boot.chars().take_while(|c| *c != ' ' && *c != '\n').collect();
+        let mark = format!("{}-{moment}-{number}", std::process::id());
+        command.env(MARK, &mark);
+        let group = Group::make(&mark);
+        if let Some((_, door)) = &group
+            && let Ok(door) = door.try_clone()
+        {
+            let enter = move || {
+                // SAFETY: write takes a descriptor that the closure holds open, and one byte that lives for ever.
+                // Where it fails the process stays where it is, which is found later.
+                unsafe { libc::write(door.as_raw_fd(), c"0".as_ptr().cast(), 1) };
+                Ok(())
+            };
+            // SAFETY: between fork and exec the closure makes one system call that is safe there; it takes no
+            // lock and allocates nothing.
+            unsafe { command.pre_exec(enter) };
+        }
+        Self {
+            mark,
+            group: group.map(|(group, _)| group),
+            root: 0,
+            known: HashSet::new(),
+            reaped: Used::default(),
+            ended: 0,
+        }
+    }
+
+    pub(super) fn started(&mut self, id: u32) {
+        self.root = id;
+        self.known.insert(id);
+        if self.group.as_ref().is_some_and(|group| !group.holds(id)) {
+            self.group = None; // it is removed
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn without_group(&mut self) {
+        self.group = None;
+    }
+
+    /// All processes that are alive, and those that have ended and were not waited for.
+    pub(super) fn processes(&mut self) -> Vec<u32> {
+        let mut found = HashSet::from([self.root]);
+        let mut to_visit = vec![self.root];
+        if let Some(group) = &self.group {
+            found.extend(group.processes());
+            to_visit = found.iter().copied().collect();
+        }
+        // What came to this process, and is of this tree.
+        for adopted in children(std::process::id()) {
+            if adopted != self.root
+                && (self.known.contains(&adopted) || is_marked(adopted, &self.mark))
+                && found.insert(adopted)
+            {
+                to_visit.push(adopted);
+            }
+        }
+        while let Some(process) = to_visit.pop() {
+            to_visit.extend(children(process).into_iter().filter(|child| found.insert(*child)));
+        }
+        for id in &found {
+            self.reap(*id);
+        }
+        found.retain(|id| *id == self.root || stat(*id).is_some());
+        self.ended += self.known.difference(&found).count() as u64;
+        self.known = found;
+        let mut processes: Vec<u32> = self.known.iter().copied().collect();
+        processes.sort_unstable();
+        processes
+    }
+
+    /// Waits for a process that came to this one and has ended.
+    fn reap(&mut self, id: u32) {
+        let is_ours = |stat: Stat| stat.state == b'Z' && stat.parent == std::process::id();
+        if id == self.root || !stat(id).is_some_and(is_ours) {
+            return;
+        }
+        // SAFETY: all its fields are numbers, and zero is one.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one struct, which outlives the call; the process has ended, and is a child
+        // that nobody else waits for.
+        let waited = unsafe {
+            libc::wait4(id as libc::pid_t, std::ptr::null_mut(), libc::WNOHANG, &raw mut used)
+        };
+        if waited != id as libc::pid_t {
+            return;
+        }
+        let ns =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        self.reaped.cpu_ns += ns(used.ru_utime) + ns(used.ru_stime);
+        self.reaped.voluntary_switches += used.ru_nvcsw as u64;
+        self.reaped.involuntary_switches += used.ru_nivcsw as u64;
+    }
+
+    pub(super) fn cpu_ns(&mut self) -> Option<u64> {
+        let counted = self.group.as_ref().and_then(Group::cpu_ns);
+        if let Some(counted) = counted {
+            // The group's count is as of the last tick; the clock of a process alone is exact.
+            let root = cpu_ns(self.root).unwrap_or(0);
+            return Some(counted.max(root));
+        }
+        let processes = self.processes();
+        self.cpu_of(&processes)
+    }
+
+    /// Of these and of whoever ended before. Parents are read first: what ends in between is missed, and
+    /// not counted twice.
+    fn cpu_of(&self, processes: &[u32]) -> Option<u64> {
+        if processes.iter().any(|id| ignores_children(*id)) {
+            return None;
+        }
+        let mut sum = self.reaped.cpu_ns;
+        for stat in processes.iter().filter_map(|id| stat(*id)) {
+            sum += stat.children_cpu_ns;
+        }
+        for id in processes {
+            sum += cpu_ns(*id).unwrap_or(0);
+        }
+        Some(sum)
+    }
+
+    pub(super) fn usage(&mut self) -> TreeUsage {
+        let mut processes = self.processes();
+        let mut usage = self.usage_of(&processes);
+        for _ in 1..TRIES {
+            let after = self.processes();
+            if after == processes {
+                break;
+            }
+            processes = after;
+            usage = self.usage_of(&processes);
+        }
+        usage
+    }
+
+    fn usage_of(&mut self, processes: &[u32]) -> TreeUsage {
+        let faults: u64 =
+            processes.iter().filter_map(|id| Some(stat(*id)?.faults_of_children)).sum();
+        let mut sum = ProcessUsage {
+            voluntary_switches: Some(self.reaped.voluntary_switches),
+            involuntary_switches: Some(self.reaped.involuntary_switches),
+            ..ProcessUsage::default()
+        };
+        let add = |sum: &mut Option<u64>, more: Option<u64>| {
+            if let Some(more) = more {
+                *sum = Some(sum.unwrap_or(0) + more);
+            }
+        };
+        for id in processes {
+            let Ok(mut process) = OtherProcess::new(*id) else { continue };
+            let one = process.usage();
+            add(&mut sum.voluntary_switches, one.voluntary_switches);
+            add(&mut sum.involuntary_switches, one.involuntary_switches);
+            add(&mut sum.resident_bytes, one.resident_bytes);
+            add(&mut sum.peak_resident_bytes, one.peak_resident_bytes);
+            add(&mut sum.threads, one.threads);
+        }
+        sum.cpu_ns = match self.group.as_ref().and_then(Group::cpu_ns) {
+            Some(_) => self.cpu_ns(),
+            None => self.cpu_of(processes),
+        };
+        let unknown = sum.cpu_ns.is_none().then(|| {
+            "the program ignores the end of its children (SIGCHLD), so what they used is lost; it is known \
+             where weir may make a control group (cgroup v2), as root may"
+                .to_owned()
+        });
+        TreeUsage {
+            usage: sum,
+            processes: processes.len() as u32,
+            ended: self.ended.wrapping_add(faults),
+            unknown,
+        }
+    }
+
+    pub(super) fn threads(&mut self) -> Vec<OfThread> {
+        let processes = self.processes();
+        processes
+            .iter()
+            .filter_map(|id| OtherProcess::new(*id).ok())
+            .flat_map(|p| p.threads())
+            .collect()
+    }
+
+    /// Kills all of them, until none is left; the root is waited for by its owner.
+    pub(super) fn end(&mut self) {
+        let deadline = Instant::now() + GONE_WITHIN;
+        loop {
+            if let Some(group) = &self.group {
+                group.kill();
+            }
+            let mut alive = self.processes();
+            alive.retain(|id| {
+                // The number of a root that was waited for may be another program's by now.
+                let is_ours = |stat: &Stat| *id != self.root || stat.parent == std::process::id();
+                let is_alive =
+                    |stat: Stat| stat.state != b'Z' && stat.state != b'X' && is_ours(&stat);
+                stat(*id).is_some_and(is_alive)
+            });
+            alive.iter().for_each(|id| kill(*id));
+            if alive.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        // Whoever came between two looks has lost all its ancestors, but not its mark.
+        end_marked(&self.mark);
+        self.processes(); // waits for those that came to this process
+        self.group = None;
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if self.root != 0 {
+            self.end();
+        }
+    }
+}
+
+fn end_marked(mark: &str) {
+    let deadline = Instant::now() + GONE_WITHIN;
+    let group = Group::path_of(mark).map(Group);
+    loop {
+        if let Some(group) = &group {
+            group.kill();
+        }
+        let alive: Vec<u32> = all().filter(|id| is_marked(*id, mark)).collect();
+        alive.iter().for_each(|id| kill(*id));
+        if alive.is_empty() || Instant::now() >= deadline {
+            return; // dropping the group removes it
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn cpu_ns(id: u32) -> Option<u64> {
+    OtherProcess::new(id).ok()?.cpu_ns()
+}
+
+fn kill(id: u32) {
+    // SAFETY: kill takes two numbers. It fails where the process has gone meanwhile.
+    unsafe { libc::kill(id as libc::pid_t, libc::SIGKILL) };
+}
+
+impl Group {
+    /// Where the group of a tree is.
+    fn path_of(mark: &str) -> Option<PathBuf> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        Some(own_group(&mounts, &groups)?.join(format!("weir-{mark}")))
+    }
+
+    /// Makes one, and opens the file by which processes enter it.
+    fn make(mark: &str) -> Option<(Self, File)> {
+        let path = Self::path_of(mark)?;
+        fs::create_dir(&path).ok()?;
+        let group = Self(path);
+        let door = File::options().write(true).open(group.0.join("cgroup.procs")).ok()?;
+        // Version 2 counts the CPU time of every group; where it does not, descendants are looked at.
+        group.cpu_ns()?;
+        Some((group, door))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).filter(|id| *id != 0).collect()
+    }
+
+    fn holds(&self, id: u32) -> bool {
+        let name = self.0.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        match fs::read_to_string(format!("/proc/{id}/cgroup")) {
+            Ok(text) => text.lines().any(|line| line.starts_with("0::") && line.ends_with(name)),
+            Err(_) => true, // it has gone; the others are in there
+        }
+    }
+
+    fn cpu_ns(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.0.join("cpu.stat")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        Some(line.trim().parse::<u64>().ok()? * 1000)
+    }
+
+    fn kill(&self) {
+        // Since Linux 5.14; before, they are killed one by one.
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It fails while anything is alive in there.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// The folder of this process's own group of version 2.
+fn own_group(mounts: &str, groups: &str) -> Option<PathBuf> {
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    mounts.lines().find_map(|line| {
+        let (of_mount, of_system) = line.split_once(" - ")?;
+        if !of_system.starts_with("cgroup2 ") {
+            return None;
+        }
+        // Words count from 0: 3 is the folder of the hierarchy that is mounted, 4 where.
+        let words: Vec<&str> = of_mount.split(' ').collect();
+        let (root, at) = (words.get(3)?, words.get(4)?);
+        let below = Path::new(own).strip_prefix(root).ok()?;
+        Some(Path::new(at).join(below))
+    })
+}
+
+fn all() -> impl Iterator<Item = u32> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
+    names.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The children of a process, of all its threads.
+fn children(id: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let mut known = false;
+    let mut found = vec![];
+    for thread in threads {
+        if let Ok(text) = fs::read_to_string(thread.path().join("children")) {
+            known = true;
+            found.extend(text.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+    }
+    if !known {
+        // A kernel without that file.
+        found.extend(all().filter(|other| stat(*other).is_some_and(|stat| stat.parent == id)));
+    }
+    found
+}
+
+fn is_marked(id: u32, mark: &str) -> bool {
+    let wanted = format!("{MARK}={mark}");
+    let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes())
+}
+
+/// Whether the system waits for its children in its place, and what they used is lost.
+fn ignores_children(id: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & CHILD_ENDED != 0)
+}
+
+fn stat(id: u32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name, in brackets, may have anything in it.
+    let words: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    // SAFETY: sysconf takes a number.
+    let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+    Some(Stat {
+        state: *words.first()?.as_bytes().first()?,
+        parent: number(1)? as u32,
+        faults_of_children: number(8)?,
+        children_cpu_ns: (number(13)? + number(14)?) * (1_000_000_000 / ticks_per_s),
+    })
+}

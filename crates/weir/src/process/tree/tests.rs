@@ -1,0 +1,113 @@
+use super::*;
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, Stdio},
+};
+
+/// A program that forks, and whose children use their cores; one is left behind by its parent. For each line it
+/// gets a child ends and is waited for.
+const FORKS: &str = "
+import os, sys, time
+def work(seconds):
+    while time.process_time() < seconds: pass
+def child(seconds):
+    if os.fork() == 0:
+        work(seconds); os.write(1, b'ready\\n'); time.sleep(1000)
+child(0.2)
+child(0.2)
+if os.fork() == 0:
+    if os.fork() == 0:
+        work(0.2); os.setsid(); os.write(1, b'ready\\n'); time.sleep(1000)
+    os._exit(0)
+os.wait()
+for line in sys.stdin:
+    if os.fork() == 0:
+        work(0.3); os._exit(0)
+    os.wait()
+    print('waited', flush=True)
+";
+
+fn forks(lines: usize) -> Option<(Tree, Child, BufReader<std::process::ChildStdout>)> {
+    let mut command = Command::new("python3");
+    command.args(["-c", FORKS]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tree = Tree::of(&mut command);
+    let Ok(mut child) = command.spawn() else {
+        eprintln!("skipped: there is no python3 here");
+        return None;
+    };
+    tree.started(child.id());
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    (0..lines).for_each(|_| wait(&mut output, "ready\n"));
+    Some((tree, child, output))
+}
+
+fn wait(output: &mut impl BufRead, wanted: &str) {
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it talks");
+    assert_eq!(line, wanted);
+}
+
+fn is_alive(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// What children use is counted, while they live and after; and none of them outlives the tree.
+fn check(without_group: bool) {
+    let Some((mut tree, mut child, mut output)) = forks(3) else { return };
+    if without_group {
+        tree.0.without_group();
+    }
+    let processes = tree.processes();
+    assert_eq!(processes.len(), 4, "the one that was left behind is among them");
+    let before = tree.usage();
+    assert_eq!((before.processes, &before.unknown), (4, &None));
+    assert!(before.usage.cpu_ns >= Some(580_000_000), "{before:?}");
+    let nothing = tree.usage().since(&before);
+    assert!(nothing.usage.voluntary_switches.is_some() && nothing.unknown.is_none(), "{nothing:?}");
+    child.stdin.as_mut().expect("piped").write_all(b"go\n").expect("it listens");
+    wait(&mut output, "waited\n");
+    let used = tree.usage().since(&before);
+    // The time of a child that was waited for is told in steps of 10 ms.
+    assert!(used.usage.cpu_ns >= Some(270_000_000), "{used:?}");
+    assert_eq!(used.usage.voluntary_switches, None, "they went with it");
+    assert!(used.unknown.as_ref().is_some_and(|why| why.contains("ended while")), "{used:?}");
+    drop(tree);
+    child.kill().ok();
+    child.wait().expect("it is ours");
+    let left: Vec<u32> = processes.into_iter().filter(|id| is_alive(*id)).collect();
+    assert_eq!(left, Vec::<u32>::new());
+}
+
+#[test]
+fn what_children_use_is_counted_and_none_is_left() {
+    check(false);
+}
+
+#[test]
+fn descendants_are_found_without_a_control_group() {
+    check(true);
+}
+
+#[test]
+fn what_is_lost_with_children_is_said_to_be_unknown() {
+    let mut command = Command::new("python3");
+    let script = "import signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print('ready', flush=True)
+sys.stdin.read()";
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tree = Tree::of(&mut command);
+    let Ok(mut child) = command.spawn() else {
+        eprintln!("skipped: there is no python3 here");
+        return;
+    };
+    tree.started(child.id());
+    wait(&mut BufReader::new(child.stdout.take().expect("piped")), "ready\n");
+    tree.0.without_group();
+    let usage = tree.usage();
+    assert!(usage.usage.cpu_ns.is_none() && usage.unknown.is_some(), "{usage:?}");
+    assert_eq!(tree.cpu_ns(), None);
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+}
