@@ -29,7 +29,7 @@ use std::{
 use weir::memory::{Layout, Region, RegionOptions, Slice};
 
 /// Far longer than anything here takes: who waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
