@@ -323,7 +323,7 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
     let peers = [
         ("crashes", "sh -c 'echo ouch >&2; exit 7'".into(), "exit status: 7"),
         ("rubbish", "echo hello".into(), "something else than its ready line"),
-        ("silent", format!("sleep {slept}"), "no ready line within 10"),
+        ("silent", format!("sleep {slept}"), "no ready line within "),
         ("missing", "/no/such/program".into(), "No such file"),
         ("elsewhere", format!("python3 {path} elsewhere"), "has no such socket"),
         ("cannot", format!("python3 {path} cannot"), "no such mechanism here"),
@@ -331,7 +331,7 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
         ("busy", "true {ip} {port}".into(), "ended with exit status: 0"),
     ];
     let mut words: Vec<String> =
-        ["compare", "udp", "--design", "blocking", "--quick", "-t", "12", "--json"]
+        ["compare", "udp", "--design", "blocking", "--quick", "-t", "30", "--json"]
             .map(String::from)
             .to_vec();
     for (name, command, _) in &peers {
