@@ -1,6 +1,6 @@
 //! A UDP echo server that cannot be made to harm anyone: it never answers more than it
 //! received, and at most so many datagrams a second. Two of them that are made to answer each other
-//! come to rest: of equal replies to one source every 128th is dropped, and it answers neither
+//! come to rest: of equal replies to one source now and then one is dropped, and it answers neither
 //! itself nor services that answer whatever they are sent (`Limits::refuse_loops`).
 //!
 //! ```text

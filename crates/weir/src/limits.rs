@@ -12,10 +12,11 @@ pub struct Limits {
     /// Replies per second over all threads; `None` for no such limit.
     pub replies_per_s: Option<u64>,
     /// Whether replies that would go round for ever are dropped, and counted: those to the server's own
-    /// addresses, to ports of services that answer whatever they are sent (echo, chargen, DNS and
-    /// the like), and of equal ones to one source every 128th. A loop with another server that
-    /// echoes is over then; a client that sends the same bytes all the time loses that one reply,
-    /// unless it sends less than one a second. On by default.
+    /// addresses, to ports of services that answer whatever they are sent (echo, chargen and the
+    /// like), and of equal ones to one source the 129th. A loop with another server that echoes is
+    /// over then. Who goes on is taken for a client that always sends the same bytes: each drop is
+    /// twice as far from the one before, up to one in 65,536, and there is none below one a
+    /// second. On by default.
     pub refuse_loops: bool,
 }
 

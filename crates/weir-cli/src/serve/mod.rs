@@ -135,9 +135,9 @@ pub struct ServeUdp {
     numa_node: Option<NumaNode>,
 
     /// Send every datagram back to its source, from the address that it was sent to; but not to this
-    /// server itself, nor to services that answer whatever they are sent (echo, chargen, DNS and the
-    /// like), and of the same bytes to the same source every 128th is dropped, which ends a loop
-    /// between two echo servers. Those are counted as loops dropped.
+    /// server itself, nor to services that answer whatever they are sent (echo, chargen and the
+    /// like), and of the same bytes to the same source now and then one is dropped (the 129th, then ever
+    /// fewer), which ends a loop between two echo servers. Those are counted as loops dropped.
     #[arg(long)]
     echo: bool,
 

@@ -135,7 +135,7 @@ impl<'a> Replies<'a> {
     /// [`Refused`], counted.
     pub fn echo(&mut self) -> Result<(), Refused> {
         if !self.echo {
-            self.admit(self.received)?;
+            self.admit(self.received, None)?;
             self.echo = true;
         }
         Ok(())
@@ -155,10 +155,7 @@ impl<'a> Replies<'a> {
         if self.desk.pending.len() == Self::MOST_COPIES {
             return self.refuse(Refused::TooMany);
         }
-        self.admit(bytes.len())?;
-        if bytes.len() == self.received && !self.desk.loops.may_send(bytes, self.arrival.from) {
-            return Err(Refused::Loop);
-        }
+        self.admit(bytes.len(), Some(bytes))?;
         let start = self.desk.bytes.len();
         self.desk.bytes.extend_from_slice(bytes);
         self.desk.pending.push(Pending {
@@ -170,7 +167,8 @@ impl<'a> Replies<'a> {
         Ok(())
     }
 
-    fn admit(&mut self, len: usize) -> Result<(), Refused> {
+    /// `copy`: the bytes, where they are not those of the datagram.
+    fn admit(&mut self, len: usize, copy: Option<&[u8]>) -> Result<(), Refused> {
         if self.desk.limits.replies_outstanding == 0 {
             return self.refuse(Refused::Sink);
         }
@@ -180,6 +178,11 @@ impl<'a> Replies<'a> {
         // What is shorter than what was received comes to rest by itself.
         if len >= self.received
             && !self.desk.loops.may_answer(self.arrival.from, self.arrival.local)
+        {
+            return Err(Refused::Loop);
+        }
+        if let Some(bytes) = copy.filter(|_| len == self.received)
+            && !self.desk.loops.may_send(bytes, self.arrival.from)
         {
             return Err(Refused::Loop);
         }

@@ -11,12 +11,13 @@
 //! has places may go unseen: then the limit on replies per second is what bounds them.
 
 use std::{
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     time::Instant,
 };
 
-/// Equal replies to one source, one after the other, of which the next is dropped.
+/// Equal replies to one source, one after the other, of which the next is dropped: at first, and doubled so often.
 pub(super) const EQUAL_REPLIES: u32 = 128;
+const DOUBLED_MOST: u16 = 9;
 
 /// From so many on all bytes are compared, and the clock is read once in as many. What comes less
 /// than once a second in between is no loop.
@@ -31,8 +32,11 @@ const FORGET_EVERY: u64 = 64;
 /// At least so many nanoseconds between two looks at whether an address is one of this machine's.
 const PROBE_EVERY_NS: u64 = 10_000_000;
 
-/// Ports of services that answer whatever they are sent, a request or not; nobody asks from them.
-/// (As inetd refuses for its own services, and for the same reason.)
+/// How long what was found is taken for true.
+const PROBED_FOR_NS: u64 = 10_000_000_000;
+
+/// Ports of services that answer whatever they are sent, be it a request or an answer. Those that tell the two apart
+/// (DNS, NTP) start no loop, and their own servers ask each other from these ports.
 fn reflects(port: u16) -> bool {
     matches!(
         port,
@@ -43,16 +47,7 @@ fn reflects(port: u16) -> bool {
         | 17 // quote of the day
         | 19 // character generator
         | 37 // time
-        | 53 // DNS
-        | 69 // TFTP
-        | 111 // portmapper
-        | 123 // NTP
-        | 137 // NetBIOS names
-        | 161 // SNMP
-        | 389 // CLDAP
-        | 1900 // SSDP
-        | 5353 // multicast DNS
-        | 11211 // memcached
+        | 11211 // memcached, which answers what it does not know with an error
     )
 }
 
@@ -63,8 +58,10 @@ struct Place {
     /// Of the whole payload, once it is looked at.
     whole: u64,
     count: u32,
-    /// When `count` was a multiple of [`LOOK_EVERY`] last, in seconds.
-    looked_s: u32,
+    /// When `count` was a multiple of [`LOOK_EVERY`] last, in seconds; they may wrap.
+    looked_s: u16,
+    /// Dropped of these.
+    drops: u16,
 }
 
 /// What one thread of a server knows of loops.
@@ -125,15 +122,24 @@ impl Loops {
                 || self.is_of_this_machine(ip))
     }
 
-    /// By trying to bind to it; not oftener than every 10 ms, since whoever forges sources could ask
-    /// for it with every datagram.
+    /// By the way that a datagram to it would take: it leaves from that very address. Not oftener than every 10 ms,
+    /// since whoever forges sources could ask for it with every datagram.
     fn is_of_this_machine(&mut self, ip: IpAddr) -> bool {
         let now_ns = self.since.elapsed().as_nanos() as u64;
         match self.probed {
-            Some((probed, _, is)) if probed == ip => is,
+            Some((probed, at_ns, is)) if probed == ip && now_ns < at_ns + PROBED_FOR_NS => is,
             Some((_, at_ns, _)) if now_ns < at_ns + PROBE_EVERY_NS => false,
             _ => {
-                let is = UdpSocket::bind((ip, 0)).is_ok();
+                let any: IpAddr = match ip {
+                    IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                // Connecting sends nothing; any port will do.
+                let leaves_from = UdpSocket::bind((any, 0)).and_then(|socket| {
+                    socket.connect((ip, 9))?;
+                    socket.local_addr()
+                });
+                let is = leaves_from.is_ok_and(|from| from.ip() == ip);
                 self.probed = Some((ip, now_ns, is));
                 is
             }
@@ -144,11 +150,11 @@ impl Loops {
     #[inline]
     pub(super) fn may_send(&mut self, bytes: &[u8], to: SocketAddr) -> bool {
         let since = self.since;
-        self.may_send_at(bytes, to, || since.elapsed().as_secs() as u32)
+        self.may_send_at(bytes, to, || since.elapsed().as_secs() as u16)
     }
 
     #[inline]
-    fn may_send_at(&mut self, bytes: &[u8], to: SocketAddr, now_s: impl FnOnce() -> u32) -> bool {
+    fn may_send_at(&mut self, bytes: &[u8], to: SocketAddr, now_s: impl FnOnce() -> u16) -> bool {
         if self.places.is_empty() {
             return true;
         }
@@ -182,21 +188,21 @@ impl Loops {
 
 impl Place {
     #[cold]
-    fn look_closely(&mut self, bytes: &[u8], now_s: impl FnOnce() -> u32) -> bool {
+    fn look_closely(&mut self, bytes: &[u8], now_s: impl FnOnce() -> u16) -> bool {
         let whole = hash(bytes, self.key);
         if self.count.is_multiple_of(LOOK_EVERY) {
             let now_s = now_s();
-            let slow = now_s.saturating_sub(self.looked_s) >= LOOK_EVERY;
+            let slow = u32::from(now_s.wrapping_sub(self.looked_s)) >= LOOK_EVERY;
             self.looked_s = now_s;
             if slow {
                 (self.count, self.whole) = (LOOK_EVERY, whole);
             }
         }
         if self.whole != whole {
-            (self.count, self.whole) = (LOOK_EVERY, whole);
+            (self.count, self.whole, self.drops) = (LOOK_EVERY, whole, 0);
         }
-        if self.count > EQUAL_REPLIES {
-            self.count = LOOK_EVERY;
+        if self.count > EQUAL_REPLIES << self.drops.min(DOUBLED_MOST) {
+            (self.count, self.drops) = (LOOK_EVERY, self.drops.saturating_add(1));
             return false;
         }
         true
@@ -284,6 +290,7 @@ mod tests {
             ("192.0.2.1:7", false),
             ("192.0.2.1:19", false),
             ("192.0.2.1:1023", true),
+            ("192.0.2.1:123", true),
             ("192.0.2.1:40000", true),
         ] {
             assert_eq!(loops.may_answer(at(source), None), answered, "{source}");
@@ -319,6 +326,25 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_always_sends_the_same_loses_ever_fewer_replies() {
+        let mut loops = guard();
+        let lost: Vec<u32> = (0..1_000_000)
+            .filter(|_| !loops.may_send_at(b"there?", at("192.0.2.1:99"), || 0))
+            .collect();
+        assert!(lost.len() < 32, "{lost:?}");
+        assert!(lost.windows(2).all(|two| two[1] - two[0] <= EQUAL_REPLIES << DOUBLED_MOST));
+        // Many copies that go round come to rest one by one.
+        let (mut loops, mut copies) = (guard(), 20);
+        for _ in 0..20 * (EQUAL_REPLIES << DOUBLED_MOST) {
+            copies -= u32::from(!loops.may_send_at(b"there?", at("192.0.2.1:99"), || 0));
+            if copies == 0 {
+                return;
+            }
+        }
+        panic!("{copies} copies still go round");
+    }
+
+    #[test]
     fn payloads_that_differ_anywhere_are_no_loop() {
         let mut loops = guard();
         let mut bytes = vec![0; 200];
@@ -342,7 +368,8 @@ mod tests {
             assert!(loops.may_send_at(b"there?", at("192.0.2.1:99"), || second), "{second}");
         }
         let mut twice_a_second = guard();
-        let send = |loops: &mut Loops, n| loops.may_send_at(b"", at("192.0.2.1:99"), || n / 2);
+        let send =
+            |loops: &mut Loops, n| loops.may_send_at(b"", at("192.0.2.1:99"), || n as u16 / 2);
         assert_eq!(until_dropped(&mut twice_a_second, 1000, send), Some(EQUAL_REPLIES));
     }
 
