@@ -468,6 +468,6 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
         let Self { experiment, results, load, schedule } = self;
         experiment.measure_once(results, (*load, row), block, *schedule)?;
-        Ok(repeat::settle(&mut results.cells[*load][row], block))
+        Ok(repeat::settle(&mut results.cells[*load], row, block, schedule.rounds))
     }
 }

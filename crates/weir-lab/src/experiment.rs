@@ -524,7 +524,7 @@ impl Blocks for Course<'_, '_> {
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
         let Self { experiment, results, load, schedule } = self;
         experiment.measure_once(results, *load, row, block, *schedule)?;
-        Ok(repeat::settle(&mut results.cells[*load][row], block))
+        Ok(repeat::settle(&mut results.cells[*load], row, block, schedule.rounds))
     }
 }
 
@@ -561,10 +561,10 @@ fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
     let received = sample.ledger.received_percent();
     let lost = below_saturation && received.is_some_and(|kept| kept < 100.0 * (1.0 - NO_LOSS));
     match sample.disturbance() {
-        Some(Disturbance::MachineChanged) => Some(Disturbance::MachineChanged),
-        _ if late => Some(Disturbance::PaceNotKept),
+        Some(cause) => Some(cause),
+        // What may be the row's own comes first: it is made again by the stricter rule.
         None if lost => Some(Disturbance::Lost),
-        other => other,
+        None => late.then_some(Disturbance::PaceNotKept),
     }
 }
 
