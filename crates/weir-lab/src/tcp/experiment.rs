@@ -3,6 +3,8 @@
 //! Its course is that of every comparison ([`course`]); then, if that was asked for, the most connections are
 //! searched for that each row can hold.
 
+use std::collections::BTreeSet;
+
 use super::bench::{Checked, Idle, Made};
 use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
@@ -67,16 +69,20 @@ impl Course for Tcp {
         false
     }
 
-    /// Also those that had too few connections: the row has no rank any more, and often takes long.
+    /// Also rounds in which it had too few connections: the row has no rank any more, and often takes long. The attempts
+    /// of a round follow each other at once, so one stall may be in all of them: they count as one.
     fn in_vain(cell: &Cell<Sample>) -> u32 {
-        // One in whose place a whole one stands was none of its own.
-        let whole =
-            |block: u32| cell.standing().any(|s| s.when.block == block && s.incomplete().is_none());
-        let incomplete = cell
+        // One in a round of which another attempt was whole was none of its own, or is judged when more rounds are made.
+        let whole = |block: u32| {
+            cell.samples.iter().any(|s| s.when.block == block && s.incomplete().is_none())
+        };
+        let incomplete: BTreeSet<u32> = cell
             .samples
             .iter()
-            .filter(|sample| sample.incomplete().is_some() && !whole(sample.when.block));
-        cell.failed_runs + incomplete.count() as u32
+            .filter(|sample| sample.incomplete().is_some() && !whole(sample.when.block))
+            .map(|sample| sample.when.block)
+            .collect();
+        cell.failed_runs + incomplete.len() as u32
     }
 }
 
