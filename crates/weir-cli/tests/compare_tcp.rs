@@ -126,8 +126,7 @@ fn directory(name: &str) -> PathBuf {
 /// A server in Python with a thread for each connection; `answer` says what it does with what it received,
 /// `data`, on its connection number `number`.
 fn python(name: &str, answer: &str) -> Option<(PathBuf, String)> {
-    if std::process::Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("not run: there is no python3 here, in which the peer is written");
+    if !common::has("python3", &["--version"]) {
         return None;
     }
     let directory = directory(name);
@@ -236,6 +235,33 @@ fn a_peer_that_does_not_echo_rightly_gets_no_rank() {
     assert!(row["reason"].as_str().unwrap().contains("failed the check before timing"), "{row:#}");
     assert_eq!(self::row(&document, "epoll")["status"], "ok");
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// While it is checked it echoes; then the first bytes of one connection are the answer to everything.
+#[test]
+fn a_peer_that_cheats_once_it_is_timed_has_no_rank_and_an_honest_one_is_not_accused() {
+    let fixed = "data = globals().setdefault('kept', data) if number > 25 else data";
+    let Some((directory, cheat)) = python("cheat", fixed) else { return };
+    let Some((of_honest, honest)) = python("honest", "pass") else { return };
+    let cheat = cheat.replacen("python=", "cheat=", 1);
+    let words = ["compare", "tcp", "--design", "epoll", "--peer", &cheat, "--peer", &honest];
+    let run = output(&[&words[..], &["-c", "30", "--rounds", "3", "--json"]].concat());
+    let document = document(&run);
+    assert_eq!(run.status.code(), Some(3), "{}", errors(&run));
+    let (cheat, honest) = (row(&document, "cheat"), row(&document, "python"));
+    assert_eq!((&cheat["conformance"], &cheat["rank"]), (&"passed".into(), &Value::Null));
+    let wrong = "came back as 0x";
+    assert!(cheat["reason"].as_str().is_some_and(|why| why.contains(wrong)), "{cheat:#}");
+    for run in cheat["runs"].as_array().unwrap() {
+        assert!(run["invalid"].as_str().is_some_and(|why| why.contains(wrong)), "{run:#}");
+    }
+    assert_eq!((&honest["conformance"], &honest["status"]), (&"passed".into(), &"ok".into()));
+    assert!(common::is_ranked_or_says_why(honest), "{honest:#}");
+    for run in honest["runs"].as_array().unwrap() {
+        assert_eq!(run["invalid"], Value::Null, "{run:#}");
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+    std::fs::remove_dir_all(of_honest).unwrap();
 }
 
 #[test]

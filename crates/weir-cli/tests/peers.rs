@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{document, errors, is_ranked_or_says_why, output};
+use common::{document, errors, has, is_ranked_or_says_why, output};
 use serde_json::Value;
 
 /// A receiver that talks with weir. It counts, and keeps the proofs of reading. With an argument it goes wrong,
@@ -133,19 +133,6 @@ fn script(name: &str, text: &str) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("peers-{name}.py"));
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-/// Whether a program can be run here. Where everything is required it must.
-fn has(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    let ran = command.args(arguments).stdin(Stdio::null()).output();
-    let has = ran.is_ok_and(|output| output.status.success());
-    let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");
-    assert!(has || !required, "{program} {arguments:?} is required and cannot be run");
-    if !has {
-        eprintln!("skipped: {program} {arguments:?} cannot be run here");
-    }
-    has
 }
 
 /// Compares `blocking` with these peers in a network namespace of its own: the kernel counts for all programs of

@@ -28,6 +28,19 @@ pub fn weir(words: &[&str]) -> Command {
     command
 }
 
+/// Whether a program can be run here. Where everything is required it must.
+pub fn has(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    let ran = command.args(arguments).stdin(Stdio::null()).output();
+    let has = ran.is_ok_and(|output| output.status.success());
+    let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");
+    assert!(has || !required, "{program} {arguments:?} is required and cannot be run");
+    if !has {
+        eprintln!("skipped: {program} {arguments:?} cannot be run here");
+    }
+    has
+}
+
 /// Runs it to its end.
 pub fn output(words: &[&str]) -> Output {
     weir(words).stdin(Stdio::null()).output().expect("weir can be started")

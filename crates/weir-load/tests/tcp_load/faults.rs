@@ -4,7 +4,6 @@ use crate::support::*;
 use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener},
-    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
@@ -44,24 +43,6 @@ fn what_comes_twice_or_unasked_is_found() {
         assert_eq!(report.counts.wrong, 4, "{report:?}");
         assert_eq!(report.wrong_bytes.unwrap().expected, None);
     }
-}
-
-#[test]
-fn bytes_of_another_connection_are_found() {
-    let last = Arc::new(Mutex::new(Vec::new()));
-    let server = Server::start(move |stream, _| {
-        let last = Arc::clone(&last);
-        echo(stream, move |_, bytes| {
-            let mut last = last.lock().unwrap();
-            if last.is_empty() {
-                *last = bytes.clone();
-            } else {
-                bytes.clone_from(&last);
-            }
-        })
-    });
-    let report = run(&LoadSpec { connections: 5, sends: Some(1), ..server.spec() });
-    assert_eq!((report.counts.wrong, report.counts.finished), (4, 1), "{report:?}");
 }
 
 #[test]

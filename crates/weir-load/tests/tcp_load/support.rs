@@ -5,8 +5,9 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -99,6 +100,108 @@ pub fn echo(mut stream: TcpStream, mut spoil: impl FnMut(u64, &mut Vec<u8>)) -> 
         offset += count as u64;
         stream.write_all(&bytes)?;
     }
+}
+
+/// Bytes of each message that [`cheat`] looks for.
+pub const MESSAGE_BYTES: u32 = 64;
+/// Messages that it answers rightly, where it is right at first.
+pub const HONEST: u64 = 3;
+
+/// How a server pretends to echo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cheat {
+    /// The same bytes are the answer to every message.
+    Fixed,
+    /// A bit of a message is changed.
+    Flip,
+    /// The last byte of a message is left out.
+    Drop,
+    /// A message is answered twice.
+    Duplicate,
+    /// Two connections get one another's answers.
+    Swap,
+    /// The answer to the message before is given again.
+    Stale,
+    /// Each answer comes when the next message has come; so the last one never does.
+    Late,
+    /// The connection is closed in order, after right answers.
+    Close,
+    /// The connection is reset, after right answers.
+    Reset,
+    /// Nothing more comes, after right answers.
+    Stall,
+}
+
+/// Where a connection meets the one that it swaps answers with.
+type Waiting = Mutex<Option<(Sender<Message>, Receiver<Message>)>>;
+type Message = [u8; MESSAGE_BYTES as usize];
+
+impl Server {
+    /// A server that cheats on all its connections, or on none.
+    pub fn cheating(cheat: Option<Cheat>) -> Self {
+        let waiting = Waiting::default();
+        Self::start(move |stream, _| match cheat {
+            None => echo(stream, |_, _| {}),
+            Some(Cheat::Swap) => swap(stream, &waiting),
+            Some(cheat) => self::cheat(stream, cheat),
+        })
+    }
+}
+
+/// The next message; none where no more come.
+fn next(stream: &mut TcpStream) -> io::Result<Option<Message>> {
+    let mut message = [0; MESSAGE_BYTES as usize];
+    match stream.read_exact(&mut message) {
+        Ok(()) => Ok(Some(message)),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn swap(mut stream: TcpStream, waiting: &Waiting) -> io::Result<()> {
+    let (to_other, of_other) = {
+        let mut waiting = waiting.lock().unwrap();
+        waiting.take().unwrap_or_else(|| {
+            let ((to_this, of_other), (to_other, of_this)) = (channel(), channel());
+            *waiting = Some((to_this, of_this));
+            (to_other, of_other)
+        })
+    };
+    while let Some(message) = next(&mut stream)? {
+        // The other one may have gone.
+        to_other.send(message).map_err(io::Error::other)?;
+        let other = of_other.recv_timeout(SOON).map_err(io::Error::other)?;
+        stream.write_all(&other)?;
+    }
+    Ok(())
+}
+
+fn cheat(mut stream: TcpStream, cheat: Cheat) -> io::Result<()> {
+    let mut before = None;
+    for number in 0.. {
+        let Some(message) = next(&mut stream)? else { break };
+        let (last, mut changed) = (before.replace(message), message);
+        changed[17] ^= 0x10;
+        let now = number == HONEST;
+        match cheat {
+            Cheat::Fixed => stream.write_all(&[0x57; MESSAGE_BYTES as usize])?,
+            Cheat::Flip if now => stream.write_all(&changed)?,
+            Cheat::Drop if now => stream.write_all(&message[..message.len() - 1])?,
+            Cheat::Duplicate if now => stream.write_all(&[message, message].concat())?,
+            Cheat::Stale => stream.write_all(&last.unwrap_or(message))?,
+            Cheat::Late => stream.write_all(last.as_ref().map_or(&[][..], |last| &last[..]))?,
+            Cheat::Close if now => {
+                stream.shutdown(Shutdown::Write)?;
+                return stream.read_to_end(&mut Vec::new()).map(drop);
+            }
+            Cheat::Reset if now => {
+                return socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            }
+            Cheat::Stall if now => return stream.read_to_end(&mut Vec::new()).map(drop),
+            _ => stream.write_all(&message)?,
+        }
+    }
+    Ok(())
 }
 
 pub fn run(spec: &LoadSpec) -> LoadReport {
