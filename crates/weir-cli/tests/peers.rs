@@ -341,12 +341,8 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
     }
 }
 
-#[test]
-fn a_program_does_not_outlive_whoever_serves_it() {
-    if !has("python3", &["--version"]) {
-        return;
-    }
-    let path = script("orphan", DEAF);
+/// Serves a program, once it is ready; it ends with its input.
+fn serve(path: &str) -> std::process::Child {
     let command = format!("python3 {path} {{ip}} {{port}}");
     let mut server =
         common::weir(&["serve", "peer", "--command", &command, "--end-with-input", "--json"])
@@ -355,11 +351,36 @@ fn a_program_does_not_outlive_whoever_serves_it() {
             .spawn()
             .unwrap();
     let mut line = String::new();
-    let mut lines = std::io::BufReader::new(server.stdout.take().unwrap());
+    let mut lines = std::io::BufReader::new(server.stdout.as_mut().unwrap());
     std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
     let ready: Value = serde_json::from_str(&line).unwrap();
     assert!(ready["ready"]["settings"]["counted"].as_str().unwrap().contains("kernel"), "{ready}");
+    server
+}
+
+/// The control groups of what this process serves: none where it may make none.
+fn groups_of(id: u32) -> Vec<PathBuf> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = mounts.lines().filter(|line| line.contains(" - cgroup2 "));
+    let folders =
+        mounts.filter_map(|line| line.split(' ').nth(4)).map(|at| PathBuf::from(at).join(own));
+    let entries = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let of_it = format!("weir-{id}-");
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&of_it)).collect()
+}
+
+#[test]
+fn a_program_does_not_outlive_whoever_serves_it() {
+    if !has("python3", &["--version"]) {
+        return;
+    }
+    let path = script("orphan", DEAF);
+    let mut server = serve(&path);
     assert_eq!(running_with(&path).len(), 1);
+    let groups = groups_of(server.id());
     server.kill().unwrap();
     server.wait().unwrap();
     let deadline = Instant::now() + common::SOON;
@@ -367,6 +388,14 @@ fn a_program_does_not_outlive_whoever_serves_it() {
         assert!(Instant::now() < deadline, "left: {:?}", running_with(&path));
         std::thread::sleep(Duration::from_millis(20));
     }
+    // The group that it had to leave goes with the next program that is served.
+    let mut next = serve(&script("next", DEAF));
+    let left: Vec<_> = groups.into_iter().filter(|group| group.exists()).collect();
+    let groups = groups_of(next.id());
+    drop(next.stdin.take());
+    common::ends(next);
+    assert_eq!(left, Vec::<PathBuf>::new());
+    assert!(!groups.iter().any(|group| group.exists()), "{groups:?}");
 }
 
 #[test]

@@ -4,11 +4,20 @@
 //! (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
 //!
 //! Each process of a tree has a word in its environment, by which it is found when all its ancestors have gone.
+//!
+//! Where the process that owns a tree is killed itself, the root ends with it
+//! ([`end_with_this_thread`](crate::process::end_with_this_thread)); other processes and the group stay until the
+//! next tree is made in the same control group, which kills those and removes that.
 
 use std::{
     collections::HashSet,
+    fmt,
     fs::{self, File},
-    os::{fd::AsRawFd, unix::process::CommandExt},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{fs::MetadataExt as _, process::CommandExt},
+    },
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
@@ -19,6 +28,8 @@ use std::{
 use super::{MARK, TreeUsage};
 use crate::counters::os::{OfThread, OtherProcess, ProcessUsage};
 
+/// What the names of groups begin with.
+const GROUP: &str = "weir-";
 /// How long processes that were killed may take to go; one that waits for a device may take longer.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// How often is looked whether they have. There is no event for all of them.
@@ -52,6 +63,16 @@ struct Used {
 #[derive(Debug)]
 struct Group(PathBuf);
 
+/// Who made a tree, as its mark says it.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    id: u32,
+    /// Where that number holds: the inode of a namespace of processes.
+    namespace: u64,
+    /// When the tree was made. A process that began later has taken over the number of one that has gone.
+    ticks: u64,
+}
+
 /// What `/proc/PID/stat` says.
 struct Stat {
     state: u8,
@@ -60,6 +81,8 @@ struct Stat {
     faults_of_children: u64,
     /// Their CPU time.
     children_cpu_ns: u64,
+    /// When it began.
+    began_ticks: u64,
 }
 
 impl Tree {
@@ -69,10 +92,10 @@ impl Tree {
         // gives orphans to init, and what they used is lost.
         unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
         let number = COUNT.fetch_add(1, Relaxed);
-        let since_boot = fs::read_to_string("/proc/uptime").unwrap_or_default();
-        let moment: String = since_boot.chars().take_while(|c| *c != ' ' && *c != '\n').collect();
-        let mark = format!("{}-{moment}-{number}", std::process::id());
+        let owner = Owner::this(ticks_since_boot());
+        let mark = format!("{owner}-{number}");
         command.env(MARK, &mark);
+        Group::end_abandoned();
         let group = Group::make(&mark);
         if let Some((_, door)) = &group
             && let Ok(door) = door.try_clone()
@@ -108,6 +131,11 @@ impl Tree {
     #[cfg(test)]
     pub(super) fn without_group(&mut self) {
         self.group = None;
+    }
+
+    #[cfg(test)]
+    pub(super) fn group(&self) -> Option<&Path> {
+        self.group.as_ref().map(|group| &*group.0)
     }
 
     /// All processes that are alive, and those that have ended and were not waited for.
@@ -296,10 +324,13 @@ fn end_marked(mark: &str) {
         if let Some(group) = &group {
             group.kill();
         }
-        let alive: Vec<u32> = all().filter(|id| is_marked(*id, mark)).collect();
+        let mut alive: Vec<u32> = all().filter(|id| is_marked(*id, mark)).collect();
+        // Those that have changed their environment.
+        alive.extend(group.iter().flat_map(Group::processes));
         alive.iter().for_each(|id| kill(*id));
-        if alive.is_empty() || Instant::now() >= deadline {
-            return; // dropping the group removes it
+        let is_over = alive.is_empty() && group.as_ref().is_none_or(Group::remove);
+        if is_over || Instant::now() >= deadline {
+            return;
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -309,17 +340,43 @@ fn cpu_ns(id: u32) -> Option<u64> {
     OtherProcess::new(id).ok()?.cpu_ns()
 }
 
-fn kill(id: u32) {
+pub(super) fn kill(id: u32) {
     // SAFETY: kill takes two numbers. It fails where the process has gone meanwhile.
     unsafe { libc::kill(id as libc::pid_t, libc::SIGKILL) };
+}
+
+/// Whether there is a process with this number, also one that `/proc` does not show.
+fn exists(id: u32) -> bool {
+    // SAFETY: kill takes two numbers, and sends nothing where the second one is 0.
+    let found = unsafe { libc::kill(id as libc::pid_t, 0) } == 0;
+    found || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 impl Group {
     /// Where the group of a tree is.
     fn path_of(mark: &str) -> Option<PathBuf> {
+        Some(Self::folder()?.join(format!("{GROUP}{mark}")))
+    }
+
+    /// Where the groups of this process's trees are.
+    fn folder() -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        Some(own_group(&mounts, &groups)?.join(format!("weir-{mark}")))
+        own_group(&mounts, &groups)
+    }
+
+    /// Kills what is left of trees whose owner was killed before it could, and removes their groups.
+    fn end_abandoned() {
+        let entries = Self::folder().and_then(|folder| fs::read_dir(folder).ok());
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(mark) = name.to_str().and_then(|name| name.strip_prefix(GROUP)) else {
+                continue;
+            };
+            if Owner::of(mark).is_some_and(|owner| owner.has_gone()) {
+                end_marked(mark);
+            }
+        }
     }
 
     /// Makes one, and opens the file by which processes enter it.
@@ -356,12 +413,49 @@ impl Group {
         // Since Linux 5.14; before, they are killed one by one.
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
     }
+
+    /// Removes it, if nothing is alive in there.
+    fn remove(&self) -> bool {
+        !fs::remove_dir(&self.0).is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)
+    }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It fails while anything is alive in there.
-        let _ = fs::remove_dir(&self.0);
+        self.remove();
+    }
+}
+
+impl Owner {
+    /// This process, of a tree that was made then.
+    fn this(ticks: u64) -> Self {
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino());
+        Self { id: std::process::id(), namespace, ticks }
+    }
+
+    /// The owner of the tree with this mark; none if it is no mark.
+    fn of(mark: &str) -> Option<Self> {
+        let numbers: Option<Vec<u64>> = mark.split('-').map(|word| word.parse().ok()).collect();
+        let [id, namespace, ticks, _] = numbers?[..] else { return None };
+        Some(Self { id: id.try_into().ok()?, namespace, ticks })
+    }
+
+    /// Whether it is known to have ended.
+    fn has_gone(&self) -> bool {
+        if self.namespace != Self::this(0).namespace {
+            return false;
+        }
+        match stat(self.id) {
+            Some(stat) => matches!(stat.state, b'Z' | b'X') || stat.began_ticks > self.ticks,
+            // It may be hidden from us.
+            None => !exists(self.id),
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.id, self.namespace, self.ticks)
     }
 }
 
@@ -426,12 +520,51 @@ fn parse_stat(text: &str) -> Option<Stat> {
     // The name, in brackets, may have anything in it.
     let words: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
-    // SAFETY: sysconf takes a number.
-    let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
     Some(Stat {
         state: *words.first()?.as_bytes().first()?,
         parent: number(1)? as u32,
         faults_of_children: number(8)?,
-        children_cpu_ns: (number(13)? + number(14)?) * (1_000_000_000 / ticks_per_s),
+        children_cpu_ns: (number(13)? + number(14)?) * (1_000_000_000 / ticks_per_s()),
+        began_ticks: number(19)?,
     })
+}
+
+fn ticks_per_s() -> u64 {
+    // SAFETY: sysconf takes a number.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64
+}
+
+/// The time now as `/proc` tells when processes began.
+fn ticks_since_boot() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one struct, which outlives the call. It knows this clock since 2.6.39.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    let (s, ns) = (now.tv_sec as u64, now.tv_nsec as u64);
+    s * ticks_per_s() + ns * ticks_per_s() / 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_known_by_its_number_its_namespace_and_its_time() {
+        let now = ticks_since_boot();
+        let this = Owner::this(now);
+        assert_eq!(Owner::of(&format!("{this}-7")).as_ref(), Some(&this));
+        assert!(!this.has_gone());
+        let began = stat(this.id).expect("it is there").began_ticks;
+        assert!((1..=now).contains(&began), "{began} of {now}");
+        let before = Owner { ticks: began - 1, ..this };
+        assert!(before.has_gone(), "another had the number then");
+        let elsewhere = Owner { namespace: this.namespace + 1, ..before };
+        assert!(!elsewhere.has_gone(), "numbers of another namespace say nothing here");
+        let nobody = Owner { id: i32::MAX as u32, ..this };
+        assert!(nobody.has_gone());
+        for text in
+            ["", "1", "1-2-3", "1-2-3-4-5", "1-2.5-3-4", "session-1-2-3", "99999999999-1-1-1"]
+        {
+            assert_eq!(Owner::of(text), None, "{text}");
+        }
+    }
 }

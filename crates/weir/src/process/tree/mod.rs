@@ -17,6 +17,9 @@ const MARK: &str = "WEIR_PROCESS_TREE";
 
 /// A program and all processes that it starts, until it is dropped: then those that are left are killed. A process
 /// that leaves its parents behind belongs to it all the same.
+///
+/// Who is killed itself drops nothing. What a tree in a control group leaves then is killed when the next one is
+/// made in the same place; without control groups it stays.
 #[derive(Debug)]
 pub struct Tree(sys::Tree);
 

@@ -111,3 +111,43 @@ sys.stdin.read()";
     child.kill().expect("it is ours");
     child.wait().expect("it is ours");
 }
+
+/// Set where [`what_a_killed_owner_left_is_ended_with_the_next_tree`] runs in a process that is to be killed.
+const TO_BE_KILLED: &str = "WEIR_TEST_TO_BE_KILLED";
+
+#[test]
+fn what_a_killed_owner_left_is_ended_with_the_next_tree() {
+    if std::env::var_os(TO_BE_KILLED).is_some() {
+        let Some((mut tree, mut child, _output)) = forks(3) else { return };
+        let processes = tree.processes();
+        let group = tree.0.group().map(|group| group.display().to_string()).unwrap_or_default();
+        let processes: Vec<String> = processes.iter().map(u32::to_string).collect();
+        println!("\nowned: {group}\t{}", processes.join("\t"));
+        child.wait().expect("it is ours"); // it waits for its input, which stays open
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    let name = "process::tree::tests::what_a_killed_owner_left_is_ended_with_the_next_tree";
+    command.args(["--exact", name, "--nocapture"]).env(TO_BE_KILLED, "1").stdout(Stdio::piped());
+    let mut owner = command.spawn().expect("it starts");
+    let mut lines = BufReader::new(owner.stdout.take().expect("piped")).lines();
+    let owned = lines.find_map(|line| Some(line.ok()?.strip_prefix("owned: ")?.to_owned()));
+    let owned = owned.unwrap_or_default();
+    let (group, processes) = owned.split_once('\t').unwrap_or_default();
+    let processes: Vec<u32> =
+        processes.split_terminator('\t').map(|id| id.parse().unwrap()).collect();
+    let alive = || processes.iter().filter(|id| is_alive(**id)).count();
+    // While its owner lives it is left alone.
+    drop(Tree::of(&mut Command::new("true")));
+    assert_eq!(alive(), processes.len());
+    owner.kill().expect("it is ours");
+    owner.wait().expect("it is ours");
+    drop(Tree::of(&mut Command::new("true")));
+    if group.is_empty() {
+        eprintln!("skipped: there is no python3 here, or no control group can be made");
+        processes.iter().filter(|id| is_alive(**id)).for_each(|id| sys::kill(*id));
+        return;
+    }
+    assert_eq!((processes.len(), alive()), (4, 0), "{processes:?}");
+    assert!(!std::path::Path::new(group).exists(), "{group}");
+}
