@@ -373,7 +373,10 @@ impl Group {
             let Some(mark) = name.to_str().and_then(|name| name.strip_prefix(GROUP)) else {
                 continue;
             };
-            if Owner::of(mark).is_some_and(|owner| owner.has_gone()) {
+            // What another user left cannot be killed, and would be waited for.
+            let is_ours =
+                || File::options().write(true).open(entry.path().join("cgroup.procs")).is_ok();
+            if Owner::of(mark).is_some_and(|owner| owner.has_gone()) && is_ours() {
                 end_marked(mark);
             }
         }

@@ -2,6 +2,7 @@ use super::*;
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, Stdio},
+    time::{Duration, Instant},
 };
 
 /// A program that forks, and whose children use their cores; one is left behind by its parent. For each line it
@@ -148,6 +149,12 @@ fn what_a_killed_owner_left_is_ended_with_the_next_tree() {
         processes.iter().filter(|id| is_alive(**id)).for_each(|id| sys::kill(*id));
         return;
     }
-    assert_eq!((processes.len(), alive()), (4, 0), "{processes:?}");
     assert!(!std::path::Path::new(group).exists(), "{group}");
+    assert_eq!(processes.len(), 4);
+    // A process has left its group a moment before it is seen to have ended.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while alive() > 0 {
+        assert!(Instant::now() < deadline, "{processes:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
