@@ -24,6 +24,9 @@ pub trait Blocks {
         true
     }
 
+    /// There is no time for more runs, and maybe none of this row was made.
+    fn lacks_time(&mut self, row: usize);
+
     /// Whether more rounds would tell nothing that was asked for.
     fn is_settled(&mut self) -> bool;
 
@@ -59,6 +62,7 @@ pub fn run(
     for block in 0..schedule.rounds {
         let enough = !must || block >= budget::FEWEST_ROUNDS;
         if enough && what.time_is_up() {
+            rows.iter().for_each(|row| what.lacks_time(*row));
             return Ok(Some(block));
         }
         if block >= ROUNDS_BEFORE_EARLY_END && what.is_settled() {
@@ -70,6 +74,7 @@ pub fn run(
                 continue;
             }
             if !what.has_time() {
+                rows.iter().for_each(|row| what.lacks_time(*row));
                 return Ok(Some(block));
             }
             what.begins(row, number, of);

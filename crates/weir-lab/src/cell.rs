@@ -2,6 +2,7 @@
 //! is made of.
 
 use crate::plan::Row;
+use crate::plan::budget::NO_TIME;
 use crate::repeat::Disturbance;
 use crate::report::number::{UNKNOWN, percent};
 use crate::results::CONFIDENCE;
@@ -147,8 +148,57 @@ pub enum Status {
     Ok,
     /// It cannot run on this machine.
     Unavailable,
-    /// No run succeeded.
+    /// There was no time for a run of it, or nothing to measure.
+    NotMeasured,
+    /// It failed its check, or no run succeeded.
     Failed,
+}
+
+impl Status {
+    /// Its name in the document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Unavailable => "unavailable",
+            Self::NotMeasured => "not_measured",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// What stands in a table in place of figures; `None` where there are some.
+    pub fn without_figures(self) -> Option<&'static str> {
+        match self {
+            Self::Ok => None,
+            Self::NotMeasured => Some("not measured"),
+            Self::Unavailable | Self::Failed => Some(self.name()),
+        }
+    }
+}
+
+/// Why there was nothing to run of a row under a load: that is no failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Skipped {
+    /// It cannot run under this load on this machine.
+    Unavailable(String),
+    /// There was no time for it, or nothing to measure.
+    NotMeasured(String),
+}
+
+impl Skipped {
+    /// Why.
+    pub fn reason(&self) -> &String {
+        match self {
+            Self::Unavailable(reason) | Self::NotMeasured(reason) => reason,
+        }
+    }
+
+    /// How such a row ended.
+    fn status(&self) -> Status {
+        match self {
+            Self::Unavailable(_) => Status::Unavailable,
+            Self::NotMeasured(_) => Status::NotMeasured,
+        }
+    }
 }
 
 /// One row under one load.
@@ -160,8 +210,8 @@ pub struct Cell<S = crate::sample::Sample> {
     pub failures: Vec<String>,
     /// How many runs failed.
     pub failed_runs: u32,
-    /// Why there was nothing to run, if so: that is no failure.
-    pub skipped: Option<String>,
+    /// Why there was nothing to run, if so.
+    pub skipped: Option<Skipped>,
     /// Entries into the kernel as the kernel counted them in a run of their own, for what the metric of entries is
     /// for; `None` where that was not needed or is not permitted.
     pub entries_counted: Option<f64>,
@@ -202,14 +252,23 @@ impl<S: Measured> Cell<S> {
         }
     }
 
+    /// Notes that there was no time for a run, where none was made.
+    pub fn had_no_time(&mut self) {
+        if self.samples.is_empty() && self.failed_runs == 0 {
+            self.skipped.get_or_insert_with(|| Skipped::NotMeasured(NO_TIME.into()));
+        }
+    }
+
     /// How its row ended.
-    pub fn status(&self, row: &Row) -> Status {
+    pub fn status(&self, row: &Row, conformance: &Conformance) -> Status {
         if row.unavailable.is_some() {
             Status::Unavailable
-        } else if self.samples.is_empty() {
+        } else if !self.samples.is_empty() {
+            Status::Ok
+        } else if self.failed_runs > 0 || matches!(conformance, Conformance::Failed(_)) {
             Status::Failed
         } else {
-            Status::Ok
+            self.skipped.as_ref().map_or(Status::NotMeasured, Skipped::status)
         }
     }
 
@@ -303,11 +362,26 @@ impl<S: Measured> Cell<S> {
 
     /// Why there are no figures, where there are none.
     pub fn why_empty(&self) -> String {
-        match self.failures.first().or(self.skipped.as_ref()) {
+        match self.failures.first().or(self.skipped.as_ref().map(Skipped::reason)) {
             Some(reason) => reason.clone(),
             None => "the experiment ended before its first run".into(),
         }
     }
+}
+
+/// Whether there are no figures since there was no time for a run: none was made, not even one that failed.
+pub(crate) fn had_no_time<S>(cells: &[Vec<Cell<S>>]) -> bool {
+    let cells = || cells.iter().flatten();
+    let lacked_time = |cell: &Cell<S>| matches!(cell.skipped, Some(Skipped::NotMeasured(_)));
+    cells().all(|cell| cell.samples.is_empty() && cell.failed_runs == 0) && cells().any(lacked_time)
+}
+
+/// Whether a row was not checked though it can run, since there was no time for that.
+pub(crate) fn any_unchecked(rows: &[Row], conformance: &[Conformance]) -> bool {
+    let unchecked = |(row, conformance): (&Row, &Conformance)| {
+        row.unavailable.is_none() && *conformance == Conformance::NotChecked
+    };
+    rows.iter().zip(conformance).any(unchecked)
 }
 
 /// Takes out of the medians of one load what was measured while the machine was another one: a

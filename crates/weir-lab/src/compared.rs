@@ -185,8 +185,7 @@ impl<K: Kind> Results<K> {
 
     /// How a row under a load ended.
     pub fn status(&self, load: usize, row: usize) -> Status {
-        let cell = &self.cells[load][row];
-        if cell.skipped.is_some() { Status::Unavailable } else { cell.status(&self.rows[row]) }
+        self.cells[load][row].status(&self.rows[row], &self.conformance[row])
     }
 
     /// How a row ended, and by what it is shown among those without a rank.

@@ -6,9 +6,9 @@
 
 use crate::bench::RunError;
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::cell::{Cell, Conformance, Measured, Metric, When};
+use crate::cell::{self, Cell, Conformance, Measured, Metric, Skipped, When};
 use crate::compared::{Kind, Results};
-use crate::plan::budget::{NOT_CHECKED, Time};
+use crate::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
 use crate::plan::{Row, Schedule};
 use crate::random::Random;
 use crate::repeat;
@@ -257,13 +257,14 @@ impl<K: Course> Experiment<'_, '_, K> {
             let names: Vec<String> =
                 unchecked.iter().map(|row| results.rows[*row].title()).collect();
             results.warnings.push(self.time.unchecked(&names, results.rows.len()));
-            for cells in &mut results.cells {
-                unchecked.iter().for_each(|row| {
-                    cells[*row].skipped.get_or_insert_with(|| NOT_CHECKED.into());
-                });
-            }
+            unchecked.iter().for_each(|row| not_checked(results, *row));
         }
         run_one_of_each_group_again(results);
+        for second in 0..results.rows.len() {
+            if results.first_of(second).is_some_and(|of| unchecked.contains(&of)) {
+                not_checked(results, second);
+            }
+        }
         Ok(())
     }
 
@@ -271,8 +272,10 @@ impl<K: Course> Experiment<'_, '_, K> {
     fn measure(&mut self, results: &mut Results<K>) -> Result<(), Interrupted> {
         let rows = results.passed();
         if rows.is_empty() {
-            results.error.get_or_insert_with(|| {
-                "none of the designs can be measured here; the reasons stand in their rows".into()
+            let unchecked = cell::any_unchecked(&results.rows, &results.conformance);
+            results.error.get_or_insert_with(|| match unchecked {
+                true => self.time.without_a_run(),
+                false => NONE_CAN_BE_MEASURED.into(),
             });
             return Ok(());
         }
@@ -313,7 +316,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                 self.time.seconds
             ));
         }
-        if self.time.is_bound && !results.has_figures() {
+        if self.time.is_bound && !results.has_figures() && cell::had_no_time(&results.cells) {
             results.error.get_or_insert_with(|| self.time.without_a_run());
         }
         Ok(())
@@ -379,10 +382,10 @@ impl<K: Course> Experiment<'_, '_, K> {
                     false => Progress::Failed(row, reason),
                 });
             }
-            Err(RunError::TimeIsUp(reason)) => {
+            Err(error @ RunError::TimeIsUp(_)) => {
                 let cell = &mut results.cells[load][row];
                 if cell.samples.is_empty() {
-                    cell.skipped.get_or_insert(reason);
+                    cell.skipped.get_or_insert(Skipped::NotMeasured(error.to_string()));
                 }
             }
             Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
@@ -391,6 +394,14 @@ impl<K: Course> Experiment<'_, '_, K> {
             }
         }
         Ok(())
+    }
+}
+
+/// Notes that there was no time for the check of a row.
+fn not_checked<K: Kind>(results: &mut Results<K>, row: usize) {
+    for cells in &mut results.cells {
+        let reason = || Skipped::NotMeasured(NOT_CHECKED.into());
+        cells[row].skipped.get_or_insert_with(reason);
     }
 }
 
@@ -450,6 +461,10 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
             .max(0.0);
         let takes_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;
         self.experiment.time.has_room(self.experiment.bench.elapsed_s(), takes_ms)
+    }
+
+    fn lacks_time(&mut self, row: usize) {
+        self.results.cells[self.load][row].had_no_time();
     }
 
     fn is_settled(&mut self) -> bool {

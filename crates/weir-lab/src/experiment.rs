@@ -6,18 +6,18 @@
 
 use crate::bench::{Bench, Extent, Made, Run, RunError};
 use crate::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::cell::{Measured, When};
+use crate::cell::{self, Measured, When};
 use crate::course::Progress as Happened;
 use crate::curve::{self, NoRate};
 use crate::descriptors;
 use crate::exit;
-use crate::plan::budget::{NOT_CHECKED, Time};
+use crate::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
 use crate::plan::{self, Depth, Load, Role, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
 use crate::repeat::{self, Disturbance, MOST_ATTEMPTS};
 use crate::results::{
-    Calibration, Conformance, Results, busy_machine, nothing_polled, unequal_settings,
+    Calibration, Conformance, Results, Skipped, busy_machine, nothing_polled, unequal_settings,
     unlike_calibration,
 };
 use crate::sample::{Circumstances, KERNEL_ENTRIES, Sample};
@@ -111,13 +111,15 @@ pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String
             .find_map(|(who, n)| descriptors::missing(limit, who, n + descriptors::BESIDES));
         let Some(missing) = missing else { continue };
         said.push(format!("left out: {load}: {missing}"));
-        cells.iter_mut().for_each(|cell| cell.skipped = Some(missing.clone()));
+        let skipped = Skipped::Unavailable(missing);
+        cells.iter_mut().for_each(|cell| cell.skipped = Some(skipped.clone()));
     }
     if said.len() == results.loads.len()
-        && let Some(reason) = results.cells.first().and_then(|cells| cells.first()?.skipped.clone())
+        && let Some(reason) =
+            results.cells.first().and_then(|cells| cells.first()?.skipped.as_ref())
     {
         results.rows.iter_mut().for_each(|row| {
-            row.unavailable.get_or_insert_with(|| reason.clone());
+            row.unavailable.get_or_insert_with(|| reason.reason().clone());
         });
     }
     results.warnings.extend(said.iter().cloned());
@@ -208,6 +210,9 @@ impl Experiment<'_> {
                 results.conformance[index] = results.conformance[of].clone();
                 results.rows[index].unavailable = results.rows[of].unavailable.clone();
                 results.rows[index].runs_on = results.rows[of].runs_on.clone();
+                if unchecked.contains(&of) {
+                    unchecked.push(index);
+                }
                 continue;
             }
             if row.unavailable.is_some() {
@@ -269,7 +274,8 @@ impl Experiment<'_> {
             results.warnings.push(self.time.unchecked(&names, results.rows.len()));
             for cells in &mut results.cells {
                 unchecked.iter().for_each(|row| {
-                    cells[*row].skipped.get_or_insert_with(|| NOT_CHECKED.into());
+                    let reason = || Skipped::NotMeasured(NOT_CHECKED.into());
+                    cells[*row].skipped.get_or_insert_with(reason);
                 });
             }
         }
@@ -305,8 +311,10 @@ impl Experiment<'_> {
     fn measure(&mut self, results: &mut Results) -> Result<(), Interrupted> {
         let passed = |row: &usize| results.conformance[*row] == Conformance::Passed;
         if !(0..results.rows.len()).any(|row| passed(&row)) {
-            results.error.get_or_insert_with(|| {
-                "none of the designs can be measured here; the reasons stand in their rows".into()
+            let unchecked = cell::any_unchecked(&results.rows, &results.conformance);
+            results.error.get_or_insert_with(|| match unchecked {
+                true => self.time.without_a_run(),
+                false => NONE_CAN_BE_MEASURED.into(),
             });
             return Ok(());
         }
@@ -338,7 +346,7 @@ impl Experiment<'_> {
                 self.time.seconds
             ));
         }
-        if self.time.is_bound && !results.has_figures() {
+        if self.time.is_bound && cell::had_no_time(&results.cells) {
             results.error.get_or_insert_with(|| self.time.without_a_run());
         }
         Ok(())
@@ -420,7 +428,8 @@ impl Experiment<'_> {
                 return Ok(());
             }
             Err(NoRate::NothingToSearch(reason)) => {
-                results.cells[load_index][row_index].skipped = Some(reason);
+                let skipped = Skipped::NotMeasured(reason);
+                results.cells[load_index][row_index].skipped = Some(skipped);
                 return Ok(());
             }
         };
@@ -464,12 +473,13 @@ impl Experiment<'_> {
                 if results.cells[load_index][row_index].samples.is_empty() =>
             {
                 (self.tell)(Progress::Course(Happened::Skipped(&row, reason.clone())));
-                results.cells[load_index][row_index].skipped = Some(reason);
+                let skipped = Skipped::Unavailable(reason);
+                results.cells[load_index][row_index].skipped = Some(skipped);
             }
-            Err(RunError::TimeIsUp(reason)) => {
+            Err(error @ RunError::TimeIsUp(_)) => {
                 let cell = &mut results.cells[load_index][row_index];
                 if cell.samples.is_empty() {
-                    cell.skipped.get_or_insert(reason);
+                    cell.skipped.get_or_insert(Skipped::NotMeasured(error.to_string()));
                 }
             }
             Err(error) => {
@@ -501,6 +511,10 @@ impl Blocks for Course<'_, '_> {
             .max(0.0);
         let takes_ms = (warmup_ms + run_ms) as f64 + overhead_ms;
         self.experiment.time.has_room(self.experiment.bench.elapsed_s(), takes_ms)
+    }
+
+    fn lacks_time(&mut self, row: usize) {
+        self.results.cells[self.load][row].had_no_time();
     }
 
     fn is_settled(&mut self) -> bool {

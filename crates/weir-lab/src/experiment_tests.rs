@@ -381,8 +381,42 @@ fn where_not_even_the_checks_fit_that_is_said() {
     assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
     assert_eq!(results.unranked(0, 59).unwrap(), NOT_CHECKED);
     assert_eq!(exit_code(&results), 1);
-    let (results, _) = bound(&designs, 0.6);
-    assert!(results.error.is_some() && !results.has_figures());
+    // No time even for one of them.
+    let (results, _) = bound(&designs, 0.2);
+    assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
+    assert!(!results.has_figures());
+    let untimed = (0..results.rows.len()).all(|row| {
+        results.status(0, row) == Status::NotMeasured
+            && results.unranked(0, row).unwrap() == NOT_CHECKED
+    });
+    assert!(untimed, "also the second name");
+}
+
+#[test]
+fn a_row_for_whose_runs_there_was_no_time_says_so_and_has_not_failed() {
+    let designs: Vec<String> = (0..8).map(|n| format!("d{n}")).collect();
+    // The calibration and the checks take 4.0 s, a run 0.38 s.
+    let (results, _) = bound(&designs, 4.9);
+    assert!(results.has_figures() && results.error.is_none());
+    let untimed: Vec<(usize, usize)> = (0..results.loads.len())
+        .flat_map(|load| (0..results.rows.len()).map(move |row| (load, row)))
+        .filter(|(load, row)| results.cells[*load][*row].samples.is_empty())
+        .collect();
+    assert!(untimed.iter().any(|(load, _)| *load == 0), "not all of the first load");
+    for (load, row) in untimed {
+        assert_eq!(results.status(load, row), Status::NotMeasured);
+        let said = results.unranked(load, row).unwrap();
+        assert!(said.contains("there was no time for a run of it (-t)"), "{said}");
+    }
+    let text = crate::report::table::report(&results, 200);
+    assert!(text.contains("not measured"), "{text}");
+}
+
+#[test]
+fn where_all_runs_fail_it_is_not_said_that_there_was_no_time() {
+    let (results, _) = bound(&["crashes".into()], 30.0);
+    assert_eq!((results.error.as_ref(), results.status(0, 0)), (None, Status::Failed));
+    assert_eq!(exit_code(&results), 1);
 }
 
 #[test]

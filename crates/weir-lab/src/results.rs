@@ -1,6 +1,6 @@
 //! What an experiment found: every row under every load, with its samples.
 
-pub use crate::cell::{Cell, Conformance, Status};
+pub use crate::cell::{Cell, Conformance, Skipped, Status};
 
 use crate::bench::Checked;
 use crate::cell::{self, Metric};
@@ -157,7 +157,7 @@ impl Results {
 
     /// How a row under a load ended.
     pub fn status(&self, load: usize, row: usize) -> Status {
-        self.cells[load][row].status(&self.rows[row])
+        self.cells[load][row].status(&self.rows[row], &self.conformance[row])
     }
 
     /// Why a row under a load has no rank; `None` if it has one.

@@ -22,9 +22,18 @@ fn sample(block: u32) -> Sample {
 #[test]
 fn a_row_without_figures_says_why() {
     let mut results = results(&["epoll", "port"]);
-    assert_eq!(results.status(0, 0), Status::Failed);
+    assert_eq!(results.status(0, 0), Status::NotMeasured);
     assert!(results.unranked(0, 0).unwrap().contains("before its first run"));
+    results.cells[0][0].had_no_time();
+    assert_eq!(results.status(0, 0), Status::NotMeasured);
+    assert!(results.unranked(0, 0).unwrap().contains("no time for a run of it"));
+    results.cells[0][0].skipped = Some(Skipped::Unavailable("it has one port".into()));
+    assert_eq!(results.status(0, 0), Status::Unavailable);
+    results.conformance[0] = Conformance::Failed("1 damaged".into());
+    assert_eq!(results.status(0, 0), Status::Failed);
+    results.conformance[0] = Conformance::Passed;
     results.cells[0][0].failed("the server crashed".into());
+    assert_eq!(results.status(0, 0), Status::Failed);
     assert_eq!(results.unranked(0, 0).unwrap(), "the server crashed");
     results.rows[1].unavailable = Some("io_uring is forbidden".into());
     assert_eq!(results.status(0, 1), Status::Unavailable);

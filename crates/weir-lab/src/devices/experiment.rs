@@ -10,7 +10,7 @@ use super::rows::{depth_of, title};
 use super::sample::{DeviceMetric, KERNEL_ENTRIES, Sample};
 use crate::bench::RunError;
 use crate::blocks::Interrupted;
-use crate::cell::{Cell, Status, When};
+use crate::cell::{Cell, Skipped, Status, When};
 use crate::course::{self, Course, Progress, Tell};
 use crate::descriptors;
 use crate::exit;
@@ -61,7 +61,7 @@ impl Course for Devices {
         // What has been read before can be read.
         let left_out = cell.samples.is_empty();
         if left_out {
-            cell.skipped = Some(reason);
+            cell.skipped = Some(Skipped::Unavailable(reason));
         } else {
             cell.failed(reason);
         }
@@ -98,7 +98,7 @@ pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String
                 continue;
             };
             said.push(format!("left out: {load}: {missing}"));
-            cell.skipped = Some(missing);
+            cell.skipped = Some(Skipped::Unavailable(missing));
         }
     }
     results.warnings.extend(said.iter().cloned());

@@ -105,7 +105,7 @@ impl Kind for Devices {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cell::{Cell, Conformance, Status, When};
+    use crate::cell::{Cell, Conformance, Skipped, Status, When};
     use crate::devices::plan::DEVICE;
     use crate::devices::sample::tests::made;
     use crate::machine::Machine;
@@ -205,7 +205,10 @@ pub(crate) mod tests {
     #[test]
     fn what_a_row_cannot_read_is_no_failure_and_has_no_rank() {
         let mut results = results(&[("sync", 2e6), ("fio psync=fio", 1e6)], 0);
-        results.cells[0][1] = Cell { skipped: Some("fio refuses it".into()), ..Cell::default() };
+        results.cells[0][1] = Cell {
+            skipped: Some(Skipped::Unavailable("fio refuses it".into())),
+            ..Cell::default()
+        };
         assert_eq!(
             (results.status(0, 1), results.has_invalid_runs()),
             (Status::Unavailable, false)

@@ -127,8 +127,14 @@ impl Time {
     }
 }
 
+/// Why there are no figures, where no row can run or passed its check.
+pub const NONE_CAN_BE_MEASURED: &str =
+    "none of the designs can be measured here; the reasons stand in their rows";
+
 /// Why a row has no figures for whose check there was no time.
 pub const NOT_CHECKED: &str = "there was no time for its check (-t)";
+/// Why a row has no figures for whose first run there was no time.
+pub const NO_TIME: &str = "there was no time for a run of it (-t)";
 
 /// Rounds and run time of one load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

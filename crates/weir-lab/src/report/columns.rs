@@ -6,7 +6,7 @@ use crate::ledger::Ledger;
 use crate::plan::Row;
 use crate::ranking::Ranking;
 use crate::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, percent, si};
-use crate::results::{Cell, Results, Status};
+use crate::results::{Cell, Results};
 use crate::sample::{
     BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_MAX,
     LATENCY_P50, LATENCY_P99, LATENCY_P999, MEMORY, Metric, OFFERED, PACE, PERCENT_OF_SENT,
@@ -241,14 +241,11 @@ fn borrowed_latency(at: &At) -> String {
 }
 
 fn limited_by(at: &At) -> String {
-    match at.results.status(at.load, at.row) {
-        Status::Unavailable => "unavailable".into(),
-        Status::Failed => "failed".into(),
-        Status::Ok if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
-        Status::Ok if at.results.claimed(at.load, at.row).is_some() => "claimed".into(),
-        Status::Ok => {
-            at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| v.limited_by.word().into())
-        }
+    match at.results.status(at.load, at.row).without_figures() {
+        Some(word) => word.into(),
+        None if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
+        None if at.results.claimed(at.load, at.row).is_some() => "claimed".into(),
+        None => at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| v.limited_by.word().into()),
     }
 }
 

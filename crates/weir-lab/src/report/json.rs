@@ -12,7 +12,7 @@ use crate::ranking::{Ranking, ranked_by};
 use crate::report::link;
 use crate::report::published::PUBLISHED;
 use crate::report::{answers, json_sweeps, peers, sentences};
-use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Status};
+use crate::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Skipped};
 use crate::sample::METRICS;
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
@@ -156,11 +156,6 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
     let row = &results.rows[index];
     let cell = &results.cells[load][index];
     let place = ranking.place(index);
-    let status = match results.status(load, index) {
-        Status::Ok => "ok",
-        Status::Unavailable => "unavailable",
-        Status::Failed => "failed",
-    };
     json!({
         "kind": if row.peer.is_some() { "peer" } else { "design" },
         "peer": row.peer.as_ref().map(|peer| json!({
@@ -179,7 +174,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
             Role::Again(_) => "again",
         },
         "load": load_value(&as_obtained(&results.load_of(load, index), cell)),
-        "status": status,
+        "status": results.status(load, index).name(),
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {
             Conformance::NotChecked => "not_checked",
@@ -207,7 +202,7 @@ fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) ->
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
-        "skipped": cell.skipped,
+        "skipped": cell.skipped.as_ref().map(Skipped::reason),
     })
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::json::{SCHEMA_VERSION, difference, options};
-use crate::cell::{Conformance, Status};
+use crate::cell::{Conformance, Skipped};
 use crate::compared::{Kind, Results};
 use crate::plan::{Role, Row};
 use crate::ranking::Ranking;
@@ -149,11 +149,7 @@ where
             Role::Again(_) => "again",
         },
         "load": (own.load)(&results.loads[load]),
-        "status": match results.status(load, index) {
-            Status::Ok => "ok",
-            Status::Unavailable => "unavailable",
-            Status::Failed => "failed",
-        },
+        "status": results.status(load, index).name(),
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {
             Conformance::NotChecked => "not_checked",
@@ -170,6 +166,6 @@ where
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
-        "skipped": cell.skipped,
+        "skipped": cell.skipped.as_ref().map(Skipped::reason),
     })
 }

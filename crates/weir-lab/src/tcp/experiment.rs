@@ -11,7 +11,7 @@ use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, KERNEL_ENTRIES, Sample, TcpMetric};
-use crate::cell::{Cell, When};
+use crate::cell::{Cell, Skipped, When};
 use crate::course::{self, Bench, Course, Tell};
 use crate::descriptors;
 use crate::exit;
@@ -132,7 +132,7 @@ fn leave_out_what_lacks_descriptors(results: &mut Results) {
     }
     for (load, cells) in results.loads.iter().zip(&mut results.cells) {
         let missing = load.missing_descriptors(limit);
-        cells.iter_mut().for_each(|cell| cell.skipped = missing.clone());
+        cells.iter_mut().for_each(|cell| cell.skipped = missing.clone().map(Skipped::Unavailable));
     }
     // What can be measured under no load cannot be measured here.
     let all: Option<Vec<String>> =

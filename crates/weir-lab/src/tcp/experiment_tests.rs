@@ -1,7 +1,7 @@
 use super::*;
 use crate::bench::RunError;
 use crate::blocks::GIVEN_UP_AFTER;
-use crate::cell::Measured as _;
+use crate::cell::{Measured as _, Status};
 use crate::machine::Machine;
 use crate::plan::Row;
 use crate::tcp::bench::Run;
@@ -174,9 +174,28 @@ fn a_time_that_was_asked_for_is_a_bound() {
         if seconds < 1.5 {
             let said = results.warnings.iter().find(|w| w.contains("not even the checks")).unwrap();
             assert!(said.contains("not looked at: ") && said.contains("select"), "{said}");
-            assert!(results.error.is_some());
+            assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
+        }
+        for (load, row) in
+            (0..2).flat_map(|load| (0..results.rows.len()).map(move |row| (load, row)))
+        {
+            if results.cells[load][row].samples.is_empty() {
+                assert_eq!(results.status(load, row), Status::NotMeasured);
+                let said = results.unranked(load, row).unwrap();
+                assert!(!said.contains("before its first run"), "{said}");
+            }
         }
     }
+}
+
+#[test]
+fn where_all_runs_fail_it_is_not_said_that_there_was_no_time() {
+    let (loads, settings) = standard();
+    let speeds = vec![("poll", 80e3)];
+    let mut bench = Simulated { speeds, crashes: Some("poll"), ..Simulated::default() };
+    let results = experiment(&mut bench, loads, settings);
+    assert_eq!((results.error.as_ref(), results.status(0, 0)), (None, Status::Failed));
+    assert_eq!(exit_code(&results), exit::FAILED);
 }
 
 #[test]

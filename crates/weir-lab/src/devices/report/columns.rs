@@ -1,6 +1,5 @@
 //! The columns of the tables: what each shows of a row under a load.
 
-use crate::cell::Status;
 use crate::devices::results::Results;
 use crate::devices::rows::title;
 use crate::devices::sample::{
@@ -159,12 +158,9 @@ fn cpu(at: &At) -> String {
 }
 
 fn limited_by(at: &At) -> String {
-    match at.results.status(at.load, at.row) {
-        Status::Unavailable => "unavailable".into(),
-        Status::Failed => "failed".into(),
-        Status::Ok if at.results.invalid(at.load, at.row).is_some() => "INVALID".into(),
-        Status::Ok => {
-            at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| word(v.limited_by).into())
-        }
+    match at.results.status(at.load, at.row).without_figures() {
+        Some(word) => word.into(),
+        None if at.results.invalid(at.load, at.row).is_some() => "INVALID".into(),
+        None => at.cell().verdict().map_or_else(|| UNKNOWN.into(), |v| word(v.limited_by).into()),
     }
 }

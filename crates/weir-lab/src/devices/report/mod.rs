@@ -8,6 +8,7 @@ pub mod over_time;
 
 use std::fmt::Write as _;
 
+use crate::cell::Skipped;
 use crate::devices::plan::Load;
 use crate::devices::results::{Group, Results};
 use crate::devices::rows::title;
@@ -26,9 +27,10 @@ pub fn report(results: &Results, width: usize) -> String {
     let mut text = settings(results, width);
     let mut said_of_rows = vec![];
     for load in 0..results.loads.len() {
-        let untouched = results.cells[load]
-            .iter()
-            .all(|c| c.samples.is_empty() && c.failed_runs == 0 && c.skipped.is_none());
+        let untouched = results.cells[load].iter().all(|c| {
+            let is_unavailable = matches!(c.skipped, Some(Skipped::Unavailable(_)));
+            c.samples.is_empty() && c.failed_runs == 0 && !is_unavailable
+        });
         if load > 0 && untouched {
             continue;
         }
@@ -261,7 +263,10 @@ mod tests {
         );
         results.own.checked[2].as_mut().unwrap().idle_cores = Some(1.9);
         results.own.checked[3].as_mut().unwrap().reads_nothing = true;
-        results.cells[0][4] = Cell { skipped: Some("fio refuses it".into()), ..Cell::default() };
+        results.cells[0][4] = Cell {
+            skipped: Some(Skipped::Unavailable("fio refuses it".into())),
+            ..Cell::default()
+        };
         results.own.fio = Some(Fio { version: "fio-3.33".into() });
         let text = report(&results, 205);
         for wanted in [
