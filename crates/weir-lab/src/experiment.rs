@@ -15,7 +15,7 @@ use crate::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
 use crate::plan::{self, Depth, Load, Role, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
-use crate::repeat::{self, Disturbance, MOST_ATTEMPTS};
+use crate::repeat::{self, Disturbance};
 use crate::results::{
     Calibration, Conformance, Results, Skipped, busy_machine, nothing_polled, unequal_settings,
     unlike_calibration,
@@ -27,6 +27,8 @@ use weir_load::peer::setting;
 
 /// Datagrams of a check, and the flows they come from.
 const CHECK: Extent = Extent::Checked { datagrams: 1000, flows: 4 };
+/// Most attempts at a check into which others may have sent.
+const MOST_CHECKS: u32 = 2;
 /// What starting and ending a run costs until it has been measured, in milliseconds.
 const OVERHEAD_GUESS_MS: u64 = 300;
 /// What calibrating the generator costs, in milliseconds.
@@ -235,9 +237,10 @@ impl Experiment<'_> {
             let mut attempt = 1;
             let outcome = loop {
                 match self.check_once(results, index, &run) {
-                    // What others sent is none of the row's; that wrong data came is, and is final.
+                    // It may be that others sent, and it may be the row's own: if it recurs, it is. That wrong data came
+                    // is its own at once.
                     Err(RunError::Disturbed(reason))
-                        if attempt < MOST_ATTEMPTS
+                        if attempt < MOST_CHECKS
                             && self.time.has_room(self.bench.elapsed_s(), takes_ms) =>
                     {
                         attempt += 1;
@@ -609,7 +612,10 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Result<Conformance
         );
         match strangers {
             0 => failed(text),
-            n => Err(RunError::Disturbed(format!("{text}, beside {n} datagrams of strangers"))),
+            n => Err(RunError::Disturbed(format!(
+                "{text}, beside {n} {} of strangers",
+                if n == 1 { "datagram" } else { "datagrams" }
+            ))),
         }
     } else if !server.end_signalled {
         failed("the server did not see the end of the run".into())

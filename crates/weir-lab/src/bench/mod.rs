@@ -63,7 +63,7 @@ pub enum RunError {
     /// The time for all was over before it was through: that is no fault of the row.
     #[error("the time for all was over: {0}")]
     TimeIsUp(String),
-    /// Something that is none of the row's came between.
+    /// Something came between that may be none of the row's.
     #[error("{0}")]
     Disturbed(String),
     /// It failed this time.

@@ -362,7 +362,7 @@ impl Bench for Processes {
             Ok(checked) => Ok(checked),
             Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
             Err(CheckError::Strays(strays)) => Err(RunError::Disturbed(format!(
-                "the server counted {strays} datagrams more than were sent in the check: somebody else \
+                "the server counted {strays} more datagrams than were sent in the check: somebody else \
                  sent to its port, or it counts some twice"
             ))),
             Err(CheckError::Child(error)) => {
