@@ -101,7 +101,7 @@ pub fn of_latency(
             format!("{name} has one of the lowest median latencies{among}: {figures}.")
         }
         Some(Lead::NotShown) => format!(
-            "{} is shown to have a lower median latency than the others; the lowest figure has {name}: \
+            "{} is shown to have a lower median latency than the others; the lowest figure is {name}'s: \
              {figures}.",
             if among.is_empty() { "No row".into() } else { format!("None{among}") }
         ),
@@ -120,7 +120,9 @@ pub(crate) fn leads(ranking: &Ranking, name: &str, among: &str, figure: &str) ->
         Lead::Shared => format!("{name} is one of the fastest{among} with {figure}"),
         Lead::NotShown => {
             let who = if among.is_empty() { "No row".into() } else { format!("None{among}") };
-            format!("{who} is shown to be faster than the others; the most has {name}, {figure}")
+            format!(
+                "{who} is shown to be faster than the others; the highest figure is {name}'s, {figure}"
+            )
         }
     })
 }

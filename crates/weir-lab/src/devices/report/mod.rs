@@ -97,7 +97,7 @@ fn settings(results: &Results, width: usize) -> String {
         let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
         let line = format!(
             "checked before timing: each of weir's designs that reads something made {} reads of {} bytes \
-             of a file of known content, and every byte of it came rightly{}{}",
+             of a file of known content, and every byte of it came back right{}{}",
             checked.ios,
             checked.length_bytes,
             if writes { "; and as many writes, each of which was taken as a whole" } else { "" },

@@ -334,7 +334,7 @@ mod tests {
         let text = of(&tied);
         assert!(
             text.starts_with(
-                "No row is shown to be faster than the others; the most has epoll, 90 k messages/s."
+                "No row is shown to be faster than the others; the highest figure is epoll's, 90 k messages/s."
             ),
             "{text}"
         );
