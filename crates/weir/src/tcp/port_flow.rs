@@ -216,36 +216,51 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     #[cold]
     pub(super) fn set_stuck_aside(&mut self, now: Instant) {
         let shared = self.shared;
-        let (mut next, mut too_many, mut stuck) = (now + STUCK_AFTER, 0, Vec::new());
+        let (leaving, mut in_pool) = (shared.sends.leaving(), 0);
         for slot in 0..shared.places.slots() {
             // Who is at work on one another time.
             let Some(mut place) = try_lock(shared.places.get(slot)) else { continue };
             let Some(open) = place.as_mut().filter(|open| !open.closing) else { continue };
-            let Sending::UnderWay { place, since } = &mut open.sending else { continue };
+            let Sending::UnderWay { place: place @ Place::Pool, since } = &mut open.sending else {
+                continue;
+            };
             if *since + STUCK_AFTER > now {
-                next = next.min(*since + STUCK_AFTER);
                 continue;
             }
-            if *place == Place::Pool {
-                if shared.sends.set_aside() {
-                    (*place, open.slow) = (Place::Beside, true);
-                } else {
-                    too_many += 1;
-                }
-            }
-            stuck.push((*since, slot, open.id));
-        }
-        if too_many > 0 {
-            stuck.sort_unstable_by_key(|(since, ..)| *since);
-            for (_, slot, id) in stuck.into_iter().take(shared.sends.waiting().min(too_many)) {
-                let given_up = |_: &mut Self, open: &mut Open<H>| {
-                    open.connection.fail(Reason::Stalled);
-                };
-                self.with_its(Key(slot.into()), id, given_up);
+            if shared.sends.set_aside() {
+                (*place, open.slow) = (Place::Beside, true);
+            } else {
+                in_pool += 1;
             }
         }
-        shared.sends.look_again(now, next);
+        if in_pool > 0 {
+            self.give_up_stuck(now, in_pool, leaving);
+        }
+        shared.sends.look_again(now);
         self.pass_the_turn();
+    }
+
+    /// Gives up who has been stuck for longest.
+    fn give_up_stuck(&mut self, now: Instant, in_pool: usize, leaving: usize) {
+        let shared = self.shared;
+        let mut stuck = Vec::new();
+        for slot in 0..shared.places.slots() {
+            let Some(place) = try_lock(shared.places.get(slot)) else { continue };
+            let Some(open) = place.as_ref().filter(|open| !open.closing) else { continue };
+            if let Some(since) = open.sending.stuck_since(now) {
+                stuck.push((since, slot, open.id));
+            }
+        }
+        let count = shared.sends.to_give_up(in_pool, stuck.len(), leaving);
+        stuck.sort_unstable_by_key(|(since, ..)| *since);
+        for (since, slot, id) in stuck.into_iter().take(count) {
+            self.with_its(Key(slot.into()), id, |_, open| {
+                // Unless it has moved meanwhile.
+                if open.sending.stuck_since(now) == Some(since) {
+                    open.connection.fail(Reason::Stalled);
+                }
+            });
+        }
     }
 
     /// Handles what was received, starts what the connection wants next, and takes it from the port when it
@@ -324,6 +339,9 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         if let Some(load) = open.sending.take_queued() {
             self.put_away(load);
         }
+        if matches!(open.sending, Sending::UnderWay { .. }) {
+            self.shared.sends.leaves();
+        }
         let calls = Arc::clone(&self.worker.calls);
         match self.taker.close(open.id, &calls) {
             Closing::Follows => {}
@@ -346,9 +364,12 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     }
 
     fn over(&mut self, slot: u32, open: Option<Open<H>>) {
-        let Some(Open { connection, stream, sending, .. }) = open else { return };
+        let Some(Open { connection, stream, sending, closing, .. }) = open else { return };
         if let Sending::UnderWay { place, .. } = sending {
             self.give_back(place);
+            if closing {
+                self.shared.sends.has_left();
+            }
         }
         lock(&self.shared.clock).wheel.cancel(slot);
         self.next.extend(lock(&self.shared.active).leave(slot));

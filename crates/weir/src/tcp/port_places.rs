@@ -1,6 +1,9 @@
 //! The connections of a server whose threads share them all, each behind a lock of its own.
 
-use super::{Connection, port_shares::Place};
+use super::{
+    Connection,
+    port_shares::{Place, STUCK_AFTER},
+};
 use crate::{
     crew::lock,
     memory::{Load, Slice},
@@ -47,6 +50,14 @@ pub(super) enum Sending {
 }
 
 impl Sending {
+    /// Since when its peer counts as stuck, if it does by now.
+    pub(super) fn stuck_since(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Sending::UnderWay { since, .. } => Some(*since).filter(|at| *at + STUCK_AFTER <= now),
+            _ => None,
+        }
+    }
+
     /// What waits for its turn; nothing does any more.
     pub(super) fn take_queued(&mut self) -> Option<Load> {
         match std::mem::take(self) {

@@ -85,6 +85,9 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// once. Whether a send would move is not asked, since not every system tells beforehand. Beside the pool there is one
 /// for each connection at most, and a bound for all of them.
 ///
+/// Beyond that bound who is stuck for longest is given up, one for each that waits. What it held is free only when its
+/// connection is over; until then it counts among those that leave, so that nobody else is given up in its stead.
+///
 /// Who finds no place joins, and then tries again: where there is none once more a send is outstanding, and
 /// whoever gives its place back finds that somebody waits. So nobody waits for ever, and where nobody waits no
 /// lock is taken.
@@ -94,6 +97,8 @@ pub(super) struct Sends {
     /// Places that are taken.
     moving: AtomicU32,
     beside: AtomicU32,
+    /// Of those, the ones whose connections are about to be over.
+    leaving: AtomicU32,
     waiting: Mutex<Waiting>,
     any: AtomicBool,
 }
@@ -101,8 +106,8 @@ pub(super) struct Sends {
 struct Waiting {
     /// In the order of their turns.
     turns: VecDeque<(u32, StreamId)>,
-    /// When to look for those that are stuck next, where any wait.
-    look_at: Instant,
+    /// When to look for those that are stuck next, where any wait; none while somebody looks.
+    look_at: Option<Instant>,
 }
 
 /// What an outstanding send counts to.
@@ -119,9 +124,9 @@ fn take_one(taken: &AtomicU32, most: u32) -> bool {
 
 impl Sends {
     pub(super) fn new(most: u32, beside_most: u32, since: Instant) -> Self {
-        let (moving, beside, any) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: since });
-        Self { most, beside_most, moving, beside, waiting, any }
+        let (moving, beside, leaving) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: Some(since) });
+        Self { most, beside_most, moving, beside, leaving, waiting, any: AtomicBool::new(false) }
     }
 
     /// A place for a send whose turn it is, to be given back; `slow`: the last one of its connection was stuck.
@@ -164,6 +169,30 @@ impl Sends {
         };
     }
 
+    /// A connection is about to be over that holds a place.
+    pub(super) fn leaves(&self) {
+        self.leaving.fetch_add(1, SeqCst);
+    }
+
+    /// Such a connection is over, and its place was given back.
+    pub(super) fn has_left(&self) {
+        self.leaving.fetch_sub(1, SeqCst);
+    }
+
+    /// Connections that are about to be over and hold places. Who looks for the stuck asks before: whoever leaves
+    /// meanwhile is counted, and its place is seen free besides, so that too few are given up and never too many.
+    pub(super) fn leaving(&self) -> usize {
+        self.leaving.load(SeqCst) as usize
+    }
+
+    /// How many of the stuck to give up, where so many of those in the pool could not be set aside, so many are stuck
+    /// in all, and so many were leaving before.
+    pub(super) fn to_give_up(&self, in_pool: usize, stuck: usize, leaving: usize) -> usize {
+        // Those beside that move will be back at once.
+        let beyond = stuck.saturating_sub(self.beside_most as usize).min(in_pool);
+        self.waiting().min(beyond).saturating_sub(leaving)
+    }
+
     /// Whether anybody waits.
     #[inline]
     pub(super) fn any(&self) -> bool {
@@ -171,7 +200,7 @@ impl Sends {
     }
 
     /// How many wait, some of which may have gone.
-    pub(super) fn waiting(&self) -> usize {
+    fn waiting(&self) -> usize {
         lock(&self.waiting).turns.len()
     }
 
@@ -198,26 +227,18 @@ impl Sends {
 
     /// When somebody is to look for sends that are stuck, where others wait.
     pub(super) fn look_at(&self) -> Option<Instant> {
-        self.any().then(|| lock(&self.waiting).look_at)
+        self.any().then(|| lock(&self.waiting).look_at)?
     }
 
-    /// Whether it is time to. Who is told so does it, and nobody else does for a while.
+    /// Whether it is time to. Who is told so does it, and nobody else does until it says
+    /// [`look_again`](Self::look_again).
     pub(super) fn is_to_look(&self, now: Instant) -> bool {
-        if !self.any() {
-            return false;
-        }
-        let mut waiting = lock(&self.waiting);
-        let is_to = waiting.look_at <= now;
-        if is_to {
-            waiting.look_at = now + STUCK_AFTER;
-        }
-        is_to
+        self.any() && lock(&self.waiting).look_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// The next one will be stuck at this time, if nothing moves. Looking at every place takes time, so nobody does
-    /// so again at once.
-    pub(super) fn look_again(&self, now: Instant, at: Instant) {
-        lock(&self.waiting).look_at = at.max(now + STUCK_AFTER / 2);
+    /// Who looked has done so, at this time. Looking takes time, so nobody does so again at once.
+    pub(super) fn look_again(&self, now: Instant) {
+        lock(&self.waiting).look_at = Some(now + STUCK_AFTER / 2);
     }
 }
 
@@ -485,9 +506,32 @@ mod tests {
         assert_eq!((sends.take_in_turn(true), sends.take(true)), (None, Some(Place::Pool)));
         sends.give_back(Place::Beside);
         assert_eq!(sends.take_in_turn(true), Some(Place::Beside));
-        sends.look_again(now, now);
+        assert_eq!(sends.look_at(), None, "somebody looks");
+        sends.look_again(now);
         let later = sends.look_at().unwrap();
         assert!(now < later && !sends.is_to_look(now) && sends.is_to_look(later));
+    }
+
+    #[test]
+    fn one_is_given_up_for_each_that_waits_and_none_for_those_that_leave() {
+        let sends = Sends::new(3, 2, Instant::now());
+        (0..3).for_each(|_| assert_eq!(sends.take(false), Some(Place::Pool)));
+        (0..2).for_each(|_| assert_eq!(sends.take(true), Some(Place::Beside)));
+        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 0, "nobody waits");
+        (0..2).for_each(|slot| sends.join(slot, StreamId(u64::from(slot))));
+        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 2);
+        assert_eq!(sends.to_give_up(1, 5, sends.leaving()), 1);
+        assert_eq!(sends.to_give_up(1, 2, sends.leaving()), 0, "those beside move");
+        sends.leaves();
+        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 1);
+        sends.leaves();
+        assert_eq!(sends.to_give_up(3, 5, sends.leaving()), 0);
+        let leaving = sends.leaving();
+        sends.give_back(Place::Beside);
+        sends.has_left();
+        assert!(sends.set_aside(), "it is free");
+        assert_eq!(sends.to_give_up(2, 4, leaving), 0, "it was counted before");
+        assert_eq!(sends.to_give_up(2, 4, sends.leaving()), 1);
     }
 
     #[test]
