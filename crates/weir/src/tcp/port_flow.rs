@@ -131,8 +131,9 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     fn send_now(&mut self, open: &mut Open<H>, load: Load, place: Place) -> Option<Load> {
         let (load, refused) = match self.taker.send(open.id, load) {
             Ok(_) => {
-                let since = self.worker.clock.looked();
-                open.sending = Sending::UnderWay { place, since };
+                // One whose peer is likely to be stuck is clocked from the beginning, others when somebody waits.
+                let seen = (place == Place::Beside).then(Instant::now);
+                open.sending = Sending::UnderWay { place, seen };
                 return None;
             }
             Err(back) => back,
@@ -160,8 +161,8 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         // Where its connection is about to be over the place is given back with it.
         self.with_its(key, id, |hand, open| {
             let mut load = load.take().expect("it is handled once");
-            if let Sending::UnderWay { place, since } = std::mem::take(&mut open.sending) {
-                open.slow = hand.worker.clock.looked() >= since + STUCK_AFTER;
+            if let Sending::UnderWay { place, seen } = std::mem::take(&mut open.sending) {
+                open.slow = seen.is_some_and(|seen| seen.elapsed() >= STUCK_AFTER);
                 hand.give_back(place);
             }
             match outcome {
@@ -221,14 +222,12 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
             // Who is at work on one another time.
             let Some(mut place) = try_lock(shared.places.get(slot)) else { continue };
             let Some(open) = place.as_mut().filter(|open| !open.closing) else { continue };
-            let Sending::UnderWay { place: place @ Place::Pool, since } = &mut open.sending else {
-                continue;
-            };
-            if *since + STUCK_AFTER > now {
+            if !open.sending.is_stuck_in_pool(now) {
                 continue;
             }
             if shared.sends.set_aside() {
-                (*place, open.slow) = (Place::Beside, true);
+                open.sending.set_aside();
+                open.slow = true;
             } else {
                 in_pool += 1;
             }

@@ -45,15 +45,32 @@ pub(super) enum Sending {
     Nothing,
     /// It waits for its turn among all connections.
     Queued(Load),
-    /// In the port's hands.
-    UnderWay { place: Place, since: Instant },
+    /// In the port's hands; since when at least, where that was looked at.
+    UnderWay { place: Place, seen: Option<Instant> },
 }
 
 impl Sending {
+    /// Whether it is in the pool and its peer counts as stuck: its time begins when it is first looked at.
+    pub(super) fn is_stuck_in_pool(&mut self, now: Instant) -> bool {
+        match self {
+            Sending::UnderWay { place: Place::Pool, seen } => {
+                *seen.get_or_insert(now) + STUCK_AFTER <= now
+            }
+            _ => false,
+        }
+    }
+
+    /// It stands beside the pool from now on.
+    pub(super) fn set_aside(&mut self) {
+        if let Sending::UnderWay { place, .. } = self {
+            *place = Place::Beside;
+        }
+    }
+
     /// Since when its peer counts as stuck, if it does by now.
     pub(super) fn stuck_since(&self, now: Instant) -> Option<Instant> {
         match self {
-            Sending::UnderWay { since, .. } => Some(*since).filter(|at| *at + STUCK_AFTER <= now),
+            Sending::UnderWay { seen, .. } => seen.filter(|seen| *seen + STUCK_AFTER <= now),
             _ => None,
         }
     }
@@ -189,6 +206,19 @@ mod tests {
             assert_eq!(taken, [0, 1, 2, 3]);
             assert_eq!(order.len(), 0);
         }
+    }
+
+    #[test]
+    fn a_send_is_stuck_when_it_was_seen_for_long_enough() {
+        let mut sending = Sending::UnderWay { place: Place::Pool, seen: None };
+        let first = Instant::now() + STUCK_AFTER; // however long it has been under way
+        assert!(!sending.is_stuck_in_pool(first));
+        let (before, then) = (first + STUCK_AFTER / 2, first + STUCK_AFTER);
+        assert!(!sending.is_stuck_in_pool(before) && sending.stuck_since(before).is_none());
+        assert!(sending.is_stuck_in_pool(then));
+        sending.set_aside();
+        assert!(!sending.is_stuck_in_pool(then), "it is beside");
+        assert_eq!(sending.stuck_since(then), Some(first));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(super) const STUCK_AFTER: Duration = Duration::from_millis(10);
 
 /// The pool of sends: at most so many are outstanding of all connections, and further ones wait in order.
 ///
-/// It is for sends that move. One that has been outstanding for [`STUCK_AFTER`] while others wait is its connection's
+/// It is for sends that move. One that is outstanding for [`STUCK_AFTER`] while others wait is its connection's
 /// own from then on and stands *beside* the pool, as does each further one of that connection until one of them
 /// moves: so a peer that reads nothing, or slowly, holds a place that others need for so long at most, and
 /// once. Whether a send would move is not asked, since not every system tells beforehand. Beside the pool there is one
