@@ -114,7 +114,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     #[inline]
     fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
         let left = match self.shared.sends.take_in_turn(open.slow) {
-            Some(place) => self.send_now(open, load, place),
+            Some(place) => self.send_now(slot, open, load, place),
             None => Some(load),
         };
         if let Some(load) = left {
@@ -128,11 +128,23 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Sends, at this place. Answers what must wait after all, since the system has nothing to tell of one more send
     /// with: then others are outstanding.
     #[inline]
-    fn send_now(&mut self, open: &mut Open<H>, load: Load, place: Place) -> Option<Load> {
+    fn send_now(
+        &mut self,
+        slot: u32,
+        open: &mut Open<H>,
+        load: Load,
+        place: Place,
+    ) -> Option<Load> {
         let (load, refused) = match self.taker.send(open.id, load) {
             Ok(_) => {
                 // One whose peer is likely to be stuck is clocked from the beginning, others when somebody waits.
-                let seen = (place == Place::Beside).then(Instant::now);
+                let seen = match place {
+                    Place::Pool => {
+                        self.shared.places.mark(slot);
+                        None
+                    }
+                    Place::Beside => Some(Instant::now()),
+                };
                 open.sending = Sending::UnderWay { place, seen };
                 return None;
             }
@@ -199,7 +211,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
                 continue;
             };
             let left = match shared.sends.take(open.slow) {
-                Some(place) => self.send_now(open, load, place),
+                Some(place) => self.send_now(slot, open, load, place),
                 None => Some(load),
             };
             if let Some(load) = left {
@@ -218,11 +230,15 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     pub(super) fn set_stuck_aside(&mut self, now: Instant) {
         let shared = self.shared;
         let (leaving, mut in_pool) = (shared.sends.leaving(), 0);
-        for slot in 0..shared.places.slots() {
+        for slot in shared.places.marked() {
             // Who is at work on one another time.
             let Some(mut place) = try_lock(shared.places.get(slot)) else { continue };
-            let Some(open) = place.as_mut().filter(|open| !open.closing) else { continue };
-            if !open.sending.is_stuck_in_pool(now) {
+            let open = place.as_mut().filter(|open| !open.closing && open.sending.is_in_pool());
+            let Some(open) = open else {
+                shared.places.unmark(slot);
+                continue;
+            };
+            if !open.sending.is_stuck(now) {
                 continue;
             }
             if shared.sends.set_aside() {
@@ -242,6 +258,9 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Gives up who has been stuck for longest.
     fn give_up_stuck(&mut self, now: Instant, in_pool: usize, leaving: usize) {
         let shared = self.shared;
+        if shared.sends.to_give_up(in_pool, usize::MAX, leaving) == 0 {
+            return; // however many are stuck
+        }
         let mut stuck = Vec::new();
         for slot in 0..shared.places.slots() {
             let Some(place) = try_lock(shared.places.get(slot)) else { continue };

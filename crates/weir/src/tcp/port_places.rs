@@ -13,7 +13,7 @@ use crate::{
 };
 use std::sync::{
     Mutex, OnceLock,
-    atomic::{AtomicU32, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 use std::time::Instant;
 
@@ -50,12 +50,14 @@ pub(super) enum Sending {
 }
 
 impl Sending {
-    /// Whether it is in the pool and its peer counts as stuck: its time begins when it is first looked at.
-    pub(super) fn is_stuck_in_pool(&mut self, now: Instant) -> bool {
+    pub(super) fn is_in_pool(&self) -> bool {
+        matches!(self, Sending::UnderWay { place: Place::Pool, .. })
+    }
+
+    /// Whether its peer counts as stuck: its time begins when it is first looked at.
+    pub(super) fn is_stuck(&mut self, now: Instant) -> bool {
         match self {
-            Sending::UnderWay { place: Place::Pool, seen } => {
-                *seen.get_or_insert(now) + STUCK_AFTER <= now
-            }
+            Sending::UnderWay { seen, .. } => *seen.get_or_insert(now) + STUCK_AFTER <= now,
             _ => false,
         }
     }
@@ -128,7 +130,22 @@ pub(super) struct Places<H> {
     open: AtomicU32,
 }
 
-type Block<H> = Box<[Mutex<Option<Open<H>>>]>;
+struct Block<H> {
+    places: Box<[Mutex<Option<Open<H>>>]>,
+    /// Which of them may have a send in the pool. A mark is made and taken away under the lock of its place; so a
+    /// send makes one only where none is left of the one before, and who looks for sends in the pool looks at those
+    /// that have sent since the last look.
+    marks: Box<[AtomicBool]>,
+}
+
+impl<H> Block<H> {
+    fn new() -> Self {
+        Self {
+            places: (0..BLOCK).map(|_| Mutex::new(None)).collect(),
+            marks: (0..BLOCK).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+}
 
 /// Places made at a time.
 const BLOCK: u32 = 256;
@@ -152,8 +169,7 @@ impl<H> Places<H> {
         let mut free = lock(&self.free);
         free.pop().unwrap_or_else(|| {
             let slot = self.used.load(Relaxed);
-            let block = (0..BLOCK).map(|_| Mutex::new(None));
-            self.blocks[(slot / BLOCK) as usize].get_or_init(|| block.collect());
+            self.blocks[(slot / BLOCK) as usize].get_or_init(Block::new);
             self.used.store(slot + 1, Relaxed);
             slot
         })
@@ -167,8 +183,34 @@ impl<H> Places<H> {
     /// The place of a slot that was claimed once.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> &Mutex<Option<Open<H>>> {
-        let block = self.blocks[(slot / BLOCK) as usize].get().expect("the slot was claimed");
-        &block[(slot % BLOCK) as usize]
+        &self.block(slot).places[(slot % BLOCK) as usize]
+    }
+
+    #[inline]
+    fn block(&self, slot: u32) -> &Block<H> {
+        self.blocks[(slot / BLOCK) as usize].get().expect("the slot was claimed")
+    }
+
+    /// The connection in this slot, whose lock is held, has a send in the pool.
+    #[inline]
+    pub(super) fn mark(&self, slot: u32) {
+        let mark = &self.block(slot).marks[(slot % BLOCK) as usize];
+        if !mark.load(Relaxed) {
+            mark.store(true, Relaxed);
+        }
+    }
+
+    /// It has none; its lock is held.
+    pub(super) fn unmark(&self, slot: u32) {
+        self.block(slot).marks[(slot % BLOCK) as usize].store(false, Relaxed);
+    }
+
+    /// The slots that are marked: all that have a send in the pool are among them.
+    pub(super) fn marked(&self) -> impl Iterator<Item = u32> {
+        let blocks = (0..).step_by(BLOCK as usize).zip(self.blocks.iter().map_while(OnceLock::get));
+        blocks.flat_map(|(first, block)| {
+            (first..).zip(&block.marks).filter(|(_, mark)| mark.load(Relaxed)).map(|(slot, _)| slot)
+        })
     }
 
     /// One more than the highest slot that was ever used.
@@ -212,12 +254,12 @@ mod tests {
     fn a_send_is_stuck_when_it_was_seen_for_long_enough() {
         let mut sending = Sending::UnderWay { place: Place::Pool, seen: None };
         let first = Instant::now() + STUCK_AFTER; // however long it has been under way
-        assert!(!sending.is_stuck_in_pool(first));
+        assert!(!sending.is_stuck(first));
         let (before, then) = (first + STUCK_AFTER / 2, first + STUCK_AFTER);
-        assert!(!sending.is_stuck_in_pool(before) && sending.stuck_since(before).is_none());
-        assert!(sending.is_stuck_in_pool(then));
+        assert!(!sending.is_stuck(before) && sending.stuck_since(before).is_none());
+        assert!(sending.is_stuck(then) && sending.is_in_pool());
         sending.set_aside();
-        assert!(!sending.is_stuck_in_pool(then), "it is beside");
+        assert!(!sending.is_in_pool());
         assert_eq!(sending.stuck_since(then), Some(first));
     }
 
@@ -231,5 +273,21 @@ mod tests {
         assert_eq!((places.claim(), places.claim()), (299, 7));
         assert_eq!((places.slots(), places.open()), (300, 300));
         assert!(slots.iter().all(|&slot| lock(places.get(slot)).is_none()));
+    }
+
+    /// Who looks for sends in the pool does not look at every connection.
+    #[test]
+    fn only_those_that_have_sent_are_looked_at() {
+        let places = Places::<()>::new(65_536);
+        let marked = || places.marked().collect::<Vec<_>>();
+        let slots: Vec<_> = (0..1000).map(|_| places.claim()).collect();
+        assert_eq!((slots.len(), marked()), (1000, vec![]));
+        for slot in [999, 3, 256, 3, 255] {
+            places.mark(slot);
+        }
+        assert_eq!(marked(), [3, 255, 256, 999]);
+        places.unmark(256);
+        places.give_back(3);
+        assert_eq!(marked(), [3, 255, 999], "a mark stays until it is looked at");
     }
 }
