@@ -14,7 +14,7 @@
 //! accept where it has come by then: the receive that follows is tried as it is submitted. At most `sends`
 //! are outstanding, of all connections; further ones wait in order. That bounds what the system has to hold for sends,
 //! and it is for sends that move: one that is outstanding for 10 ms while others wait counts to its own connection from
-//! then on, and so do the next ones until one of them moves. So a peer that reads nothing, or slowly, holds its own send
+//! then on, and so do the next ones until 16 in a row have moved. So a peer that reads nothing, or slowly, holds its own send
 //! and not the others'. Of those there is one for each connection, and at most `stuck` in all: beyond, who is stuck for
 //! longest is closed. Nobody asks beforehand whether a send would move, for not every system can tell. Buffers and
 //! connections are used again.

@@ -113,7 +113,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
     /// Sends what a connection has lent, now or when its turn comes.
     #[inline]
     fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
-        let left = match self.shared.sends.take_in_turn(open.slow) {
+        let left = match self.shared.sends.take_in_turn(open.slow.is()) {
             Some(place) => self.send_now(slot, open, load, place),
             None => Some(load),
         };
@@ -174,7 +174,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
         self.with_its(key, id, |hand, open| {
             let mut load = load.take().expect("it is handled once");
             if let Sending::UnderWay { place, seen } = std::mem::take(&mut open.sending) {
-                open.slow = seen.is_some_and(|seen| seen.elapsed() >= STUCK_AFTER);
+                open.slow.sent(seen.is_some_and(|seen| seen.elapsed() >= STUCK_AFTER));
                 hand.give_back(place);
             }
             match outcome {
@@ -210,7 +210,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
                 shared.sends.leave(slot, id);
                 continue;
             };
-            let left = match shared.sends.take(open.slow) {
+            let left = match shared.sends.take(open.slow.is()) {
                 Some(place) => self.send_now(slot, open, load, place),
                 None => Some(load),
             };
@@ -243,7 +243,6 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
             }
             if shared.sends.set_aside() {
                 open.sending.set_aside();
-                open.slow = true;
             } else {
                 in_pool += 1;
             }

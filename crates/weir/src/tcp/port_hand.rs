@@ -4,7 +4,7 @@ use super::{
     Connection, Handler, Worker,
     port_frame::{Idle, Shared, close},
     port_places::{Open, Order, Sending},
-    port_shares::end_accepting,
+    port_shares::{Slow, end_accepting},
 };
 use crate::{
     Error,
@@ -273,7 +273,7 @@ impl<P: Port, H: Handler> Hand<'_, '_, P, H> {
             }
         };
         let (order, sending, armed) = (Order::default(), Sending::Nothing, Tick::MAX);
-        let (receives, received, slow, closing) = (0, 0, false, false);
+        let (receives, received, slow, closing) = (0, 0, Slow::default(), false);
         *place = Some(Open {
             connection,
             stream,

@@ -2,7 +2,7 @@
 
 use super::{
     Connection,
-    port_shares::{Place, STUCK_AFTER},
+    port_shares::{Place, STUCK_AFTER, Slow},
 };
 use crate::{
     crew::lock,
@@ -27,8 +27,8 @@ pub(super) struct Open<H> {
     /// What was received and not handled yet.
     pub(super) order: Order,
     pub(super) sending: Sending,
-    /// The last send was stuck.
-    pub(super) slow: bool,
+    /// Whether its sends were stuck lately.
+    pub(super) slow: Slow,
     /// Bytes that were handled.
     pub(super) received: u64,
     /// When its timer fires; [`Tick::MAX`] where it has none.

@@ -77,11 +77,32 @@ impl Pool {
 /// window on its way; it loses nothing by that.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(10);
 
+/// Whether a connection's sends were stuck lately: until so many in a row have moved. A peer that reads slowly makes
+/// room now and then for a send or two, which then move; if those were enough, it would hold a place of the pool again
+/// and again.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Slow(u8);
+
+impl Slow {
+    const MOVE: u8 = 16;
+
+    #[inline]
+    pub(super) fn is(self) -> bool {
+        self.0 > 0
+    }
+
+    /// A send is over that was stuck, or moved.
+    #[inline]
+    pub(super) fn sent(&mut self, stuck: bool) {
+        self.0 = if stuck { Self::MOVE } else { self.0.saturating_sub(1) };
+    }
+}
+
 /// The pool of sends: at most so many are outstanding of all connections, and further ones wait in order.
 ///
 /// It is for sends that move. One that is outstanding for [`STUCK_AFTER`] while others wait is its connection's
-/// own from then on and stands *beside* the pool, as does each further one of that connection until one of them
-/// moves: so a peer that reads nothing, or slowly, holds a place that others need for so long at most, and
+/// own from then on and stands *beside* the pool, as do those that follow until enough of them have moved
+/// ([`Slow`]): so a peer that reads nothing, or slowly, holds a place that others need for so long at most, and
 /// once. Whether a send would move is not asked, since not every system tells beforehand. Beside the pool there is one
 /// for each connection at most, and a bound for all of them.
 ///
@@ -510,6 +531,26 @@ mod tests {
         sends.look_again(now);
         let later = sends.look_at().unwrap();
         assert!(now < later && !sends.is_to_look(now) && sends.is_to_look(later));
+    }
+
+    /// Each time it makes room one of its sends moves before the next one is stuck.
+    #[test]
+    fn who_reads_slowly_takes_a_place_of_the_pool_once() {
+        let (sends, mut slow, mut in_pool) = (Sends::new(1, 1, Instant::now()), Slow::default(), 0);
+        for _ in 0..10 {
+            for stuck in [false, true] {
+                let mut place = sends.take(slow.is()).expect("all are free");
+                if place == Place::Pool && stuck {
+                    assert!(sends.set_aside());
+                    (place, in_pool) = (Place::Beside, in_pool + 1);
+                }
+                slow.sent(stuck);
+                sends.give_back(place);
+            }
+        }
+        assert_eq!(in_pool, 1);
+        (0..Slow::MOVE).for_each(|_| slow.sent(false));
+        assert!(!slow.is(), "it is as good as any again");
     }
 
     #[test]
