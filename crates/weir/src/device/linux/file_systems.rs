@@ -4,7 +4,7 @@
 //! Origin: the numbers of linux/magic.h, and of each file system's own source where that has none.
 
 /// Type and name, by what makes a read of a file there harmless.
-const ORDINARY: [(u32, &str); 22] = [
+const ORDINARY: [(u32, &str); 29] = [
     // On disks: a read brings what was written, from a device that the kernel looks after.
     (0xEF53, "ext2, ext3, ext4"),
     (0x5846_5342, "xfs"),
@@ -14,10 +14,18 @@ const ORDINARY: [(u32, &str); 22] = [
     (0xCA45_1A4E, "bcachefs"),
     (0x3153_464A, "jfs"),
     (0x3434, "nilfs2"),
+    (0x5265_4973, "reiserfs"),
+    // On flash memory without a disk's controller.
+    (0x2405_1905, "ubifs"),
+    (0x72B6, "jffs2"),
+    // On disks that several machines share.
+    (0x7461_636F, "ocfs2"),
+    (0x0116_1970, "gfs2"),
     // Shared with other systems and with cameras.
     (0x4D44, "vfat"),
     (0x2011_BAB0, "exfat"),
     (0x7366_746E, "ntfs3"),
+    (0x482B, "hfsplus"),
     (0x1501_3346, "udf"),
     // Made once and never written to.
     (0x9660, "iso9660"),
@@ -26,8 +34,9 @@ const ORDINARY: [(u32, &str); 22] = [
     // In memory, for as long as the machine runs. A memfd is a file of tmpfs.
     (0x0102_1994, "tmpfs"),
     (0x8584_58F6, "ramfs"),
-    // A view of files of the others.
+    // A view of files of the others. statfs tells the view only: the layers below may be of any type.
     (0x794C_7630, "overlayfs"),
+    (0xF15F, "ecryptfs"),
     // A server's files, which its own rules keep: a read asks it for bytes, and for nothing else.
     (0x6969, "nfs"),
     (0xFF53_4D42, "cifs"),
@@ -77,7 +86,11 @@ mod tests {
 
     #[test]
     fn only_what_is_listed_is_ordinary() {
-        assert_eq!(not_ordinary(0xEF53), None);
+        for ordinary in
+            [0xEF53, 0x2405_1905, 0x72B6, 0x7461_636F, 0x0116_1970, 0x482B, 0xF15F, 0x5265_4973]
+        {
+            assert_eq!(not_ordinary(ordinary), None);
+        }
         assert_eq!(not_ordinary(0x6E73_6673).as_deref(), Some("nsfs"));
         assert_eq!(not_ordinary(0x4249_4E4D).as_deref(), Some("binfmt_misc"));
         assert_eq!(not_ordinary(0x1234).as_deref(), Some("type 0x1234"));
