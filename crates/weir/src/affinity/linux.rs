@@ -30,6 +30,10 @@ pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+pub(super) fn forbidden() -> Option<io::Error> {
+    pin_current_thread_to(&super::allowed_cores()).err()
+}
+
 pub(super) fn current_core() -> Option<usize> {
     // SAFETY: takes no argument; it answers -1 where it is missing.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()

@@ -44,9 +44,10 @@ pub fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
 }
 
 /// Why this process may bind no thread to any core, if it may not: a container's filter or a security module
-/// forbids it, whatever the cores. Found out by binding the calling thread to the cores that it has.
+/// forbids it, whatever the cores. On Linux that is found out by binding the calling thread to the cores that it has;
+/// nothing on Windows forbids it.
 pub fn forbidden() -> Option<io::Error> {
-    pin_current_thread_to(&allowed_cores()).err()
+    sys::forbidden()
 }
 
 /// Binds the calling thread to a set of cores, if this process may bind threads at all. Gives why it may not, if

@@ -45,6 +45,11 @@ pub(super) fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
     if previous != 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// There is nothing that forbids it but the cores themselves, so nothing is tried either.
+pub(super) fn forbidden() -> Option<io::Error> {
+    None
+}
+
 pub(super) fn current_core() -> Option<usize> {
     // SAFETY: takes no argument and cannot fail.
     Some(unsafe { GetCurrentProcessorNumber() } as usize)
