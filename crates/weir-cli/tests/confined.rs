@@ -154,6 +154,21 @@ fn where_threads_may_not_be_bound_to_cores_everything_runs_unbound_and_says_so()
 }
 
 #[test]
+fn a_design_that_pins_its_threads_says_whether_it_could() {
+    let design = "rio-sharded --provider batch --threads 1 --steering core";
+    for (confinement, begins) in
+        [(Confinement::new(), "yes"), (Confinement::new().forbid_affinity(EPERM), "no: ")]
+    {
+        let served = serve(confinement, &["--design", design, "--json"]);
+        assert_eq!(served.status.code(), Some(0), "{}", errors(&served));
+        let text = String::from_utf8(served.stdout).unwrap();
+        let ready: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let pinned = ready["ready"]["settings"]["pinned"].as_str();
+        assert!(pinned.is_some_and(|said| said.starts_with(begins)), "{ready}");
+    }
+}
+
+#[test]
 fn a_comparison_where_threads_may_not_be_bound_has_its_rows() {
     let words = ["compare", "tcp", "--design", "epoll", "-c", "1", "--rounds", "1"];
     let text = confined(Confinement::new().forbid_affinity(EPERM), &words);

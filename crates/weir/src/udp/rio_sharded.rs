@@ -211,7 +211,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
 ) -> Result<(), Error> {
     if let Some(core) = core {
         // Where no thread may be bound, each has its queue all the same, on whatever core it runs.
-        pin_where_permitted(&[core]).map_err(|e| Error::io("pinning a thread to its core", e))?;
+        let refused = pin_where_permitted(&[core])
+            .map_err(|e| Error::io("pinning a thread to its core", e))?;
+        worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
     let Ready { region, opened, needs } = ready;
     rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
