@@ -187,7 +187,7 @@ fn play<P: Both>(provider: &P, at: [SocketAddr; 2], calls: &[Call]) {
 struct Random;
 
 impl Misuse for Random {
-    fn on<P: Both>(&self, provider: &P, at: [SocketAddr; 2]) {
+    fn on<P: Both>(&self, _: &str, provider: &P, at: [SocketAddr; 2]) {
         let config = ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() };
         let mut runner = proptest::test_runner::TestRunner::new(config);
         let sequences = proptest::collection::vec(call(), 0..120);

@@ -25,16 +25,16 @@ impl<P> Both for P where
 {
 }
 
-/// Something to be tried on any provider, with places for two queues.
+/// Something to be tried on any provider, of this name, with places for two queues.
 pub trait Misuse {
-    fn on<P: Both>(&self, provider: &P, at: [SocketAddr; 2]);
+    fn on<P: Both>(&self, name: &str, provider: &P, at: [SocketAddr; 2]);
 }
 
 /// Tries it on a provider that a test in `required` knows by this name.
 fn on<P: Both>(misuse: &impl Misuse, name: &str, provider: &P, at: [SocketAddr; 2]) {
     if !cannot_run(name, Provider::<OneThread>::layout(provider, &NEEDS)) {
         eprintln!("on {name}");
-        misuse.on(provider, at);
+        misuse.on(name, provider, at);
     }
 }
 
