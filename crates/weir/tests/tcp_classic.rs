@@ -13,12 +13,11 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
     os::fd::AsRawFd,
-    panic::catch_unwind,
     process::Command,
     ptr, thread,
     time::{Duration, Instant},
 };
-use tcp::{connect, echo, exchange, exchange_at_once, stop};
+use tcp::{PATIENCE, connect, echo, exchange, exchange_at_once, stop};
 use weir::{
     Error,
     stream::StreamOptions,
@@ -225,7 +224,7 @@ fn a_port_gives_up_who_is_stuck_for_longest() {
             socket.set_recv_buffer_size(4096).unwrap();
             socket.connect(&address.into()).unwrap();
             let mut client = TcpStream::from(socket);
-            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
             client.write_all(b"L").unwrap();
             client.peek(&mut [0]).expect("the beginning of a long answer");
             client
@@ -386,20 +385,12 @@ fn blocking_refuses_where_the_process_has_no_more_mappings() {
     assert_eq!((total.accepted, total.refused), (within as u64, (crowd - within) as u64));
 }
 
-/// What a peer takes at first is no reason to wait for twice the time.
+/// What a peer takes at first is no reason to wait for twice the time: a send that brought a part of it does not tell
+/// when that was, so the system is asked in parts of the time.
 #[test]
 fn blocking_closes_a_peer_that_stalls_in_the_middle_of_a_send() {
-    // On a busy machine it may take longer than it should: then with a time that makes nothing of that.
-    for seconds in [1, 4] {
-        if catch_unwind(|| closes_a_stalled_peer_after(Duration::from_secs(seconds))).is_ok() {
-            return;
-        }
-    }
-    closes_a_stalled_peer_after(Duration::from_secs(16));
-}
-
-fn closes_a_stalled_peer_after(stalled: Duration) {
     const MUCH: usize = 16 << 20;
+    let stalled = Duration::from_secs(1);
     let limits = Limits { stalled: Some(stalled), output_bytes: 2 * MUCH, ..Limits::default() };
     let running = Server::bind("127.0.0.1:0".parse().unwrap())
         .limits(limits)
@@ -412,12 +403,14 @@ fn closes_a_stalled_peer_after(stalled: Duration) {
     client.write_all(b"much").unwrap();
     while running.open() > 0 || running.counters().accepted == 0 {
         thread::sleep(Duration::from_millis(20));
-        assert!(since.elapsed() < stalled * 3, "it is still open");
+        assert!(since.elapsed() < PATIENCE, "it is still open");
     }
-    let took = since.elapsed();
-    assert!(took >= stalled && took < stalled * 3 / 2, "{took:?}");
-    let total = stop(running).total();
+    assert!(since.elapsed() >= stalled, "{:?}", since.elapsed());
+    let ended = stop(running);
+    let total = ended.total();
     assert_eq!(total.closed_stalled, 1);
+    // A send that brought a part, and as many as the time has parts in which nothing went.
+    assert!(ended.calls().waits > 8, "{:?}", ended.calls());
     assert!(total.bytes_sent > 0, "nothing was taken at first");
 }
 

@@ -7,6 +7,9 @@ use std::{
 };
 use weir::tcp::{Final, Output, Running};
 
+/// Far longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The handler of an echo server.
 pub fn echo(_: &mut [u8], output: &mut Output<'_>) {
     output.echo().unwrap();
@@ -15,7 +18,7 @@ pub fn echo(_: &mut [u8], output: &mut Output<'_>) {
 pub fn connect(address: SocketAddr) -> TcpStream {
     let client = TcpStream::connect(address).unwrap();
     client.set_nodelay(true).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
     client
 }
 

@@ -62,7 +62,7 @@ fn counts_are_exact(design: &AnyDesign) -> Result<(), Skipped> {
 
 fn a_setting_has_one_value(design: &AnyDesign) -> Result<(), Skipped> {
     let running = start(design, Reads::of(&at_once(design)).ios(1), |_| ())?;
-    assert!(running.wait(Duration::from_secs(30)), "it ends by itself");
+    assert!(running.wait(PATIENCE), "it ends by itself");
     let effective = running.effective();
     let names: BTreeSet<_> = effective.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), effective.len(), "a name is told twice: {effective:?}");
