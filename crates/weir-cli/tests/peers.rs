@@ -70,6 +70,8 @@ def answer(ask):
         if wrong == "guesses":
             sent = range(min(ask["sent_per_flow"][0], 4096))
             account["proof"]["datagrams"] = [[0, n, random.getrandbits(24)] for n in sent]
+        if wrong == "wide":
+            account["proof"] = {"mask": 2**32 - 1, "datagrams": []}
         if wrong == "blind":
             del account["proof"]
         if wrong == "late":
@@ -94,7 +96,7 @@ def receive():
     global handled
     try:
         for _ in range(100):
-            if wrong in ("blind", "guesses"):
+            if wrong in ("blind", "guesses", "wide"):
                 receiver.recv_into(bytearray(1), 1, socket.MSG_TRUNC)
             else:
                 keep(receiver.recv(65536))
@@ -256,6 +258,7 @@ fn a_program_that_cheats_has_no_rank() {
         ("copies", "the kernel gave all programs together"),
         ("doubles", "were sent"),
         ("guesses", "are wrong: it has not read"),
+        ("wide", "chose a mask"),
         ("inflates", "while the run went"),
         ("blind", "hands back no proof"),
     ];

@@ -6,6 +6,7 @@
 //! ranked.
 
 use serde::Serialize;
+use weir_load::proof::{LEAST, MOST};
 
 use crate::wire::PeerReport;
 
@@ -94,6 +95,13 @@ fn contradiction(peer: &PeerReport, Said { received, sent }: Said) -> Option<Str
         );
     }
     let proof = peer.proof.filter(|proof| !proof.fits(received))?;
+    if proof.is_chosen() {
+        return Some(format!(
+            "it chose a mask (0x{:x}) that leaves too few proofs of reading, {}: whoever reads all datagrams \
+             adds a bit only when it holds more than {MOST}, and shows {LEAST} at least",
+            proof.mask, proof.right
+        ));
+    }
     Some(format!(
         "it says that it received {received} datagrams, and the proofs of reading that it handed back are \
          those of {:.0}",
@@ -124,7 +132,7 @@ mod tests {
         assert_eq!(of(&honest(), SAID), Belief::Proved);
         let unseen = PeerReport { kernel_received: None, counted: 880, ..honest() };
         assert_eq!(of(&unseen, SAID), Belief::Proved);
-        let sampled = Checked { mask: 63, right: 1500, again: 3, ..Checked::default() };
+        let sampled = Checked { mask: 31, right: 3100, again: 3, ..Checked::default() };
         let many =
             PeerReport { proof: Some(sampled), counted: 0, kernel_received: None, ..honest() };
         assert_eq!(of(&many, Said { received: 100_000, sent: 100_000 }), Belief::Proved);
@@ -146,6 +154,8 @@ mod tests {
     fn each_contradiction_has_its_sentence() {
         let wrong = Checked { mask: 0, right: 899, wrong: 1, ..Checked::default() };
         let few = Checked { mask: 0, right: 450, ..Checked::default() };
+        let wide = Checked { mask: u32::MAX, ..Checked::default() };
+        let wider = Checked { mask: 63, right: 1500, ..Checked::default() };
         for (peer, received, said) in [
             (PeerReport { proof: Some(wrong), ..honest() }, 900, "1 of the proofs"),
             (honest(), 1001, "1000 were sent"),
@@ -158,6 +168,8 @@ mod tests {
             ),
             (PeerReport { sockets_closed: 1, ..honest() }, 900, "was closed while"),
             (PeerReport { proof: Some(few), ..honest() }, 900, "are those of 450"),
+            (PeerReport { proof: Some(wide), ..honest() }, 900, "chose a mask (0xffffffff)"),
+            (PeerReport { proof: Some(wider), ..honest() }, 900, "too few proofs of reading, 1500"),
             // Also where it shows nothing.
             (PeerReport { proof: None, ..honest() }, 1001, "1000 were sent"),
         ] {

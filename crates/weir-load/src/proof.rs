@@ -11,6 +11,11 @@
 //! generator tells its secret to who asked for the run, who then computes each value again, and how many
 //! there should be of the count that is claimed ([`Checked::fits`]).
 //!
+//! How exact that is follows from how many are shown. Up to [`MOST`] datagrams all are: nothing may be missing. Beyond,
+//! 2048 to 4096 are expected, and six standard deviations of that are 13 to 9 %: so much more than it read may a
+//! receiver claim unnoticed. A mask that leaves fewer than [`LEAST`] is none that a receiver comes by which reads
+//! everything ([`Checked::is_chosen`]).
+//!
 //! The values tell that the stamps were read. That the rest of each datagram was, nothing shows.
 
 use std::{
@@ -31,6 +36,10 @@ pub const MOST: usize = 4096;
 /// How far the number of values may lie from what is expected, in standard deviations: of 10^9 receivers
 /// that tell the truth two are wronged.
 const DEVIATIONS: f64 = 6.0;
+
+/// The fewest values that are left where the mask has any bits. Each bit is added when there are more than [`MOST`], and
+/// leaves half of them: so many of them is the standard deviation half the root.
+pub const LEAST: u64 = (MOST / 2 - DEVIATIONS as usize * MOST.isqrt() / 2) as u64;
 
 /// What the values of one generator are made of.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,11 +140,16 @@ pub struct Checked {
     pub again: u64,
 }
 
+/// Whether a sieve can have such a mask: the lower bits of a value.
+fn is_mask(mask: u32) -> bool {
+    mask < 1 << VALUE_BITS && mask.count_ones() == mask.trailing_ones()
+}
+
 impl Shown {
     /// Computes each value again.
     pub fn check(&self, secret: &Secret, run: u32) -> Checked {
         let mut checked = Checked { mask: self.mask, ..Checked::default() };
-        let is_mask = self.mask.count_ones() == self.mask.trailing_ones();
+        let is_mask = is_mask(self.mask);
         let mut datagrams: Vec<Value> = self.datagrams.iter().take(MOST).copied().collect();
         let beyond = self.datagrams.len() - datagrams.len();
         datagrams.sort_unstable();
@@ -169,8 +183,17 @@ impl Checked {
         self.right as f64 / self.share()
     }
 
+    /// Whether the mask is none that comes of reading: not the lower bits of a value, or with so many bits that fewer
+    /// than [`LEAST`] values are left. With bits enough nothing at all would have to be shown, of any number.
+    pub fn is_chosen(&self) -> bool {
+        !is_mask(self.mask) || self.mask != 0 && self.right < LEAST
+    }
+
     /// Whether there are as many as of so many received there should be.
     pub fn fits(&self, received: u64) -> bool {
+        if self.is_chosen() {
+            return false;
+        }
         let (expected, share) = (self.expected(received), self.share());
         let deviation = (expected * (1.0 - share)).sqrt();
         (self.right as f64 - expected).abs() <= DEVIATIONS * deviation
@@ -217,6 +240,47 @@ mod tests {
         }
         let few = read(&secret, 0..100).shown().check(&secret, 7);
         assert!(few.fits(100) && !few.fits(101), "nothing is left to chance where all is shown");
+    }
+
+    #[test]
+    fn who_shows_nothing_by_a_mask_of_its_own_is_not() {
+        let secret = Secret::random();
+        let check = |mask, datagrams| Shown { mask, datagrams }.check(&secret, 7);
+        for mask in [u32::MAX, 1 << 31, (1 << VALUE_BITS) - 1, 0x7fff_ffff, 2] {
+            for received in [0, 1, 1000, 1_000_000] {
+                let checked = check(mask, vec![]);
+                assert_eq!((checked.wrong, checked.right), (0, 0));
+                assert!(checked.is_chosen() && !checked.fits(received), "{checked:?}");
+            }
+        }
+        // Read, and fewer shown than there are: all are right, and they fit the count.
+        let Shown { mask, mut datagrams } = read(&secret, 0..100_000).shown();
+        let narrower = mask << 2 | 3;
+        datagrams.retain(|value| value.2 & narrower == 0);
+        let checked = check(narrower, datagrams);
+        assert!(checked.right > 500 && checked.right < LEAST, "{checked:?}");
+        assert!(checked.is_chosen() && !checked.fits(100_000), "{checked:?}");
+    }
+
+    #[test]
+    fn no_mask_of_whoever_reads_leaves_too_few() {
+        assert_eq!(LEAST, 1856);
+        let secret = Secret::random();
+        let mut sieve = Sieve::default();
+        for sequence in 0..300_000 {
+            let before = sieve.mask();
+            sieve.take((3, sequence, secret.value(7, 3, sequence)));
+            // Just after a bit was added there are the fewest.
+            if sieve.mask() != before {
+                let mut others = read(&secret, 300_000..305_000);
+                others.add(&sieve);
+                for sieve in [&sieve, &others] {
+                    let checked = sieve.0.check(&secret, 7);
+                    assert!(!checked.is_chosen(), "{checked:?}");
+                }
+            }
+        }
+        assert!(sieve.mask() > 31);
     }
 
     #[test]
