@@ -111,6 +111,21 @@ impl Sieve {
         self.bound();
     }
 
+    /// The same, with room for all that it will ever hold.
+    pub fn with_room() -> Self {
+        let datagrams = Vec::with_capacity(Self::ROOM);
+        Self(Shown { datagrams, ..Shown::default() })
+    }
+
+    /// One too many is held until the mask has its next bit.
+    const ROOM: usize = MOST + 1;
+
+    /// How many it can hold before it must allocate.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.0.datagrams.capacity()
+    }
+
     /// What is to be handed back.
     pub fn shown(self) -> Shown {
         self.0
@@ -281,6 +296,17 @@ mod tests {
             }
         }
         assert!(sieve.mask() > 31);
+    }
+
+    #[test]
+    fn a_sieve_with_room_never_grows() {
+        let secret = Secret::random();
+        let mut sieve = Sieve::with_room();
+        let room = sieve.room();
+        for sequence in 0..100_000 {
+            sieve.take((3, sequence, secret.value(7, 3, sequence)));
+        }
+        assert_eq!((room > MOST, sieve.room()), (true, room));
     }
 
     #[test]

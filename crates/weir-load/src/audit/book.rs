@@ -127,7 +127,7 @@ impl Book {
             first_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             latencies: Latencies::default(),
-            proofs: Mutex::default(),
+            proofs: Mutex::new(Sieve::with_room()),
             chunks_max: bitmap_bytes_max / Chunk::BYTES,
             room: Arc::clone(room),
             chunks: Mutex::new(Some(HashMap::new())),
@@ -161,12 +161,19 @@ impl Book {
     }
 
     /// Keeps a proof of reading; gives the bits that must be zero in the next. Of the first few thousand datagrams
-    /// each is kept, and then a few thousand each time their number doubles.
+    /// each is kept, and then a few thousand each time their number doubles. There is room for all; the lock is
+    /// another thread's only while a report is made.
     #[cold]
     pub(super) fn keep_proof(&self, value: Value) -> u32 {
         let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
         proofs.take(value);
         proofs.mask()
+    }
+
+    /// How many proofs it can hold before it must allocate.
+    #[cfg(test)]
+    pub(super) fn room_for_proofs(&self) -> usize {
+        self.proofs.lock().unwrap_or_else(PoisonError::into_inner).room()
     }
 
     /// Adds the proofs that were kept.

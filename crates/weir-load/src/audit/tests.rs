@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     control::RunAsk,
-    proof::Secret,
+    proof::{self, Secret},
     stamp::{STAMP_BYTES, Stamp, fill},
 };
 
@@ -184,6 +184,21 @@ fn bitmaps_stop_at_their_bound() {
     let report = audit.report(7, Some(&[6])).expect("open");
     assert_eq!((report.untracked, report.duplicates, report.lost), (2, 1, Some(2)));
     assert!(report.lost_is_lower_bound);
+}
+
+#[test]
+fn there_is_room_for_all_proofs_before_the_first_datagram() {
+    let audit = begun(settings(1));
+    let mut auditor = audit.auditor();
+    let room = || audit.lock().runs[0].books[0].room_for_proofs();
+    auditor.record(b"", || 1); // it looks for runs, and this belongs to none
+    let at_first = room();
+    assert!(at_first > proof::MOST, "{at_first}");
+    let record = |sequence| auditor.record(&datagram(7, 0, sequence, 0), || 1);
+    (0..2 * proof::MOST as u64).map(record).for_each(|found| assert_eq!(found, Verdict::Intact));
+    assert_eq!(room(), at_first);
+    let shown = audit.report(7, None).unwrap().proof;
+    assert!(shown.mask > 0 && shown.datagrams.len() as u64 >= proof::LEAST, "{}", shown.mask);
 }
 
 #[test]
