@@ -74,6 +74,12 @@ pub trait Measured {
     fn verdict(&self) -> &Verdict;
     /// Why nothing may be concluded from it, if so.
     fn invalid(&self) -> Option<String>;
+
+    /// What of that no repeat mends: it holds for the row, whichever attempt stands.
+    fn wrong(&self) -> Option<String> {
+        self.invalid()
+    }
+
     /// Its latencies, and the histogram that they are of; that is empty if there was none.
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]);
 
@@ -86,9 +92,9 @@ pub trait Measured {
         !alike(before, after)
     }
 
-    /// What disturbed the run, if anything did; nothing where its data are wrong, which no repeat mends.
+    /// What disturbed the run, if anything did; nothing where what is wrong no repeat mends.
     fn disturbance(&self) -> Option<Disturbance> {
-        self.changed_machine().then_some(Disturbance::MachineChanged)
+        (self.wrong().is_none() && self.changed_machine()).then_some(Disturbance::MachineChanged)
     }
 
     /// One metric with what is needed to pair it. `None` where it is unknown, for a run in the
@@ -329,9 +335,10 @@ impl<S: Measured> Cell<S> {
     }
 
     /// What makes its figures wrong, if anything. All samples that stand are looked at, counted or not: wrong
-    /// data are an error on any machine.
+    /// data are an error on any machine. What no repeat mends counts in all attempts, replaced or not.
     pub fn invalid(&self) -> Option<String> {
-        self.standing().find_map(Measured::invalid)
+        let wrong = self.samples.iter().find_map(Measured::wrong);
+        wrong.or_else(|| self.standing().find_map(Measured::invalid))
     }
 
     /// The samples that count: what every figure of the cell is made of.

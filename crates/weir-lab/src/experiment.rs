@@ -570,7 +570,7 @@ fn is_settled(results: &mut Results, load: usize) -> bool {
 /// What disturbed a run, if anything did. That datagrams are lost is no disturbance where more are offered than a
 /// row takes, or where that is what is searched for.
 fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
-    if sample.data_error().is_some() || !load.is_paced() {
+    if sample.wrong().is_some() || !load.is_paced() {
         return sample.disturbance();
     }
     let late = sample.pace_kept.is_some_and(|kept| kept < PACE_KEPT);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::belief::Belief;
 use crate::bench::Checked;
 use crate::blocks::ROUNDS_BEFORE_EARLY_END;
 use crate::machine::Machine;
@@ -778,6 +779,44 @@ fn repeats_keep_to_the_time_and_wrong_data_are_never_repeated() {
     assert_eq!(disturbance(&wrong, &load), Some(Disturbance::Unbalanced));
     wrong.audit.corrupt = 1;
     assert_eq!(disturbance(&wrong, &load), None);
+}
+
+/// Contradicts what a peer says in one run, whose account does not balance either, as what it invents seldom does.
+fn disproved(sample: &mut Sample) {
+    sample.belief = Some(Belief::Disproved("it chose a mask".into()));
+    sample.ledger.received -= 1000;
+}
+
+#[test]
+fn a_peer_that_was_contradicted_is_not_asked_again() {
+    let paced = Load::saturation(64).at(Rate::PerSecond(50_000));
+    for load in [paced, Load::saturation(64)] {
+        let mut sample = Sample::of(&Circumstances::default(), &server(), &flood());
+        (sample.pace_kept, sample.when.core_to_core_ns) = (Some(0.5), Some(27.0));
+        sample.when.core_to_core_after_ns = Some(170.0);
+        assert!(disturbance(&sample, &load).is_some());
+        disproved(&mut sample);
+        assert_eq!(disturbance(&sample, &load), None);
+    }
+}
+
+#[test]
+fn a_contradicted_attempt_makes_the_row_invalid_whatever_stands_in_its_place() {
+    let (mut results, _) = disturbed(Simulated { late: Some(|n| n == 3), ..Simulated::default() });
+    assert_eq!(exit_code(&results), 0);
+    let cell = &mut results.cells[0][A];
+    let first = cell.samples.iter_mut().find(|sample| sample.when.replaced).unwrap();
+    disproved(first);
+    assert!(
+        cell.standing().all(|sample| sample.invalid().is_none()),
+        "the second attempt is clean"
+    );
+    assert_eq!(cell.invalid().as_deref(), Some("it chose a mask"));
+    assert_eq!((results.is_invalid(0, A), exit_code(&results)), (true, exit::DATA_ERRORS));
+    // So do wrong data that became the second attempt of a round in which the first one stands.
+    let first = results.cells[0][A].samples.iter_mut().find(|sample| sample.when.replaced).unwrap();
+    (first.belief, first.audit.corrupt) = (None, 1);
+    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
 }
 
 #[test]

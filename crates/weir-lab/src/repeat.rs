@@ -15,7 +15,8 @@
 //!   stalls explain: then the first attempts stand in all of them.
 //! - Whether there is another attempt is decided by the rounds that are planned, so that it does not matter when the
 //!   stalls came; what stands is decided by the rounds that were made.
-//! - Wrong data are never doubted.
+//! - Wrong data, and what a peer says that is contradicted, are never doubted. Such a run makes the row invalid
+//!   even where another attempt stands in its place.
 //!
 //! All attempts are kept, and marked.
 

@@ -225,11 +225,8 @@ impl Sample {
     /// Why nothing may be concluded from the run, if so: what its peer says is contradicted, or its data, its
     /// memory or its ledger is wrong.
     pub fn invalid(&self) -> Option<String> {
-        if let Some(reason) = self.disproved() {
+        if let Some(reason) = self.wrong() {
             return Some(reason);
-        }
-        if let Some(error) = self.data_error() {
-            return Some(error);
         }
         if self.slices_missing > 0 {
             return Some(format!(
@@ -270,8 +267,12 @@ impl Measured for Sample {
         Self::invalid(self)
     }
 
+    fn wrong(&self) -> Option<String> {
+        self.disproved().or_else(|| self.data_error())
+    }
+
     fn disturbance(&self) -> Option<Disturbance> {
-        if self.data_error().is_some() || self.slices_missing > 0 || self.cut_short.is_some() {
+        if self.wrong().is_some() || self.slices_missing > 0 || self.cut_short.is_some() {
             return None;
         }
         if self.changed_machine() {
