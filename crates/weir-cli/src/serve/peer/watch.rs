@@ -201,7 +201,7 @@ impl PeerWatch {
             end_signalled: matches!(ending, Ending::Signalled(_)),
             threads_started: threads.len() as u32,
             threads_used: took_part(&course.threads, &threads),
-            window: course.window(account.received()),
+            window: course.window(account.received(), ending),
             peer: Some(peer),
             counters,
             audit: account.audit(),
@@ -330,10 +330,15 @@ impl Course {
     }
 
     /// The measured window by the program's counts; but all of the run, by weir's own clock, where the window is
-    /// better than that: when it counts is its own affair.
-    fn window(&self, received: u64) -> Window {
+    /// better than that: when it counts is its own affair. The clock is the generator's: until its end is noticed here
+    /// it has been put together, sent and read, which on a busy machine is a good part of a short run.
+    fn window(&self, received: u64, ending: &Ending) -> Window {
         let window = self.readings.window();
-        let Some((elapsed_ns, cpu_ns)) = self.sent_at else { return window };
+        let Some((noticed_ns, cpu_ns)) = self.sent_at else { return window };
+        let elapsed_ns = match ending {
+            Ending::Signalled(end) => end.elapsed_ns,
+            Ending::NotSignalled { .. } => noticed_ns,
+        };
         let cpu_ns =
             cpu_ns.zip(self.process.usage.cpu_ns).map(|(now, then)| now.saturating_sub(then));
         let whole = Window {
@@ -450,6 +455,7 @@ impl Receiver for PeerWatch {
 mod tests {
     use super::*;
     use weir::counters::os::{ThreadId, ThreadUsage};
+    use weir_load::control::RunEnd;
 
     #[test]
     fn a_program_that_counts_when_it_likes_gains_nothing() {
@@ -466,6 +472,71 @@ mod tests {
         let unknown = Window { cpu_ns: None, ..honest };
         assert_eq!(believed(unknown, whole), unknown);
         assert_eq!(believed(of(0, 0, 0), of(1000, 0, 0)), of(0, 0, 0));
+    }
+
+    /// A program that received 1000 datagrams/ms for 300 ms, at 1 us of CPU time each, and whose end was noticed
+    /// at `noticed_ms`.
+    fn honest(noticed_ms: u64) -> Course {
+        let mut readings = Readings::default();
+        for ms in (0..=320).step_by(20) {
+            let datagrams = 1000 * ms.min(300);
+            readings.push(Reading {
+                at_ns: ms * 1_000_000,
+                datagrams,
+                handled: datagrams,
+                cpu_ns: Some(1000 * datagrams),
+                threads_cpu_ns: None,
+            });
+        }
+        let mut process = TreeUsage::default();
+        process.usage.cpu_ns = Some(0);
+        Course {
+            at: Instant::now(),
+            process,
+            threads: vec![],
+            system: SystemUsage::default(),
+            port: Port::default(),
+            readings,
+            counted: 300_000,
+            count_fell: false,
+            sent_at: Some((noticed_ms * 1_000_000, Some(300_000_000))),
+            until_port: 0,
+            until_system: 0,
+            kernel_bytes: None,
+        }
+    }
+
+    #[test]
+    fn a_generator_whose_end_is_noticed_late_costs_the_program_nothing() {
+        let end = Ending::Signalled(RunEnd {
+            run: 7,
+            sent_per_flow: vec![300_000],
+            refused: 0,
+            late_skipped: 0,
+            cpu_ns: None,
+            elapsed_ns: 300_000_000,
+            secret: None,
+        });
+        let rate = |window: Window| window.datagrams as f64 * 1e9 / window.elapsed_ns as f64;
+        for noticed_ms in [301, 320, 400] {
+            let window = honest(noticed_ms).window(300_000, &end);
+            assert_eq!((window, rate(window)), (honest(noticed_ms).readings.window(), 1e6));
+        }
+        // Where the end was not signalled there is no other clock than that of who noticed it.
+        let lost = Ending::NotSignalled { reason: "the connection broke".into() };
+        let window = honest(400).window(300_000, &lost);
+        assert_eq!((window.elapsed_ns, window.datagrams), (400_000_000, 300_000));
+        // Nor does the generator's clock help a program that counts all in the last moment.
+        let mut late = honest(400);
+        late.readings = Readings::default();
+        for (ms, datagrams) in [(0, 0), (280, 1000), (299, 299_000), (300, 300_000), (320, 300_000)]
+        {
+            let at_ns = ms * 1_000_000;
+            let (cpu_ns, threads_cpu_ns) = (Some(at_ns), None);
+            let handled = datagrams;
+            late.readings.push(Reading { at_ns, datagrams, handled, cpu_ns, threads_cpu_ns });
+        }
+        assert_eq!(late.window(300_000, &end).elapsed_ns, 300_000_000);
     }
 
     #[test]
