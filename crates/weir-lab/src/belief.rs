@@ -29,6 +29,8 @@ pub struct Said {
     pub received: u64,
     /// What the generator sent.
     pub sent: u64,
+    /// Whether the generator signalled the end: else nobody knows the secret that proofs are checked by.
+    pub end_signalled: bool,
 }
 
 /// Judges a run.
@@ -45,6 +47,11 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
     }
     match peer.proof {
         Some(_) => Belief::Proved,
+        None if !said.end_signalled => Belief::Claimed(
+            "not checked: the end of the run was not signalled, and with it comes what proofs of reading are \
+             checked by"
+                .into(),
+        ),
         None if !peer.stamped => Belief::Claimed(
             "datagrams below 32 bytes carry no proof of reading, so its count is a claim; give the load \
              longer ones"
@@ -59,7 +66,7 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
 }
 
 /// What contradicts it, if anything does.
-fn contradiction(peer: &PeerReport, Said { received, sent }: Said) -> Option<String> {
+fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option<String> {
     let wrong = peer.proof.map_or(0, |proof| proof.wrong);
     if wrong > 0 {
         return Some(format!(
@@ -114,7 +121,7 @@ mod tests {
     use super::*;
     use weir_load::proof::Checked;
 
-    const SAID: Said = Said { received: 900, sent: 1000 };
+    const SAID: Said = Said { received: 900, sent: 1000, end_signalled: true };
 
     fn honest() -> PeerReport {
         PeerReport {
@@ -135,7 +142,7 @@ mod tests {
         let sampled = Checked { mask: 31, right: 3100, again: 3, ..Checked::default() };
         let many =
             PeerReport { proof: Some(sampled), counted: 0, kernel_received: None, ..honest() };
-        assert_eq!(of(&many, Said { received: 100_000, sent: 100_000 }), Belief::Proved);
+        assert_eq!(of(&many, Said { received: 100_000, sent: 100_000, ..SAID }), Belief::Proved);
     }
 
     #[test]
@@ -148,6 +155,12 @@ mod tests {
             let belief = of(&peer, SAID);
             assert!(matches!(&belief, Belief::Claimed(why) if why.contains(said)), "{belief:?}");
         }
+        let open =
+            of(&PeerReport { proof: None, ..honest() }, Said { end_signalled: false, ..SAID });
+        assert!(
+            matches!(&open, Belief::Claimed(why) if why.starts_with("not checked: ")),
+            "{open:?}"
+        );
     }
 
     #[test]

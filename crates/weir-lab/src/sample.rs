@@ -181,7 +181,11 @@ impl Sample {
             end_signalled: server.end_signalled,
             cut_short: server.cut_short.clone(),
             belief: server.peer.map(|peer| {
-                let said = Said { received: server.audit.received, sent: flood.sent };
+                let said = Said {
+                    received: server.audit.received,
+                    sent: flood.sent,
+                    end_signalled: server.end_signalled,
+                };
                 belief::of(&peer, said)
             }),
             verdict,
