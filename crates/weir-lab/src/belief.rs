@@ -97,7 +97,8 @@ fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option
     }
     if peer.sockets_closed > 0 {
         return Some(
-            "a socket on its port was closed while the run went: what was lost there is not known"
+            "a socket on its port was closed by the end of the run: what was lost there is not known; its \
+             sockets must stay open until its input ends"
                 .into(),
         );
     }
@@ -179,7 +180,7 @@ mod tests {
                 900,
                 "all programs together 246",
             ),
-            (PeerReport { sockets_closed: 1, ..honest() }, 900, "was closed while"),
+            (PeerReport { sockets_closed: 1, ..honest() }, 900, "was closed by the end of"),
             (PeerReport { proof: Some(few), ..honest() }, 900, "are those of 450"),
             (PeerReport { proof: Some(wide), ..honest() }, 900, "chose a mask (0xffffffff)"),
             (PeerReport { proof: Some(wider), ..honest() }, 900, "too few proofs of reading, 1500"),

@@ -29,6 +29,10 @@
 //! "start". It may account for them as the audit does ([`crate::audit`]), and only then is its row
 //! compared like with like: that is part of what weir's own servers do.
 //!
+//! It must keep its sockets open until its input ends, not only until "end": once it has answered that, it is
+//! looked how many datagrams were dropped at each socket on its port, and what was lost at one that is gone
+//! nobody knows, so the run is invalid.
+//!
 //! And it must show that it read what it counts, with `"proof":{"mask":15,"datagrams":[[0,17,288],...]}` in its
 //! account: flow, sequence number and proof of each datagram of the run of whose proof the bits of the mask are
 //! zero, at most 4096 of them ([`crate::proof`] says how the mask is found). Without, or with datagrams too
