@@ -48,6 +48,8 @@ def answer(ask):
             return say({"error": {"message": "no such mechanism here", "unavailable": True}})
         settings = {"library": "python " + sys.version.split()[0]}
         say({"ready": {"address": address, "settings": settings}})
+        if wrong == "child":
+            hand_over()
     elif what in ("begin", "start"):
         run, before, mask, proofs = ask.get("run", run), handled, 0, []
         began = time.monotonic()
@@ -77,6 +79,28 @@ def answer(ask):
         if wrong == "late":
             account["latency_histogram"] = [[1, account["received"]]]
         say(account)
+
+def hand_over():
+    "Lets a child go on. This process only passes on what is asked and answered."
+    global selector
+    (asked, ask), (answered, reply) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.dup2(asked, 0)
+        os.dup2(reply, 1)
+        [os.close(end) for end in (asked, ask, answered, reply)]
+        # The selector that was inherited is that of both.
+        selector = selectors.DefaultSelector()
+        selector.register(0, selectors.EVENT_READ)
+        selector.register(receiver, selectors.EVENT_READ)
+        return
+    os.close(asked)
+    os.close(reply)
+    answers = os.fdopen(answered)
+    for line in sys.stdin.buffer:
+        os.write(ask, line)
+        print(answers.readline(), end="", flush=True)
+    os.close(ask)
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 def keep(datagram):
     global mask, proofs
@@ -224,6 +248,34 @@ fn a_program_that_talks_is_a_row_like_others() {
         assert_eq!(load["peers"][0]["peer"], "snake");
     }
     assert_eq!(row(&document, "blocking")["kind"], "design");
+}
+
+#[test]
+fn a_program_whose_child_receives_is_charged_for_the_child() {
+    if !has("python3", &["--version"]) {
+        return;
+    }
+    let _alone = common::alone();
+    let path = script("child", PEER);
+    let peers = [format!("parent=python3 {path} child"), format!("single=python3 {path}")];
+    let run = output(
+        &[
+            &["compare", "udp", "--design", "blocking", "--quick", "-t", "16", "--json"][..],
+            &["--peer", &peers[0], "--peer", &peers[1]],
+        ]
+        .concat(),
+    );
+    let document = document(&run);
+    for (name, processes) in [("single", 1), ("parent", 2)] {
+        let row = row(&document, name);
+        assert_believed(row);
+        for run in row["runs"].as_array().unwrap() {
+            // Each process has one thread: that all are counted shows that all were looked at.
+            assert_eq!(run["threads_started"], processes, "{name}: {run:#}");
+            assert!(run["cpu_ns_per_datagram"].as_f64().is_some_and(|ns| ns > 0.0), "{run:#}");
+        }
+    }
+    assert_eq!(running_with(&path), Vec::<String>::new(), "nothing is left");
 }
 
 #[test]
