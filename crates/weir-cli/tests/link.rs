@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{SOON, document, ends, errors, kill, output, weir};
+use common::{Compared, SOON, compared_in, document, ends, errors, kill, output, weir};
 use serde_json::Value;
 use weir_confine::Confinement;
 use weir_lab::link::{Link, Site};
@@ -173,21 +173,10 @@ fn designs_on_sockets_and_on_frames_are_compared_on_one_link() {
     if let Err(unavailable) = std::thread::spawn(|| Link::make().map(drop)).join().unwrap() {
         return not_run(&unavailable);
     }
-    let run = output(&[
-        "compare",
-        "udp",
-        "--on",
-        "veth",
-        "--quick",
-        "-t",
-        "8",
-        "--json",
-        "--design",
-        "blocking-batch",
-        "--design",
-        "rio-event --provider xdp",
-    ]);
-    let document = document(&run);
+    let words = ["compare", "udp", "--on", "veth", "--quick", "--json"];
+    let designs = ["--design", "blocking-batch", "--design", "rio-event --provider xdp"];
+    let Compared { run, document, .. } =
+        compared_in(&["12", "60", "240"], &[&words[..], &designs].concat());
     common::assert_compared(&run);
     assert!(document["link"].as_str().is_some_and(|link| link.contains("veth")), "{document:#}");
     for row in document["results"].as_array().unwrap() {

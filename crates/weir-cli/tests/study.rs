@@ -5,36 +5,49 @@
 
 mod common;
 
-use common::{document, errors, output};
-use serde_json::Value;
+use common::{Compared, compared_in, document, errors, output};
+use serde_json::{Value, json};
 
 fn rows(document: &Value) -> &[Value] {
     document["results"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Seconds that a comparison is given: more if a busy machine needs more, so that an idle one is not
-/// kept waiting.
-const BUDGETS_S: [&str; 3] = ["8", "40", "200"];
-
 /// Runs a comparison of `blocking` with these words, until it comes to the end of its plan; gives its
 /// document.
 fn compared(words: &[&str]) -> Value {
-    for budget_s in BUDGETS_S {
-        let all =
-            [&["compare", "udp", "--design", "blocking", "--json", "-t", budget_s], words].concat();
-        let run = output(&all);
-        let document = document(&run);
-        let warnings = document["warnings"].to_string();
-        if ["because its time was up", "not even the checks"].iter().any(|w| warnings.contains(w)) {
-            continue;
-        }
-        assert_eq!(document["error"], Value::Null, "{}", errors(&run));
-        for row in rows(&document) {
-            assert_eq!(row["conformance"], "passed", "{row:#}");
-        }
-        return document;
+    let all = [&["compare", "udp", "--design", "blocking", "--json"], words].concat();
+    let Compared { run, document, .. } = compared_in(&["20", "60", "240"], &all);
+    assert_eq!(document["error"], Value::Null, "{}", errors(&run));
+    for row in rows(&document) {
+        assert_eq!(row["conformance"], "passed", "{row:#}");
     }
-    panic!("the machine is too busy: {} s were not enough", BUDGETS_S[2]);
+    document
+}
+
+#[test]
+fn a_comparison_that_lacked_time_is_not_taken_for_one_that_failed() {
+    let design = |status: &str, reason: Value, runs: &[u8]| {
+        let row = json!({ "kind": "design", "status": status, "reason": reason, "runs": runs });
+        json!({ "error": null, "warnings": ["noise"], "results": [row] })
+    };
+    for lacking in [
+        json!({ "error": "no run fits in what the checks left of the 1 s", "results": [] }),
+        json!({ "warnings": ["64 B: ended after 2 of 3 rounds, because its time was up"] }),
+        design("ok", "the experiment ended before its first run".into(), &[]),
+        design("failed", "there was no time for its check (-t)".into(), &[]),
+        design("failed", "the server was ended: no ready line within 5.0 s".into(), &[]),
+    ] {
+        assert!(common::lack_of_time(&lacking).is_some(), "{lacking:#}");
+    }
+    for complete in [
+        json!({ "warnings": ["64 B: ended after 3 of 4 rounds, because its time was up"] }),
+        design("ok", Value::Null, &[1]),
+        design("ok", "too noisy to rank".into(), &[1]),
+        design("failed", "the server ended with exit status: 1".into(), &[]),
+        design("unavailable", "this kernel was built without io_uring".into(), &[]),
+    ] {
+        assert_eq!(common::lack_of_time(&complete), None, "{complete:#}");
+    }
 }
 
 #[test]

@@ -73,6 +73,75 @@ pub fn assert_compared(run: &Output) {
     assert!(matches!(run.status.code(), Some(0 | 3)), "{}: {}", run.status, errors(run));
 }
 
+/// A comparison that came to the end of its plan.
+pub struct Compared {
+    /// How it ended, with what it said.
+    pub run: Output,
+    /// Its document.
+    pub document: Value,
+    /// The budget that was enough, in seconds, as a word.
+    pub budget_s: &'static str,
+}
+
+/// Runs `weir` with these words, of which `--json` must be one, as [`compared_with`] does.
+pub fn compared_in(budgets_s: &[&'static str], words: &[&str]) -> Compared {
+    compared_with(budgets_s, |budget_s| Some(output(&[words, &["-t", budget_s]].concat())))
+}
+
+/// Runs a comparison with one budget of seconds after another, until one is enough for the checks and runs of all
+/// its rows: a busy machine needs more, and an idle one is not kept waiting. `None` is an attempt that ended too
+/// soon for what the test does to it.
+pub fn compared_with(
+    budgets_s: &[&'static str],
+    mut attempt: impl FnMut(&str) -> Option<Output>,
+) -> Compared {
+    let mut lacking = String::new();
+    for &budget_s in budgets_s {
+        let Some(run) = attempt(budget_s) else { continue };
+        let document = document(&run);
+        match lack_of_time(&document) {
+            None => return Compared { run, document, budget_s },
+            Some(why) => lacking = why,
+        }
+    }
+    panic!("the machine is too busy: {budgets_s:?} seconds were not enough: {lacking}");
+}
+
+/// What a comparison had no time for, if there is anything.
+pub fn lack_of_time(document: &Value) -> Option<String> {
+    let said = document["error"].as_str().into_iter();
+    let warned = document["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let of_time = ["not even the checks", "no run fits"];
+    let lacks =
+        |told: &&str| of_time.iter().any(|words| told.contains(words)) || has_few_rounds(told);
+    if let Some(told) = said.chain(warned).find(lacks) {
+        return Some(told.into());
+    }
+    let mut rows = document["results"].as_array().into_iter().flatten();
+    let starved = rows.find(|row| {
+        let no_run = row["runs"].as_array().is_some_and(Vec::is_empty);
+        let reason = row["reason"].as_str().unwrap_or_default();
+        let waited_in_vain =
+            row["kind"] == "design" && reason.contains(" within ") && reason.contains(" s");
+        let no_time = ["ended before its first run", "there was no time for its check"];
+        let is_of_time = reason.is_empty() || no_time.iter().any(|words| reason.contains(words));
+        no_run
+            && row["status"] != "unavailable"
+            && row["skipped"].is_null()
+            && (is_of_time || waited_in_vain)
+    });
+    starved.map(|row| format!("{}: {}", row["design"], row["reason"]))
+}
+
+/// Whether a warning says that fewer rounds were made than a median takes. That the last ones of a plan were not made
+/// is no lack: it has as many as its time permits, whatever that is.
+fn has_few_rounds(warning: &str) -> bool {
+    const FEWEST_ROUNDS: u32 = 3;
+    let made = warning.split_once("ended after ").and_then(|(_, made)| made.split_once(" of "));
+    warning.contains("because its time was up")
+        && made.and_then(|(made, _)| made.parse().ok()).is_none_or(|made: u32| made < FEWEST_ROUNDS)
+}
+
 /// Whether a row has a rank or says why it has none: which of them it is depends on the machine.
 pub fn is_ranked_or_says_why(row: &Value) -> bool {
     row["reason"].is_null() || row["reason"].as_str().is_some_and(|reason| !reason.is_empty())
