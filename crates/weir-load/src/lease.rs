@@ -25,6 +25,12 @@ impl Lease {
         self.sign_ns.fetch_max(now_ns, Relaxed);
     }
 
+    /// When the last sign was.
+    #[cfg(test)]
+    pub(crate) fn sign_ns(&self) -> u64 {
+        self.sign_ns.load(Relaxed)
+    }
+
     /// From now on signs are due; the server has just given one. They are until what is returned is
     /// dropped.
     pub fn arm(&self, now_ns: u64) -> impl Drop + use<'_> {
