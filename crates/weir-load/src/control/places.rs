@@ -82,7 +82,7 @@ impl Places {
             _ => false,
         };
         let own = self.count(|guest| is_generator(guest) && guest.address == address);
-        let all = self.count(is_generator);
+        let all = self.generators();
         let PlaceLimits { generators, generators_per_address, .. } = self.limits;
         let (leaves, full) = if own >= generators_per_address {
             let idle =
@@ -118,6 +118,11 @@ impl Places {
     /// A connection has ended.
     pub(super) fn leave(&mut self, number: u64) {
         self.guests.retain(|guest| guest.number != number);
+    }
+
+    /// How many generators have a place.
+    pub(super) fn generators(&self) -> usize {
+        self.count(|guest| guest.stage != Stage::Stranger)
     }
 
     fn count(&self, which: impl Fn(&Guest) -> bool) -> usize {

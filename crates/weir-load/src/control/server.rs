@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -189,7 +189,9 @@ impl Default for ControlSettings {
 }
 
 struct Peer {
-    handle: Handle,
+    handle: Arc<Handle>,
+    /// Set when its conversation has ended.
+    ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -198,6 +200,8 @@ struct Shared {
     settings: ControlSettings,
     stopping: AtomicBool,
     peers: Mutex<HashMap<u64, Peer>>,
+    /// Notified, with `peers`, when a conversation has ended, and when the server stops.
+    one_ended: Condvar,
     places: Mutex<Places>,
     /// What was consented to and is not over, by the number of the connection.
     granted: Mutex<HashMap<u64, Rates>>,
@@ -256,12 +260,24 @@ impl Shared {
 
     /// Closes a connection whose place was given to another. It may hear why.
     fn evict(&self, number: u64) {
-        let peers = self.peers();
-        if let Some(peer) = peers.get(&number) {
+        // Nobody else waits while it is told.
+        let handle = self.peers().get(&number).map(|peer| Arc::clone(&peer.handle));
+        if let Some(handle) = handle {
             let reason = "its place was given to another: there were too many connections".into();
-            let _ = peer.handle.write(&Message::Refuse { reason });
-            peer.handle.close();
+            let _ = handle.write(&Message::Refuse { reason });
+            handle.close();
         }
+    }
+
+    /// Waits until fewer conversations than these are open, or the server stops.
+    fn wait_for_fewer_than(&self, most: usize) {
+        let mut peers = self.peers();
+        peers.retain(|_, peer| !is_over(peer));
+        let open = |peers: &mut HashMap<u64, Peer>| {
+            peers.values().filter(|peer| !peer.ended.load(Ordering::Acquire)).count()
+        };
+        let must_wait = |peers: &mut _| open(peers) >= most && !self.is_stopping();
+        drop(self.one_ended.wait_while(peers, must_wait));
     }
 }
 
@@ -297,6 +313,7 @@ impl ControlServer {
             settings,
             stopping: AtomicBool::new(false),
             peers: Mutex::default(),
+            one_ended: Condvar::new(),
             places: Mutex::new(places),
             granted: Mutex::default(),
             notes: Mutex::new(Notes { since: Instant::now(), told: 0, untold: 0 }),
@@ -313,9 +330,9 @@ impl ControlServer {
         self.local
     }
 
-    /// Generators connected now.
+    /// Generators connected now: those that have introduced themselves.
     pub fn peers(&self) -> usize {
-        self.shared.peers().values().filter(|peer| !is_over(peer)).count()
+        lock(&self.shared.places).generators()
     }
 }
 
@@ -328,6 +345,10 @@ impl Drop for ControlServer {
         self.shared.stopping.store(true, Ordering::Release);
         let Some(acceptor) = self.acceptor.take() else { return };
         acceptor.thread().unpark();
+        // With the lock: it may be about to wait.
+        let peers = self.shared.peers();
+        self.shared.one_ended.notify_all();
+        drop(peers);
         // A connection of our own ends its wait in accept.
         let wake = match self.local.ip() {
             ip if !ip.is_unspecified() => ip,
@@ -371,23 +392,26 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
     let wire = Wire::new(stream)?;
-    let handle = wire.handle()?;
+    let handle = Arc::new(wire.handle()?);
     let settings = &shared.settings;
-    let threads = {
-        let mut peers = shared.peers();
-        peers.retain(|_, peer| !is_over(peer));
-        peers.len()
-    };
-    // Those that must leave need a moment for it; however many come meanwhile, threads are bounded.
-    if threads >= settings.peers_max + 2 * settings.strangers_max.max(1) {
-        shared.note_of_stranger(&format!("{from} closed: {threads} connections are open"));
+    // Threads are bounded. Above the places there are only those that must leave and need a moment for it: whoever
+    // comes meanwhile, and may be a generator, waits for one of them.
+    shared.wait_for_fewer_than(settings.peers_max + 2 * settings.strangers_max.max(1));
+    if shared.is_stopping() {
         return Ok(());
     }
-    if let Some(leaves) = lock(&shared.places).arrive(number, from.ip()) {
-        shared.evict(leaves);
-    }
+    // A statement of its own, so that nobody waits for the places while it is told.
+    let leaves = lock(&shared.places).arrive(number, from.ip());
+    leaves.into_iter().for_each(|number| shared.evict(number));
     // Its place is given back with it, also where there is no thread to be had.
-    let conversation = Conversation { number, wire, shared: Arc::clone(shared), known: false };
+    let ended = Arc::<AtomicBool>::default();
+    let conversation = Conversation {
+        number,
+        wire,
+        shared: Arc::clone(shared),
+        known: false,
+        ended: Arc::clone(&ended),
+    };
     let thread = thread::Builder::new().name("weir control".into()).spawn(move || {
         let mut conversation = conversation;
         if let Err(error) = conversation.hold() {
@@ -399,7 +423,7 @@ fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>)
         }
     })?;
     // This thread alone adds to the list, and whoever empties it has waited for its end.
-    shared.peers().insert(number, Peer { handle, thread: Some(thread) });
+    shared.peers().insert(number, Peer { handle, ended, thread: Some(thread) });
     Ok(())
 }
 
@@ -409,6 +433,8 @@ struct Conversation {
     shared: Arc<Shared>,
     /// Whether it has introduced itself.
     known: bool,
+    /// Set at its end.
+    ended: Arc<AtomicBool>,
 }
 
 impl Drop for Conversation {
@@ -418,6 +444,11 @@ impl Drop for Conversation {
         self.wire.close();
         lock(&self.shared.granted).remove(&self.number);
         lock(&self.shared.places).leave(self.number);
+        self.ended.store(true, Ordering::Release);
+        // With the lock: whoever waits for it may just be looking.
+        let peers = self.shared.peers();
+        self.shared.one_ended.notify_all();
+        drop(peers);
     }
 }
 

@@ -622,6 +622,77 @@ fn strangers_do_not_lock_generators_out() {
     assert!(closed > 0, "they were closed to make room");
 }
 
+/// A receiver whose notes wait until the test lets them through: so a connection that was evicted ends late.
+struct Gate {
+    noted: mpsc::SyncSender<()>,
+    through: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Receiver for Gate {
+    fn begin(&self, _: &AgreedRun) -> Result<Vec<u16>, String> {
+        Ok(vec![5201])
+    }
+    fn start(&self, _: &AgreedRun) {}
+    fn quiet_ns(&self, _: &AgreedRun) -> u64 {
+        u64::MAX
+    }
+    fn end(&self, _: &AgreedRun, _: &Ending) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+    fn note(&self, _: &str) {
+        let _ = self.noted.try_send(());
+        // All go through once the test has dropped its end.
+        let _ = self.through.lock().map(|through| through.recv());
+    }
+}
+
+#[test]
+fn a_generator_waits_for_those_that_were_evicted_and_is_not_closed() {
+    let settings = ControlSettings {
+        peers_max: 1,
+        strangers_max: 1,
+        hello_within: Duration::from_secs(3600),
+        ..Default::default()
+    };
+    let ((noted, notes), (open, through)) = (mpsc::sync_channel(100), mpsc::channel());
+    let gate = Arc::new(Gate { noted, through: Mutex::new(through) });
+    let server = ControlServer::bind((LOOPBACK, 0).into(), settings, gate)
+        .expect("loopback can be listened on");
+    // Dropped before the server, also where the test fails: the server waits for its threads.
+    let open = open;
+    let connect_silently =
+        || TcpStream::connect(server.local_address()).expect("the server listens");
+    // Each takes the place of the one before, and two of them cannot end: as many as there may be are open.
+    let strangers = [connect_silently(), connect_silently(), connect_silently()];
+    (0..2).for_each(|_| notes.recv_timeout(SOON).expect("an evicted one is noted"));
+    let generator = connect_silently();
+    generator.set_read_timeout(Some(SOON)).expect("a timeout can be set");
+    (&generator).write_all(&hello()).expect("it is read");
+    // Nothing more is noted as long as none can end. The time is there for what would close it to happen in.
+    assert!(notes.recv_timeout(Duration::from_millis(300)).is_err(), "it was closed");
+    drop(open);
+    let mut said = String::new();
+    BufReader::new(&generator).read_line(&mut said).expect("an answer");
+    assert!(said.contains("hello"), "{said:?}");
+    drop(strangers);
+}
+
+#[test]
+fn strangers_are_not_counted_as_generators() {
+    let (server, _hears) = server(ControlSettings::default());
+    let stranger = TcpStream::connect(server.local_address()).expect("it listens");
+    let (client, _) = connect(&server);
+    // They are accepted in the order in which they came, so that both are there.
+    assert_eq!(server.peers(), 1);
+    let deadline = std::time::Instant::now() + SOON;
+    drop(client);
+    while server.peers() > 0 {
+        assert!(std::time::Instant::now() < deadline, "it has left");
+        thread::yield_now();
+    }
+    drop(stranger);
+}
+
 #[test]
 fn a_stranger_says_little_before_it_has_introduced_itself() {
     let (server, _hears) = server(ControlSettings::default());
