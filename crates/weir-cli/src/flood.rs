@@ -141,8 +141,8 @@ pub struct FloodArgs {
     #[arg(long, requires = "control")]
     key_file: Option<PathBuf>,
 
-    /// The share that may be lost, such as 0 or 0.1%: beyond it the exit code is 3 [default: any, as UDP
-    /// promises no delivery].
+    /// The share that may be lost, such as 0 or 0.1%: beyond it, or where the server does not tell what
+    /// was lost, the exit code is 3 [default: any, as UDP promises no delivery].
     #[arg(long, requires = "control", value_parser = parse_loss)]
     max_loss: Option<f64>,
 

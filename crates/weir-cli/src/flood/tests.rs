@@ -158,4 +158,9 @@ fn loss_beyond_a_stated_share_is_no_success() {
     report.max_loss_percent = Some(9.0);
     assert_eq!(report.ending().code(), DATA_ERRORS);
     assert!(invalid(&report).expect("it says why").contains("1 of 10"));
+    (report.lost_packets, report.lost_percent) = (None, None);
+    assert_eq!(report.ending().code(), DATA_ERRORS, "nobody knows");
+    assert!(invalid(&report).expect("it says why").contains("what was lost is not known"));
+    report.max_loss_percent = None;
+    assert_eq!(report.ending().code(), 0, "no limit was set");
 }

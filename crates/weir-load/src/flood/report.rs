@@ -157,10 +157,12 @@ impl FloodReport {
         self.report = Some(report);
     }
 
-    /// That more was lost than may be, if so.
+    /// That more was lost than may be, or that nobody knows, if a limit was set and that is so.
     pub fn lost_too_much(&self) -> Option<String> {
-        let (lost, percent) = (self.lost_packets?, self.lost_percent?);
         let most = self.max_loss_percent?;
+        let (Some(lost), Some(percent)) = (self.lost_packets, self.lost_percent) else {
+            return Some("what was lost is not known, so --max-loss cannot be held".into());
+        };
         (percent > most).then(|| {
             format!(
                 "{lost} of {} datagrams were lost, {percent:.3} %; at most {most} % may be \
