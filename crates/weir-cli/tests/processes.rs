@@ -133,6 +133,27 @@ fn generator_and_server_share_a_key_or_have_none() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+#[test]
+fn a_key_in_the_environment_is_looked_at_only_where_there_is_a_control_channel() {
+    let with_short_key = |words: &[&str]| {
+        let mut command = weir(words);
+        command.env("WEIR_KEY", "short").stdin(std::process::Stdio::null());
+        command.output().unwrap()
+    };
+    let serve = ["serve", "udp", "--design", "blocking", "--bind", "127.0.0.1:0"];
+    let serve = [&serve[..], &["--end-with-input"]].concat();
+    let flood = ["flood", "127.0.0.1", "-k", "1"];
+    for (words, without) in [(&serve[..], &[][..]), (&flood, &["-p", "9"])] {
+        // What becomes of a datagram to a port without a listener is another matter.
+        let other = with_short_key(&[words, without].concat());
+        assert!(!errors(&other).contains("WEIR_KEY"), "{words:?}: {}", errors(&other));
+        assert_ne!(other.status.code(), Some(2), "{words:?}: {}", errors(&other));
+        let keyed = with_short_key(&[words, &["--control", "127.0.0.1:0"]].concat());
+        assert_eq!(keyed.status.code(), Some(2), "{words:?}: {}", errors(&keyed));
+        assert!(errors(&keyed).contains("WEIR_KEY"), "{words:?}: {}", errors(&keyed));
+    }
+}
+
 /// Both ends of a control connection that can be cut in the middle.
 fn cut_in_the_middle(control: &str) -> (String, impl FnOnce() + use<>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -358,7 +358,7 @@ fn control_settings(args: &ServeUdp) -> Result<ControlSettings, Failure> {
     }
     let unless_told = ControlSettings { any_build: args.any_build, ..ControlSettings::default() };
     Ok(ControlSettings {
-        key: key(args.key_file.as_deref())?,
+        key: args.control.map(|_| key(args.key_file.as_deref())).transpose()?.flatten(),
         bits_per_s_max: args.max_bitrate.and_then(Most::per_second),
         datagrams_per_s_max: args.max_pps.and_then(Most::per_second),
         duration_max: args.max_time.unwrap_or(unless_told.duration_max),
