@@ -16,6 +16,7 @@ use crate::plan::{self, Depth, Load, Role, Schedule, budget};
 use crate::random::Random;
 use crate::ranking::{Ranking, ranked_by};
 use crate::repeat::{self, Disturbance};
+use crate::report::sentences::number_of;
 use crate::results::{
     Calibration, Conformance, Results, Skipped, busy_machine, nothing_polled, unequal_settings,
     unlike_calibration,
@@ -613,8 +614,8 @@ fn conformance(server: &ServerReport, flood: &FloodReport) -> Result<Conformance
         match strangers {
             0 => failed(text),
             n => Err(RunError::Disturbed(format!(
-                "{text}, beside {n} {} of strangers",
-                if n == 1 { "datagram" } else { "datagrams" }
+                "{text}, beside {} of strangers",
+                number_of(n as usize, "datagram")
             ))),
         }
     } else if !server.end_signalled {

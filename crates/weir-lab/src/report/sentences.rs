@@ -308,14 +308,15 @@ fn why_open(results: &Results, load: usize, ranking: &Ranking) -> String {
     }
     let changed = samples().filter(|sample| sample.changed_machine()).count();
     if changed > 0 {
-        causes.push(format!("in {changed} runs the machine changed (core to core)"));
+        causes.push(format!("in {} the machine changed (core to core)", number_of(changed, "run")));
     }
     if ranking.unlike_pairs > 0 {
-        causes.push(format!("{} times it changed between two runs", ranking.unlike_pairs));
+        let times = number_of(ranking.unlike_pairs, "time");
+        causes.push(format!("{times} it changed between two runs"));
     }
     let failed: u32 = cells.iter().map(|cell| cell.failed_runs).sum();
     if failed > 0 {
-        causes.push(format!("{failed} runs failed"));
+        causes.push(format!("{} failed", number_of(failed as usize, "run")));
     }
     let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
     format!(
@@ -331,6 +332,14 @@ pub(crate) fn shortened(mut names: Vec<String>) -> Vec<String> {
         names.push(format!("{more} more"));
     }
     names
+}
+
+/// "1 run", "2 runs"; more than one is another word with an s.
+pub(crate) fn number_of(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
 }
 
 /// "a", "a and b", "a, b and c".
@@ -356,6 +365,11 @@ mod tests {
         assert_eq!(list(&strings(&["a", "b", "c"])), "a, b and c");
         let many = shortened(strings(&["a", "b", "c", "d", "e", "f"]));
         assert_eq!(list(&many), "a, b, c, d and 2 more");
+    }
+
+    #[test]
+    fn one_is_not_several() {
+        assert_eq!([0, 1, 2].map(|n| number_of(n, "run")), ["0 runs", "1 run", "2 runs"]);
     }
 
     #[test]

@@ -258,13 +258,14 @@ pub(crate) fn noise_and_confidence(
         None => write!(text, " Too few rounds for intervals."),
     };
     if changed_runs > 0 {
-        let _ = write!(text, " In {changed_runs} runs the machine changed (core to core).");
+        let runs = sentences::number_of(changed_runs, "run");
+        let _ = write!(text, " In {runs} the machine changed (core to core).");
     }
     if ranking.unlike_pairs > 0 {
         let _ = write!(
             text,
-            " In {} comparisons of two runs it changed between them; they are left out.",
-            ranking.unlike_pairs
+            " Left out, since it changed between two runs: {}.",
+            sentences::number_of(ranking.unlike_pairs, "comparison")
         );
     }
     text
@@ -337,8 +338,8 @@ fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
     if ranking.unlike_pairs > 0 {
         let _ = write!(
             text,
-            " In {} comparisons of two runs the machine changed between them; they are left out.",
-            ranking.unlike_pairs
+            " Left out, since the machine changed between two runs: {}.",
+            sentences::number_of(ranking.unlike_pairs, "comparison")
         );
     }
     text.push_str(&repeat::said(&results.cells[load]));

@@ -76,6 +76,19 @@ fn an_unranked_row_that_is_better_is_named() {
 }
 
 #[test]
+fn where_no_latency_is_shown_to_be_lower_the_lowest_figure_is_named() {
+    let mut results = fixture::results();
+    let first = results.cells[1].iter().find(|cell| !cell.samples.is_empty()).unwrap().clone();
+    for cell in results.cells[1].iter_mut().filter(|cell| !cell.samples.is_empty()) {
+        cell.samples.clone_from(&first.samples);
+    }
+    let text = report(&results, 400);
+    let said =
+        "No row is shown to have a lower median latency than the others; the lowest figure is ";
+    assert!(text.contains(said) && !text.contains("figure has"), "{text}");
+}
+
+#[test]
 fn what_was_checked_is_told_of_whom_it_was_checked() {
     use crate::plan::Row;
     let mut results = fixture::results();

@@ -5,7 +5,7 @@ use crate::plan::Role;
 use crate::ranking::{Place, Ranking};
 use crate::report::answers::{Answer, worth};
 use crate::report::number::{bytes, microseconds, per_message, si};
-use crate::report::sentences::{leads, list, shortened, times};
+use crate::report::sentences::{leads, list, number_of, shortened, times};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
 use crate::tcp::results::Results;
@@ -186,8 +186,8 @@ fn threads(results: &Results) -> Vec<String> {
                 value.map_or_else(|| "?".into(), text)
             };
             format!(
-                "{} threads, {} of memory, {} ns of CPU time and {} context switches for a message",
-                text(of(row, &THREADS), |n| format!("{n:.0}")),
+                "{}, {} of memory, {} ns of CPU time and {} context switches for a message",
+                text(of(row, &THREADS), |n| number_of(n.round() as usize, "thread")),
                 text(of(row, &MEMORY), bytes),
                 text(of(row, &CPU), |ns| format!("{ns:.0}")),
                 text(of(row, &CONTEXT_SWITCHES), per_message),
@@ -359,7 +359,7 @@ mod tests {
         let text = said(&results, "thread");
         assert!(text.contains("blocking has 0.50 times"), "{text}");
         assert!(
-            text.contains("it takes 129 threads") && text.contains("the other 1 threads"),
+            text.contains("it takes 129 threads") && text.contains("the other 1 thread,"),
             "{text}"
         );
         for sample in &mut results.cells[0][0].samples {
