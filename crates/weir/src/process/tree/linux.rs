@@ -44,6 +44,8 @@ pub(super) struct Tree {
     mark: String,
     group: Option<Group>,
     root: u32,
+    /// When it began: once its owner has waited for it, its number may be another program's.
+    root_began: Option<u64>,
     /// All that were there at the last look, the root among them.
     known: HashSet<u32>,
     /// What those used that came to this process and have ended.
@@ -114,6 +116,7 @@ impl Tree {
             mark,
             group: group.map(|(group, _)| group),
             root: 0,
+            root_began: None,
             known: HashSet::new(),
             reaped: Used::default(),
             ended: 0,
@@ -122,15 +125,29 @@ impl Tree {
 
     pub(super) fn started(&mut self, id: u32) {
         self.root = id;
+        self.root_began = stat(id).map(|stat| stat.began_ticks);
         self.known.insert(id);
         if self.group.as_ref().is_some_and(|group| !group.holds(id)) {
             self.group = None; // it is removed
         }
     }
 
+    /// The root, until its owner has waited for it.
+    fn root(&self) -> Option<u32> {
+        let stat = stat(self.root)?;
+        let is_it = stat.parent == std::process::id() && Some(stat.began_ticks) == self.root_began;
+        is_it.then_some(self.root)
+    }
+
     #[cfg(test)]
     pub(super) fn without_group(&mut self) {
         self.group = None;
+    }
+
+    /// As if the root's number were another program's by now.
+    #[cfg(test)]
+    pub(super) fn with_root(&mut self, id: u32) {
+        self.root = id;
     }
 
     #[cfg(test)]
@@ -140,15 +157,19 @@ impl Tree {
 
     /// All processes that are alive, and those that have ended and were not waited for.
     pub(super) fn processes(&mut self) -> Vec<u32> {
-        let mut found = HashSet::from([self.root]);
-        let mut to_visit = vec![self.root];
+        let root = self.root();
+        if root.is_none() && self.known.remove(&self.root) {
+            self.ended += 1;
+        }
+        let mut found = HashSet::from_iter(root);
+        let mut to_visit = Vec::from_iter(root);
         if let Some(group) = &self.group {
             found.extend(group.processes());
             to_visit = found.iter().copied().collect();
         }
         // What came to this process, and is of this tree.
         for adopted in children(std::process::id()) {
-            if adopted != self.root
+            if Some(adopted) != root
                 && (self.known.contains(&adopted) || is_marked(adopted, &self.mark))
                 && found.insert(adopted)
             {
@@ -158,10 +179,10 @@ impl Tree {
         while let Some(process) = to_visit.pop() {
             to_visit.extend(children(process).into_iter().filter(|child| found.insert(*child)));
         }
-        for id in &found {
+        for id in found.iter().filter(|id| Some(**id) != root) {
             self.reap(*id);
         }
-        found.retain(|id| *id == self.root || stat(*id).is_some());
+        found.retain(|id| stat(*id).is_some());
         self.ended += self.known.difference(&found).count() as u64;
         self.known = found;
         let mut processes: Vec<u32> = self.known.iter().copied().collect();
@@ -172,7 +193,7 @@ impl Tree {
     /// Waits for a process that came to this one and has ended.
     fn reap(&mut self, id: u32) {
         let is_ours = |stat: Stat| stat.state == b'Z' && stat.parent == std::process::id();
-        if id == self.root || !stat(id).is_some_and(is_ours) {
+        if !stat(id).is_some_and(is_ours) {
             return;
         }
         // SAFETY: all its fields are numbers, and zero is one.
@@ -196,7 +217,7 @@ impl Tree {
         let counted = self.group.as_ref().and_then(Group::cpu_ns);
         if let Some(counted) = counted {
             // The group's count is as of the last tick; the clock of a process alone is exact.
-            let root = cpu_ns(self.root).unwrap_or(0);
+            let root = self.root().and_then(cpu_ns).unwrap_or(0);
             return Some(counted.max(root));
         }
         let processes = self.processes();
@@ -290,11 +311,7 @@ impl Tree {
             }
             let mut alive = self.processes();
             alive.retain(|id| {
-                // The number of a root that was waited for may be another program's by now.
-                let is_ours = |stat: &Stat| *id != self.root || stat.parent == std::process::id();
-                let is_alive =
-                    |stat: Stat| stat.state != b'Z' && stat.state != b'X' && is_ours(&stat);
-                stat(*id).is_some_and(is_alive)
+                stat(*id).is_some_and(|stat| stat.state != b'Z' && stat.state != b'X')
             });
             alive.iter().for_each(|id| kill(*id));
             if alive.is_empty() || Instant::now() >= deadline {

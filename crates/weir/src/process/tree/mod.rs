@@ -66,7 +66,7 @@ impl Tree {
         self.0.started(id);
     }
 
-    /// The process ids of all that are alive, and of the root in any case.
+    /// The process ids of all that are alive, and of those that have ended and were not waited for.
     pub fn processes(&mut self) -> Vec<u32> {
         self.0.processes()
     }

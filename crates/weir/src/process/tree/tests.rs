@@ -113,6 +113,37 @@ sys.stdin.read()";
     child.wait().expect("it is ours");
 }
 
+/// A program whose number is the one that the root of a tree had, and its children, are not the tree's.
+#[test]
+fn who_has_the_number_of_a_root_that_was_waited_for_is_left_alone() {
+    // The second shell is nothing of ours: it is a child of the first.
+    const SHELLS: &str = "sh -c 'sleep 1000 & echo $$ $!; read line; kill $!' <&3 & wait";
+    let mut others = Command::new("sh");
+    others.args(["-c", &format!("exec 3<&0; {SHELLS}")]);
+    let mut others = others.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell");
+    let mut line = String::new();
+    BufReader::new(others.stdout.take().expect("piped")).read_line(&mut line).expect("it talks");
+    let ids: Vec<u32> = line.split_whitespace().map(|id| id.parse().expect("a number")).collect();
+    for without_group in [false, true] {
+        let mut command = Command::new("true");
+        let mut tree = Tree::of(&mut command);
+        let mut child = command.spawn().expect("it starts");
+        tree.started(child.id());
+        if without_group {
+            tree.0.without_group();
+        }
+        child.wait().expect("it is ours");
+        tree.0.with_root(ids[0]);
+        assert_eq!((tree.processes(), tree.threads().len()), (vec![], 0));
+        let usage = tree.usage();
+        assert_eq!((usage.processes, usage.usage.resident_bytes), (0, None), "{usage:?}");
+        tree.end();
+        assert!(ids.iter().all(|id| is_alive(*id)), "{ids:?}");
+    }
+    drop(others.stdin.take());
+    others.wait().expect("it is ours");
+}
+
 /// Set where [`what_a_killed_owner_left_is_ended_with_the_next_tree`] runs in a process that is to be killed.
 const TO_BE_KILLED: &str = "WEIR_TEST_TO_BE_KILLED";
 
