@@ -151,6 +151,11 @@ impl Tree {
     }
 
     #[cfg(test)]
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    #[cfg(test)]
     pub(super) fn group(&self) -> Option<&Path> {
         self.group.as_ref().map(|group| &*group.0)
     }
@@ -319,10 +324,22 @@ impl Tree {
             }
             thread::sleep(LOOK_EVERY);
         }
-        // Whoever came between two looks has lost all its ancestors, but not its mark.
-        end_marked(&self.mark);
-        self.processes(); // waits for those that came to this process
+        self.end_those_missed();
         self.group = None;
+    }
+
+    /// Kills whoever came between two looks and has lost all its ancestors, but not its mark; and waits for those that
+    /// came to this process.
+    pub(super) fn end_those_missed(&mut self) {
+        self.known.extend(end_marked(&self.mark));
+        let deadline = Instant::now() + GONE_WITHIN;
+        // They lose their mark a little before they have ended.
+        while self.processes().into_iter().any(|id| Some(id) != self.root()) {
+            if Instant::now() >= deadline {
+                break;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
     }
 }
 
@@ -334,7 +351,9 @@ impl Drop for Tree {
     }
 }
 
-fn end_marked(mark: &str) {
+/// Answers which it killed.
+fn end_marked(mark: &str) -> HashSet<u32> {
+    let mut killed = HashSet::new();
     let deadline = Instant::now() + GONE_WITHIN;
     let group = Group::path_of(mark).map(Group);
     loop {
@@ -345,9 +364,10 @@ fn end_marked(mark: &str) {
         // Those that have changed their environment.
         alive.extend(group.iter().flat_map(Group::processes));
         alive.iter().for_each(|id| kill(*id));
+        killed.extend(&alive);
         let is_over = alive.is_empty() && group.as_ref().is_none_or(Group::remove);
         if is_over || Instant::now() >= deadline {
-            return;
+            return killed;
         }
         thread::sleep(LOOK_EVERY);
     }

@@ -113,6 +113,23 @@ sys.stdin.read()";
     child.wait().expect("it is ours");
 }
 
+/// Whoever is found by its mark alone, when all else has ended, is waited for as well.
+#[test]
+fn who_was_missed_is_killed_and_waited_for() {
+    let mut command = Command::new("true");
+    let mut tree = Tree::of(&mut command);
+    tree.0.without_group();
+    let mut child = command.spawn().expect("it starts");
+    tree.started(child.id());
+    // As one whose ancestors have all gone: a child of this process, with the mark.
+    let mut missed = Command::new("sleep");
+    missed.arg("1000").env(MARK, tree.0.mark());
+    let missed = missed.spawn().expect("it starts").id();
+    tree.0.end_those_missed();
+    assert!(!std::path::Path::new(&format!("/proc/{missed}")).exists(), "it was not waited for");
+    child.wait().expect("it is ours");
+}
+
 /// A program whose number is the one that the root of a tree had, and its children, are not the tree's.
 #[test]
 fn who_has_the_number_of_a_root_that_was_waited_for_is_left_alone() {
