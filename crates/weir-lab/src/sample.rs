@@ -50,9 +50,12 @@ pub struct Sample {
     pub cpu_ns_per_datagram: Option<f64>,
     /// CPU time of the threads that receive and handle datagrams, per datagram in nanoseconds.
     pub threads_cpu_ns_per_datagram: Option<f64>,
-    /// Why CPU time or context switches of the server are not known, where that has a reason of its own.
+    /// Why the CPU time of the server is not known, where that has a reason of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_unknown: Option<String>,
+    /// The same of its context switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_switches_unknown: Option<String>,
     /// Share of its cores that the server used.
     pub server_cpu: Option<f64>,
     /// Share of its cores that the generator used.
@@ -161,6 +164,7 @@ impl Sample {
                 .threads_cpu_ns
                 .and_then(|ns| divide(ns as f64, server.window.handled as f64)),
             server_unknown: server.system.unknown.clone(),
+            server_switches_unknown: server.system.switches_unknown.clone(),
             server_cpu,
             generator_cpu,
             latency_ns: server.audit.latency_ns,

@@ -262,9 +262,12 @@ pub struct Latency {
 pub struct SystemReport {
     /// CPU time of the process since it was started, in nanoseconds.
     pub cpu_ns: Option<u64>,
-    /// Why its CPU time or its context switches are not known, where that has a reason of its own.
+    /// Why its CPU time is not known, where that has a reason of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// The same of its context switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switches_unknown: Option<String>,
     /// Context switches of the process.
     pub context_switches: Option<u64>,
     /// Interrupts of all cores.

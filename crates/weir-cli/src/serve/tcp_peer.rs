@@ -174,12 +174,13 @@ impl Watched {
 
     fn report(&mut self, design: String) -> ServerReport {
         let usage = self.usage();
-        let mut unknown = usage.unknown.clone();
+        let (unknown, mut switches_unknown) =
+            (usage.unknown.clone(), usage.switches_unknown.clone());
         let usage = usage.usage;
         let window = match &self.marks[..] {
             [(from, then), (to, now)] => {
                 let used = now.since(then);
-                unknown = used.unknown;
+                switches_unknown = used.switches_unknown;
                 let used = used.usage;
                 Some(Window {
                     elapsed_ns: to.duration_since(*from).as_nanos() as u64,
@@ -197,6 +198,7 @@ impl Watched {
             cpu_ns: usage.cpu_ns,
             resident_bytes: usage.peak_resident_bytes,
             unknown,
+            switches_unknown,
             window,
             standing: self.standing.clone(),
             ..ServerReport::default()

@@ -239,6 +239,7 @@ impl Watch {
             system: wire::SystemReport {
                 cpu_ns: all.cpu_ns,
                 unknown: None,
+                switches_unknown: None,
                 context_switches: both(process.voluntary_switches, process.involuntary_switches),
                 interrupts: system.total.interrupts,
                 // The loopback device has no queue of its own: it hands every packet to the

@@ -40,9 +40,12 @@ pub struct Sample {
     pub received_bytes_per_s: Option<f64>,
     /// CPU time of the server's process per message in nanoseconds.
     pub cpu_ns_per_message: Option<f64>,
-    /// Why CPU time or context switches of the server are not known, where that has a reason of its own.
+    /// Why the CPU time of the server is not known, where that has a reason of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_unknown: Option<String>,
+    /// The same of its context switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_switches_unknown: Option<String>,
     /// The same for each byte of a message.
     pub cpu_ns_per_byte: Option<f64>,
     /// Share of its cores that the server used.
@@ -126,6 +129,7 @@ impl Sample {
             received_bytes_per_s: rate(|window| window.bytes_received),
             cpu_ns_per_message,
             server_unknown: server.unknown.clone(),
+            server_switches_unknown: server.switches_unknown.clone(),
             cpu_ns_per_byte: cpu_ns_per_message
                 .and_then(|ns| divide(ns, f64::from(asked.message_bytes))),
             server_cpu,
@@ -441,6 +445,17 @@ pub(crate) mod tests {
         assert_eq!(sample.latency_ns.unwrap().p50, 600_000);
         assert_eq!((sample.incomplete(), sample.invalid.as_ref()), (None, None));
         assert_eq!(sample.waits_per_message, None, "what is not counted is not known");
+    }
+
+    #[test]
+    fn context_switches_that_are_lost_say_nothing_of_the_cpu_time() {
+        let mut made = made(100_000.0, 5000.0);
+        made.server.switches_unknown = Some("lost".into());
+        made.server.window.as_mut().unwrap().context_switches = None;
+        let sample = Sample::of(&at(0), &load(), &made);
+        assert!(sample.cpu_ns_per_message.is_some() && sample.server_unknown.is_none());
+        assert_eq!(sample.context_switches_per_message, None);
+        assert_eq!(sample.server_switches_unknown.as_deref(), Some("lost"));
     }
 
     #[test]

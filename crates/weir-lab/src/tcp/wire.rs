@@ -35,9 +35,12 @@ pub struct ServerReport {
     pub most_threads: Option<u64>,
     /// CPU time of the process over its whole life in ns, if known.
     pub cpu_ns: Option<u64>,
-    /// Why its CPU time or its context switches are not known, where that has a reason of its own.
+    /// Why its CPU time is not known, where that has a reason of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// The same of its context switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switches_unknown: Option<String>,
     /// The most memory that the process had, in bytes, if known.
     pub resident_bytes: Option<u64>,
     /// What it counted between two marks.

@@ -209,6 +209,7 @@ impl PeerWatch {
                 // Both processes: what others had is what is left.
                 cpu_ns: both(all.cpu_ns, own),
                 unknown: used.unknown,
+                switches_unknown: used.switches_unknown,
                 context_switches: both(process.voluntary_switches, process.involuntary_switches),
                 interrupts: system.total.interrupts,
                 // The loopback device has no queue of its own.

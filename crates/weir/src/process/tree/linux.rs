@@ -295,6 +295,7 @@ impl Tree {
             processes: processes.len() as u32,
             ended: self.ended.wrapping_add(faults),
             unknown,
+            switches_unknown: None,
         }
     }
 

@@ -35,6 +35,8 @@ pub struct TreeUsage {
     pub ended: u64,
     /// Why the CPU time is not known, where it is not.
     pub unknown: Option<String>,
+    /// Why the context switches are not known, where they are not.
+    pub switches_unknown: Option<String>,
 }
 
 impl TreeUsage {
@@ -42,15 +44,15 @@ impl TreeUsage {
     /// have gone with it.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut usage = self.usage.since(&earlier.usage);
-        let mut unknown = self.unknown.clone();
+        let mut switches_unknown = self.switches_unknown.clone();
         if self.ended != earlier.ended {
             (usage.voluntary_switches, usage.involuntary_switches) = (None, None);
-            unknown.get_or_insert_with(|| {
+            switches_unknown.get_or_insert_with(|| {
                 "processes of the program ended while it was measured, and their context switches with them"
                     .into()
             });
         }
-        Self { usage, unknown, ..*self }
+        Self { usage, unknown: self.unknown.clone(), switches_unknown, ..*self }
     }
 }
 

@@ -65,14 +65,16 @@ fn check(without_group: bool) {
     assert_eq!((before.processes, &before.unknown), (4, &None));
     assert!(before.usage.cpu_ns >= Some(580_000_000), "{before:?}");
     let nothing = tree.usage().since(&before);
-    assert!(nothing.usage.voluntary_switches.is_some() && nothing.unknown.is_none(), "{nothing:?}");
+    assert!(nothing.usage.voluntary_switches.is_some(), "{nothing:?}");
+    assert_eq!((&nothing.unknown, &nothing.switches_unknown), (&None, &None));
     child.stdin.as_mut().expect("piped").write_all(b"go\n").expect("it listens");
     wait(&mut output, "waited\n");
     let used = tree.usage().since(&before);
     // The time of a child that was waited for is told in steps of 10 ms.
     assert!(used.usage.cpu_ns >= Some(270_000_000), "{used:?}");
     assert_eq!(used.usage.voluntary_switches, None, "they went with it");
-    assert!(used.unknown.as_ref().is_some_and(|why| why.contains("ended while")), "{used:?}");
+    assert_eq!(used.unknown, None, "the CPU time is known");
+    assert!(used.switches_unknown.is_some_and(|why| why.contains("ended while")));
     drop(tree);
     child.kill().ok();
     child.wait().expect("it is ours");

@@ -26,8 +26,13 @@ impl Tree {
     }
 
     pub(super) fn usage(&mut self) -> TreeUsage {
-        let unknown = Some("what other processes use is not known on this system".into());
-        TreeUsage { unknown, processes: 1, ..TreeUsage::default() }
+        let unknown = Some("what other processes use is not known on this system".to_owned());
+        TreeUsage {
+            switches_unknown: unknown.clone(),
+            unknown,
+            processes: 1,
+            ..TreeUsage::default()
+        }
     }
 
     pub(super) fn threads(&mut self) -> Vec<OfThread> {
