@@ -425,6 +425,10 @@ impl Receiver for PeerWatch {
             Ending::NotSignalled { .. } => vec![0; run.ask.flows],
         };
         let end_signalled = matches!(ending, Ending::Signalled(_));
+        // Before it is told, too: what it closes then was there, however short the run.
+        if let Some(course) = &mut state.course {
+            course.port.look(at);
+        }
         let account = self.with(&mut state, |program| program.end(&sent, at));
         let course = state.course.take();
         let report = match (account, course) {
