@@ -32,7 +32,7 @@ fn a_comparison_that_lacked_time_is_not_taken_for_one_that_failed() {
     };
     for lacking in [
         json!({ "error": "no run fits in what the checks left of the 1 s", "results": [] }),
-        json!({ "warnings": ["64 B: ended after 2 of 3 rounds, because its time was up"] }),
+        design("not_measured", "there was no time for a run of it (-t)".into(), &[]),
         design("ok", "the experiment ended before its first run".into(), &[]),
         design("failed", "there was no time for its check (-t)".into(), &[]),
         design("failed", "the server was ended: no ready line within 5.0 s".into(), &[]),
@@ -40,7 +40,7 @@ fn a_comparison_that_lacked_time_is_not_taken_for_one_that_failed() {
         assert!(common::lack_of_time(&lacking).is_some(), "{lacking:#}");
     }
     for complete in [
-        json!({ "warnings": ["64 B: ended after 3 of 4 rounds, because its time was up"] }),
+        json!({ "warnings": ["64 B: ended after 2 of 3 rounds, because its time was up"] }),
         design("ok", Value::Null, &[1]),
         design("ok", "too noisy to rank".into(), &[1]),
         design("failed", "the server ended with exit status: 1".into(), &[]),

@@ -112,8 +112,8 @@ pub fn lack_of_time(document: &Value) -> Option<String> {
     let said = document["error"].as_str().into_iter();
     let warned = document["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let of_time = ["not even the checks", "no run fits"];
-    let lacks =
-        |told: &&str| of_time.iter().any(|words| told.contains(words)) || has_few_rounds(told);
+    // That the last rounds of a plan were not made is no lack: a plan fills whatever time it is given.
+    let lacks = |told: &&str| of_time.iter().any(|words| told.contains(words));
     if let Some(told) = said.chain(warned).find(lacks) {
         return Some(told.into());
     }
@@ -125,21 +125,12 @@ pub fn lack_of_time(document: &Value) -> Option<String> {
             row["kind"] == "design" && reason.contains(" within ") && reason.contains(" s");
         let no_time = ["ended before its first run", "there was no time for its check"];
         let is_of_time = reason.is_empty() || no_time.iter().any(|words| reason.contains(words));
-        no_run
+        let is_cut_off = row["skipped"].is_null()
             && row["status"] != "unavailable"
-            && row["skipped"].is_null()
-            && (is_of_time || waited_in_vain)
+            && (is_of_time || waited_in_vain);
+        no_run && (row["status"] == "not_measured" || is_cut_off)
     });
     starved.map(|row| format!("{}: {}", row["design"], row["reason"]))
-}
-
-/// Whether a warning says that fewer rounds were made than a median takes. That the last ones of a plan were not made
-/// is no lack: it has as many as its time permits, whatever that is.
-fn has_few_rounds(warning: &str) -> bool {
-    const FEWEST_ROUNDS: u32 = 3;
-    let made = warning.split_once("ended after ").and_then(|(_, made)| made.split_once(" of "));
-    warning.contains("because its time was up")
-        && made.and_then(|(made, _)| made.parse().ok()).is_none_or(|made: u32| made < FEWEST_ROUNDS)
 }
 
 /// Whether a row has a rank or says why it has none: which of them it is depends on the machine.
