@@ -12,6 +12,8 @@
 mod behaviour;
 mod errors;
 mod foreign;
+#[path = "../suite/free_port.rs"]
+mod free_port;
 mod offload;
 mod once;
 mod replies;

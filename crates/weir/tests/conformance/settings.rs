@@ -1,10 +1,7 @@
 //! Settings: defaults that work, and values out of range that are refused in clear words.
 
 use crate::support::*;
-use std::{
-    io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use weir::{
     Error,
     udp::{AnyDesign, Datagram, Replies, Server},
@@ -136,20 +133,8 @@ fn both_families_on_one_port(subject: &Subject) -> Result<(), Skipped> {
             let [first, second] = both.map(|ip| SocketAddr::from((ip, port)));
             subject.try_log(&Server::bind(first).and_bind(second), Answer::Nothing)
         };
-        // A port that is free for both, which another program may take meanwhile.
-        let on_another = || {
-            let port = UdpSocket::bind((six, 0)).and_then(|socket| socket.local_addr());
-            bind(port.expect("a port").port())
-        };
-        let mut started = on_another();
-        for _ in 1..20 {
-            let Err(Error::Bind { source, .. }) = &started else { break };
-            if source.kind() != ErrorKind::AddrInUse {
-                break;
-            }
-            started = on_another();
-        }
-        let (server, log) = started.unwrap_or_else(|e| panic!("on a port of both: {e}"));
+        let free = || UdpSocket::bind((six, 0)).and_then(|socket| socket.local_addr());
+        let (server, log) = crate::free_port::on_a_free_port(free, bind);
         let port = server.local_addresses()[0].port();
         assert_eq!(server.local_addresses(), both.map(|ip| SocketAddr::from((ip, port))));
         let own: [(IpAddr, IpAddr); 2] =

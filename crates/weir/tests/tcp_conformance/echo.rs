@@ -6,7 +6,7 @@ use crate::{
     support::*,
 };
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     thread,
 };
@@ -159,20 +159,8 @@ fn both_families_on_one_port(subject: &Subject) -> Result<(), Skipped> {
             let server = Server::bind(first).and_bind(second).limits(limits());
             subject.try_start(&server, |_| echo)
         };
-        // A port that is free for both, which another program may take meanwhile.
-        let on_another = || {
-            let port = TcpListener::bind((six, 0)).and_then(|socket| socket.local_addr());
-            bind(port.expect("a port").port())
-        };
-        let mut started = on_another();
-        for _ in 1..20 {
-            let Err(Error::Bind { source, .. }) = &started else { break };
-            if source.kind() != ErrorKind::AddrInUse {
-                break;
-            }
-            started = on_another();
-        }
-        let (server, log) = started.unwrap_or_else(|e| panic!("on a port of both: {e}"));
+        let free = || TcpListener::bind((six, 0)).and_then(|socket| socket.local_addr());
+        let (server, log) = crate::free_port::on_a_free_port(free, bind);
         let port = server.local_addresses()[0].port();
         assert_eq!(server.local_addresses(), both.map(|ip| SocketAddr::from((ip, port))));
         for to in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {

@@ -27,6 +27,8 @@ mod fairness;
 mod faults;
 mod filters;
 mod foreign;
+#[path = "../suite/free_port.rs"]
+mod free_port;
 mod limits;
 mod machine;
 mod sharing;
