@@ -45,6 +45,7 @@ fn a_comparison_that_lacked_time_is_not_taken_for_one_that_failed() {
         design("ok", "too noisy to rank".into(), &[1]),
         design("failed", "the server ended with exit status: 1".into(), &[]),
         design("unavailable", "this kernel was built without io_uring".into(), &[]),
+        design("not_measured", "no rate below its maximum could be offered evenly".into(), &[]),
     ] {
         assert_eq!(common::lack_of_time(&complete), None, "{complete:#}");
     }

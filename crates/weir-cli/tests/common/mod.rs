@@ -123,12 +123,9 @@ pub fn lack_of_time(document: &Value) -> Option<String> {
         let reason = row["reason"].as_str().unwrap_or_default();
         let waited_in_vain =
             row["kind"] == "design" && reason.contains(" within ") && reason.contains(" s");
-        let no_time = ["ended before its first run", "there was no time for its check"];
+        let no_time = ["ended before its first run", "there was no time for"];
         let is_of_time = reason.is_empty() || no_time.iter().any(|words| reason.contains(words));
-        let is_cut_off = row["skipped"].is_null()
-            && row["status"] != "unavailable"
-            && (is_of_time || waited_in_vain);
-        no_run && (row["status"] == "not_measured" || is_cut_off)
+        no_run && row["status"] != "unavailable" && (is_of_time || waited_in_vain)
     });
     starved.map(|row| format!("{}: {}", row["design"], row["reason"]))
 }
