@@ -119,6 +119,11 @@ pub struct IopsArgs {
     #[arg(long, default_value = "0", value_parser = parse_count)]
     errors_max: u64,
 
+    /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
+    /// nothing is timed.
+    #[arg(long, hide = true)]
+    count_entries: bool,
+
     /// Print the effective settings, and read nothing. The path is opened all the same.
     #[arg(long)]
     dry_run: bool,
@@ -204,6 +209,7 @@ fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
         interval: Some(args.interval).filter(|interval| !interval.is_zero()),
         sample_every: args.sample_every,
         errors_max: args.errors_max,
+        count_entries: args.count_entries,
     })
 }
 

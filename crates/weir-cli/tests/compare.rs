@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{Compared, compared_in, document, errors, output};
+use common::{document, errors, output};
 
 #[test]
 fn a_short_comparison_is_one_valid_document() {
     let designs = ["--design", "blocking", "--design", "blocking-batch"];
-    let words = ["compare", "udp", "--quick", "--seed", "7", "--json"];
-    let Compared { run, document, .. } =
-        compared_in(&["12", "60", "240"], &[&words[..], &designs].concat());
+    let words = ["compare", "udp", "--quick", "--rounds", "3", "--seed", "7", "--json"];
+    let run = output(&[&words[..], &designs].concat());
+    let document = document(&run);
     assert_eq!(document["schema_version"], 1);
     assert_eq!(document["seed"], 7);
     assert_eq!(document["error"], serde_json::Value::Null, "{}", errors(&run));
@@ -80,8 +80,8 @@ fn memory_is_compared_instead_of_speed() {
 fn datagrams_without_a_stamp_are_compared_too() {
     for length in ["0", "16"] {
         let words = ["compare", "udp", "--design", "blocking", "--quick", "-l", length, "--json"];
-        let Compared { run, document, .. } = compared_in(&["10", "60", "240"], &words);
-        for row in document["results"].as_array().unwrap() {
+        let run = output(&[&words[..], &["--rounds", "1"]].concat());
+        for row in document(&run)["results"].as_array().unwrap() {
             assert_eq!(row["status"], "ok", "{length}: {}", row["reason"]);
         }
         common::assert_compared(&run);
@@ -179,7 +179,7 @@ fn running_with(word: &str) -> Vec<String> {
 /// Starts a comparison with these words, and waits until its first run is on; `None` if it ended before that.
 /// `length` marks its processes.
 #[cfg(target_os = "linux")]
-fn under_way(length: &str, words: &[&str]) -> Option<std::process::Child> {
+fn under_way(length: &str, words: &[&str]) -> std::process::Child {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
     let mut child = common::weir(&["compare", "--design", "blocking", "-v"])
@@ -193,20 +193,17 @@ fn under_way(length: &str, words: &[&str]) -> Option<std::process::Child> {
     let mut lines = BufReader::new(errors).lines();
     // The calibration is the first flood, the check the second, the first run the third.
     for _ in 0..3 {
-        if !lines.any(|line| line.is_ok_and(|line| line.contains(" flood "))) {
-            child.wait().unwrap();
-            return None;
-        }
+        assert!(lines.any(|line| line.is_ok_and(|line| line.contains(" flood "))), "a run");
     }
     // Its standard error must be read on, or it would wait.
     std::thread::spawn(move || lines.for_each(drop));
-    Some(child)
+    child
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_ends_a_comparison_with_what_there_is() {
-    let child = under_way("1231", &["-t", "60", "--json"]).expect("a run");
+    let child = under_way("1231", &["-t", "60", "--json"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
     assert_eq!(ended.status.code(), Some(1));
@@ -218,7 +215,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_leaves_a_table_of_what_there_is() {
-    let child = under_way("1235", &["-t", "60"]).expect("a run");
+    let child = under_way("1235", &["-t", "60"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
     assert_eq!(ended.status.code(), Some(1));
@@ -254,15 +251,13 @@ fn child_with(command: &str, word: &str) -> u32 {
 /// and tells the truth with its exit code.
 #[cfg(target_os = "linux")]
 fn kill_in_the_first_run(command: &str, length: &str) -> String {
-    let Compared { run, document, .. } = common::compared_with(&["12", "60", "240"], |budget_s| {
-        let child = under_way(length, &["--quick", "-t", budget_s, "--json"])?;
-        // The generator is there once the server listens, so that both are in the middle of a run.
-        child_with("flood", length);
-        common::kill(child_with(command, length));
-        let ended = child.wait_with_output().unwrap();
-        assert_eq!(running_with(length), Vec::<String>::new(), "nothing is left running");
-        Some(ended)
-    });
+    let child = under_way(length, &["--quick", "--rounds", "3", "--json"]);
+    // The generator is there once the server listens, so that both are in the middle of a run.
+    child_with("flood", length);
+    common::kill(child_with(command, length));
+    let run = child.wait_with_output().unwrap();
+    let document = document(&run);
+    assert_eq!(running_with(length), Vec::<String>::new(), "nothing is left running");
     assert_eq!(run.status.code(), Some(3), "complete, but for one run");
     let rows = document["results"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{document:#}");
@@ -295,18 +290,12 @@ fn a_server_that_is_killed_costs_one_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_and_the_table_is_not_lost() {
-    let words = ["compare", "--design", "blocking", "--quick"];
+    let words = ["compare", "--design", "blocking", "--quick", "--rounds", "1"];
     // With its output read, it does not end with what it ends with below.
-    let Compared { run, budget_s, .. } =
-        compared_in(&["12", "60", "240"], &[&words[..], &["--json"]].concat());
-    common::assert_compared(&run);
+    common::assert_compared(&output(&[&words[..], &["--json"]].concat()));
     for json in [&["--json"][..], &[]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let ended = common::weir(&[&words[..], &["-t", budget_s]].concat())
-            .args(json)
-            .stdout(full)
-            .output()
-            .unwrap();
+        let ended = common::weir(&words).args(json).stdout(full).output().unwrap();
         let said = errors(&ended);
         assert_eq!(ended.status.code(), Some(1), "{said}");
         assert!(said.contains("cannot write the results to standard output"), "{said}");
@@ -318,7 +307,7 @@ fn a_full_disk_is_told_and_the_table_is_not_lost() {
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_survives_a_comparison_that_is_killed() {
-    let mut child = under_way("1233", &["-t", "60", "--json"]).expect("a run");
+    let mut child = under_way("1233", &["-t", "60", "--json"]);
     child.kill().unwrap();
     child.wait().unwrap();
     // The server ends with its input, the generator with its control connection.

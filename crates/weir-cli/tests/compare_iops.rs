@@ -127,6 +127,32 @@ fn every_design_is_a_row_and_what_cannot_run_says_why() {
     }
 }
 
+/// A design whose threads wait for each other leaves entries out of its own count.
+#[test]
+fn entries_that_a_design_leaves_out_are_counted_by_the_kernel_where_it_may() {
+    let words = ["compare", "iops", "--design", "overlapped-pool", "--rounds", "1", "--json"];
+    let run = output(&words);
+    common::assert_compared(&run);
+    let document = document(&run);
+    let row = row(&document, "overlapped-pool", "/dev/null");
+    if row["status"] == "unavailable" {
+        eprintln!("not run: {}", row["reason"]);
+        return;
+    }
+    let counted = row["kernel_entries_counted"].as_f64();
+    match weir::counters::os::KernelEntries::begin() {
+        Ok(_) => {
+            assert_eq!(row["kernel_entries_source"], "kernel", "{row:#}");
+            assert!(counted > Some(0.0), "{row:#}");
+        }
+        Err(why) => {
+            common::cannot_run(&why.to_string());
+            let wanted = "own counters, without futex";
+            assert_eq!((&row["kernel_entries_source"], counted), (&wanted.into(), None));
+        }
+    }
+}
+
 #[test]
 fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     let directory = std::env::temp_dir().join(format!("weir-iops-{}", std::process::id()));
@@ -177,9 +203,7 @@ fn fio_is_a_row_where_there_is_one_and_says_why_where_not() {
     assert!(reason.as_str().unwrap().contains("no program fio in the PATH"), "{reason}");
 
     if std::process::Command::new("fio").arg("--version").output().is_err() {
-        let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-        assert_ne!(required, "all", "required by WEIR_REQUIRE, but there is no fio here");
-        eprintln!("not run: there is no fio here");
+        common::cannot_run("there is no fio here");
         return;
     }
     let with = output(&words);

@@ -165,7 +165,7 @@ fn with_peer(peer: &str, connections: &str) -> (Value, Option<i32>) {
         "-c",
         connections,
         "--rounds",
-        "3",
+        "2",
         "--json",
     ]);
     (document(&run), run.status.code())
@@ -198,6 +198,76 @@ fn a_peer_is_a_row_like_any_other() {
     let compared = peers.iter().any(|p| p["metric"] == "messages_per_s" && p["peer"] == "python");
     assert!(compared || peers.is_empty(), "{peers:?}");
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// `socat` becomes a program of its own for each connection, and does next to nothing itself. (`ncat -k -e` does so, too,
+/// but passes everything on between two pipes, and now and then waits for both for ever.)
+#[test]
+fn a_server_with_a_process_for_each_connection_is_charged_for_them_all() {
+    if !common::has("socat", &["-V"]) {
+        return;
+    }
+    let forks = "socat=socat TCP-LISTEN:{port},bind={ip},backlog=256,fork EXEC:/bin/cat,nofork";
+    let (document, code) = with_peer(forks, "8");
+    let row = row(&document, "socat");
+    assert!(matches!(code, Some(0 | 3)), "{code:?}: {row:#}");
+    assert_eq!((&row["conformance"], &row["status"]), (&"passed".into(), &"ok".into()), "{row:#}");
+    assert_charged_for_processes(row, 9.0);
+}
+
+/// Four processes that were forked before the first connection share its listener; each polls all it has.
+#[test]
+fn a_preforking_server_that_polls_is_charged_and_stands_with_what_polls() {
+    if !common::has("python3", &["--version"]) {
+        return;
+    }
+    let directory = directory("prefork");
+    let script = directory.join("echo.py");
+    let text = "import os, socket, sys\n\
+        listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=256)\n\
+        listener.setblocking(False)\n\
+        os.fork()\n\
+        os.fork()\n\
+        connections = []\n\
+        while True:\n\
+        \x20   try:\n\
+        \x20       connection = listener.accept()[0]\n\
+        \x20       connection.setblocking(False)\n\
+        \x20       connections.append(connection)\n\
+        \x20   except BlockingIOError:\n\
+        \x20       pass\n\
+        \x20   for connection in list(connections):\n\
+        \x20       try:\n\
+        \x20           data = connection.recv(65536)\n\
+        \x20           connection.setblocking(True)\n\
+        \x20           connection.sendall(data)\n\
+        \x20           connection.setblocking(False)\n\
+        \x20       except BlockingIOError:\n\
+        \x20           continue\n\
+        \x20       if not data:\n\
+        \x20           connections.remove(connection)\n\
+        \x20           connection.close()\n";
+    std::fs::write(&script, text).unwrap();
+    let peer = format!("prefork=python3 {} {{ip}} {{port}}", script.display());
+    let (document, code) = with_peer(&peer, "8");
+    let row = row(&document, "prefork");
+    assert!(matches!(code, Some(0 | 3)), "{code:?}: {row:#}");
+    assert_eq!((&row["conformance"], &row["status"]), (&"passed".into(), &"ok".into()), "{row:#}");
+    assert_charged_for_processes(row, 4.0);
+    assert_eq!(row["polls"], true, "{row:#}");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// What a server of several processes took is that of all of them.
+fn assert_charged_for_processes(row: &Value, threads: f64) {
+    assert!(common::is_ranked_or_says_why(row), "{row:#}");
+    let metric = |name: &str| row["metrics"][name]["median"].as_f64();
+    assert!(metric("threads").is_some_and(|seen| seen >= threads), "{row:#}");
+    for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
+        assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
+    }
+    // A parent that only accepts takes nothing that is worth the name: a system call takes more.
+    assert!(metric("cpu_ns_per_message") > Some(500.0), "{row:#}");
 }
 
 /// `--peers` takes what `peers/build` left in a folder: programs, the list of their rows, and why one is not there.

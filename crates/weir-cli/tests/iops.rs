@@ -79,6 +79,36 @@ fn a_time_ends_it_and_intervals_add_up() {
     assert_eq!(window["seconds"].as_array().map(Vec::len), Some(1), "none was whole");
 }
 
+/// Where the kernel counts, it finds what a design that reads plainly counts itself, and the waiting and waking of
+/// threads, too.
+#[test]
+fn the_kernel_can_count_the_entries() {
+    for (design, source) in
+        [("sync", "own counters"), ("overlapped-pool", "own counters, without futex")]
+    {
+        let words =
+            ["iops", "/dev/null", "--design", design, "--json", "-t", "200ms", "-O", "50ms"];
+        let own = document(&output(&words));
+        if own["status"] == "failed" && own["reason"].to_string().contains("cannot be used here") {
+            eprintln!("not run: {}", own["reason"]);
+            continue;
+        }
+        assert_eq!(own["report"]["kernel_entries_source"], source, "{own:#}");
+        let counted = output(&[&words[..], &["--count-entries"]].concat());
+        if counted.status.code() == Some(5) {
+            common::cannot_run(&errors(&counted));
+            return;
+        }
+        let counted = document(&counted);
+        assert_eq!(counted["report"]["kernel_entries_source"], "kernel", "{counted:#}");
+        let per_io = counted["report"]["window"]["kernel_entries_per_io"].as_f64().unwrap();
+        match design {
+            "sync" => assert!((per_io - 1.0).abs() < 0.05, "{per_io}"),
+            _ => assert!(per_io > 0.0, "{per_io}"),
+        }
+    }
+}
+
 #[test]
 fn people_get_fios_line() {
     let output = output(&["iops", "/dev/null", "-t", "200ms", "-O", "0", "-i", "0"]);

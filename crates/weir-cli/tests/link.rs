@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Compared, SOON, compared_in, document, ends, errors, kill, output, weir};
+use common::{SOON, document, ends, errors, kill, output, weir};
 use serde_json::Value;
 use weir_confine::Confinement;
 use weir_lab::link::{Link, Site};
@@ -20,15 +20,9 @@ use weir_lab::link::{Link, Site};
 fn on_a_link(test: impl FnOnce(&Site) + Send + 'static) {
     let run = move || match Link::make() {
         Ok(link) => test(&Site::Link(link)),
-        Err(unavailable) => not_run(&unavailable),
+        Err(unavailable) => common::cannot_run(&unavailable.to_string()),
     };
     std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-fn not_run(why: &dyn std::fmt::Display) {
-    let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-    assert!(required != "all", "required by WEIR_REQUIRE, but {why}");
-    eprintln!("not run: {why}");
 }
 
 /// A server of frames at its end, and where it listens.
@@ -126,7 +120,7 @@ fn privilege_is_given_up_by_threads_of_providers_too() {
         weir::rio::Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1, offload: false };
     if let Err(unavailable) = weir::rio::Provider::<weir::rio::HandOver>::layout(&provider, &needs)
     {
-        return not_run(&unavailable);
+        return common::cannot_run(&unavailable.to_string());
     }
     on_a_link(|site| {
         for (provider, name) in [("uring-armer", "weir-armer"), ("uring-sqpoll", "iou-sqp")] {
@@ -171,12 +165,12 @@ fn a_server_that_is_killed_leaves_no_program_behind() {
 fn designs_on_sockets_and_on_frames_are_compared_on_one_link() {
     let _alone = common::alone();
     if let Err(unavailable) = std::thread::spawn(|| Link::make().map(drop)).join().unwrap() {
-        return not_run(&unavailable);
+        return common::cannot_run(&unavailable.to_string());
     }
-    let words = ["compare", "udp", "--on", "veth", "--quick", "--json"];
+    let words = ["compare", "udp", "--on", "veth", "--quick", "--rounds", "3", "--json"];
     let designs = ["--design", "blocking-batch", "--design", "rio-event --provider xdp"];
-    let Compared { run, document, .. } =
-        compared_in(&["12", "60", "240"], &[&words[..], &designs].concat());
+    let run = output(&[&words[..], &designs].concat());
+    let document = document(&run);
     common::assert_compared(&run);
     assert!(document["link"].as_str().is_some_and(|link| link.contains("veth")), "{document:#}");
     for row in document["results"].as_array().unwrap() {

@@ -6,10 +6,10 @@
 mod common;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Compared, compared_in, document, errors, has, is_ranked_or_says_why, output};
+use common::{document, errors, has, is_ranked_or_says_why, output};
 use serde_json::Value;
 
 /// A receiver that talks with weir. It counts, and keeps the proofs of reading. With an argument it goes wrong,
@@ -163,23 +163,20 @@ fn script(name: &str, text: &str) -> String {
 
 /// Compares `blocking` with these peers in a network namespace of its own: the kernel counts for all programs of
 /// one together. `None` where that, or Python, cannot be had.
-fn compared_apart(peers: &[String], more: &[&str], budgets_s: &[&'static str]) -> Option<Compared> {
+fn compared_apart(peers: &[String], more: &[&str]) -> Option<Output> {
     const OWN: &[&str] = &["--user", "--map-root-user", "--net"];
     if !has("python3", &["--version"]) || !has("unshare", &[OWN, &["ip", "link"]].concat()) {
         return None;
     }
-    let _alone = common::alone();
     let up = r#"ip link set lo up && exec "$@""#;
-    Some(common::compared_with(budgets_s, |budget_s| {
-        let mut command = Command::new("unshare");
-        command
-            .args(OWN)
-            .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
-            .args(["compare", "udp", "--design", "blocking", "--quick", "--json", "-t", budget_s])
-            .args(peers.iter().flat_map(|peer| ["--peer", peer]))
-            .args(more);
-        Some(command.stdin(Stdio::null()).output().unwrap())
-    }))
+    let mut command = Command::new("unshare");
+    command
+        .args(OWN)
+        .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
+        .args(["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"])
+        .args(peers.iter().flat_map(|peer| ["--peer", peer]))
+        .args(more);
+    Some(command.stdin(Stdio::null()).output().unwrap())
 }
 
 fn rows(document: &Value) -> &[Value] {
@@ -217,7 +214,8 @@ fn a_program_that_talks_is_a_row_like_others() {
     let _alone = common::alone();
     let peer = format!("snake=python3 {}", script("talks", PEER));
     let words = ["compare", "udp", "--design", "blocking", "--peer", &peer, "--quick", "--json"];
-    let Compared { run, document, .. } = compared_in(&["12", "60", "240"], &words);
+    let run = output(&[&words[..], &["--rounds", "3"]].concat());
+    let document = document(&run);
     assert_eq!(document["error"], Value::Null, "{}", errors(&run));
     let snake = row(&document, "snake");
     assert_eq!((&snake["kind"], &snake["status"]), (&"peer".into(), &"ok".into()), "{snake:#}");
@@ -260,7 +258,7 @@ fn a_program_whose_child_receives_is_charged_for_the_child() {
     let peers = [format!("parent=python3 {path} child"), format!("single=python3 {path}")];
     let run = output(
         &[
-            &["compare", "udp", "--design", "blocking", "--quick", "-t", "16", "--json"][..],
+            &["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"][..],
             &["--peer", &peers[0], "--peer", &peers[1]],
         ]
         .concat(),
@@ -283,10 +281,8 @@ fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
     // The kernel counts for all programs of a network namespace together: so in one of its own.
     let peer = format!("deaf=python3 {} {{ip}} {{port}}", script("deaf", DEAF));
     let head = ["--peer-head", "deaf=0102"];
-    let Some(Compared { document, .. }) = compared_apart(&[peer], &head, &["12", "60", "240"])
-    else {
-        return;
-    };
+    let Some(run) = compared_apart(&[peer], &head) else { return };
+    let document = document(&run);
     let deaf = row(&document, "deaf");
     assert_eq!(
         (&deaf["status"], &deaf["conformance"]),
@@ -319,9 +315,8 @@ fn a_program_that_cheats_has_no_rank() {
     let peer = |name: &str| format!("{name}=python3 {path} {name}");
     let mut peers: Vec<String> = cheats.iter().map(|(name, _)| peer(name)).collect();
     peers.push(peer("honest"));
-    let Some(Compared { run, document, .. }) = compared_apart(&peers, &[], &["40", "160"]) else {
-        return;
-    };
+    let Some(run) = compared_apart(&peers, &[]) else { return };
+    let document = document(&run);
     for (name, reason) in cheats {
         let row = row(&document, name);
         let said = row["reason"].as_str().unwrap_or_default();
@@ -345,11 +340,8 @@ fn a_program_that_cheats_has_no_rank() {
 fn latency_that_a_program_invents_ranks_nothing() {
     let path = script("late", PEER);
     let peers = [format!("late=python3 {path} late")];
-    let Some(Compared { document, .. }) =
-        compared_apart(&peers, &["--load", "2000"], &["12", "60", "240"])
-    else {
-        return;
-    };
+    let Some(run) = compared_apart(&peers, &["--load", "2000"]) else { return };
+    let document = document(&run);
     let late = row(&document, "late");
     assert_eq!(late["load"]["kind"], "paced");
     assert_eq!(late["metrics"]["latency_ns"]["p50"]["median"], Value::Null, "{late:#}");
@@ -363,7 +355,6 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
     if !has("python3", &["--version"]) {
         return;
     }
-    let _alone = common::alone();
     let path = script("wrong", PEER);
     // Its own, so that it is not taken for that of another run of this test.
     let slept = format!("{}.5", 100_000 + std::process::id());
@@ -378,12 +369,15 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
         ("busy", "true {ip} {port}".into(), "ended with exit status: 0"),
     ];
     let mut words: Vec<String> =
-        ["compare", "udp", "--design", "blocking", "--quick", "--json"].map(String::from).to_vec();
+        ["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"]
+            .map(String::from)
+            .to_vec();
     for (name, command, _) in &peers {
         words.extend(["--peer".into(), format!("{name}={command}")]);
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let Compared { run, document, .. } = compared_in(&["30", "120"], &words);
+    let run = output(&words);
+    let document = document(&run);
     assert_eq!(run.status.code(), Some(3), "complete, and not all of it valid: {}", errors(&run));
     for (name, _, reason) in &peers {
         let row = row(&document, name);

@@ -5,50 +5,23 @@
 
 mod common;
 
-use common::{Compared, compared_in, document, errors, output};
-use serde_json::{Value, json};
+use common::{document, errors, output};
+use serde_json::Value;
 
 fn rows(document: &Value) -> &[Value] {
     document["results"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Runs a comparison of `blocking` with these words, until it comes to the end of its plan; gives its
-/// document.
+/// Compares `blocking` in one round with these words; gives the document.
 fn compared(words: &[&str]) -> Value {
-    let all = [&["compare", "udp", "--design", "blocking", "--json"], words].concat();
-    let Compared { run, document, .. } = compared_in(&["20", "60", "240"], &all);
+    let all = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", "1", "--json"];
+    let run = output(&[&all[..], words].concat());
+    let document = document(&run);
     assert_eq!(document["error"], Value::Null, "{}", errors(&run));
     for row in rows(&document) {
         assert_eq!(row["conformance"], "passed", "{row:#}");
     }
     document
-}
-
-#[test]
-fn a_comparison_that_lacked_time_is_not_taken_for_one_that_failed() {
-    let design = |status: &str, reason: Value, runs: &[u8]| {
-        let row = json!({ "kind": "design", "status": status, "reason": reason, "runs": runs });
-        json!({ "error": null, "warnings": ["noise"], "results": [row] })
-    };
-    for lacking in [
-        json!({ "error": "no run fits in what the checks left of the 1 s", "results": [] }),
-        design("not_measured", "there was no time for a run of it (-t)".into(), &[]),
-        design("ok", "the experiment ended before its first run".into(), &[]),
-        design("failed", "there was no time for its check (-t)".into(), &[]),
-        design("failed", "the server was ended: no ready line within 5.0 s".into(), &[]),
-    ] {
-        assert!(common::lack_of_time(&lacking).is_some(), "{lacking:#}");
-    }
-    for complete in [
-        json!({ "warnings": ["64 B: ended after 2 of 3 rounds, because its time was up"] }),
-        design("ok", Value::Null, &[1]),
-        design("ok", "too noisy to rank".into(), &[1]),
-        design("failed", "the server ended with exit status: 1".into(), &[]),
-        design("unavailable", "this kernel was built without io_uring".into(), &[]),
-        design("not_measured", "no rate below its maximum could be offered evenly".into(), &[]),
-    ] {
-        assert_eq!(common::lack_of_time(&complete), None, "{complete:#}");
-    }
 }
 
 #[test]
@@ -100,9 +73,8 @@ fn wrong_values_of_the_lists_are_said() {
 
 #[test]
 fn each_value_of_a_list_is_run_by_itself() {
-    let _alone = common::alone();
     let words = ["--size", "64,512", "--ports", "1,2", "--flows", "1,3", "--generators", "1,2"];
-    let document = compared(&[&words[..], &["--load", "saturation", "--quick"]].concat());
+    let document = compared(&[&words[..], &["--load", "saturation"]].concat());
     let of = |row: &Value| {
         ["size_bytes", "ports", "flows", "generators"]
             .map(|name| row["load"][name].as_u64().unwrap())
@@ -122,9 +94,8 @@ fn each_value_of_a_list_is_run_by_itself() {
 
 #[test]
 fn work_and_threads_are_swept() {
-    let _alone = common::alone();
     let words = ["--sweep", "work,threads", "--threads", "1,2", "--work", "0,shared:0,shared:300"];
-    let document = compared(&[&words[..], &["--quick"]].concat());
+    let document = compared(&words);
     let sweeps = &document["sweeps"];
     // What could not be compared, as the machine was another from run to run, is left out.
     let work = sweeps["work"].as_array().unwrap();
@@ -156,8 +127,7 @@ fn work_and_threads_are_swept() {
 
 #[test]
 fn rising_load_gives_rates_and_latencies_below_them() {
-    let _alone = common::alone();
-    let document = compared(&["--sweep", "load", "--quick"]);
+    let document = compared(&["--sweep", "load"]);
     let swept = &document["sweeps"]["load"];
     assert_eq!(swept["load"]["size_bytes"], 64, "{swept}");
     let steps: Vec<&Value> = document["loads"].as_array().unwrap().iter().collect();
@@ -180,8 +150,7 @@ fn rising_load_gives_rates_and_latencies_below_them() {
 #[cfg(target_os = "linux")]
 #[test]
 fn receive_offload_is_paired_in_one_run_and_ranked_apart() {
-    let _alone = common::alone();
-    let document = compared(&["--receive-offload=paired", "--quick"]);
+    let document = compared(&["--receive-offload=paired"]);
     let with = |row: &&Value| row["load"]["receive_offload"] == true;
     let (with, without): (Vec<&Value>, Vec<&Value>) = rows(&document).iter().partition(with);
     assert_eq!((with.len(), without.len()), (2, 2), "each under two names");

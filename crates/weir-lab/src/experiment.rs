@@ -40,7 +40,9 @@ const CALIBRATION_GUESS_MS: f64 = 800.0;
 pub struct Settings {
     /// How much to measure.
     pub depth: Depth,
-    /// Seconds it may take in all; `None` for the depth's own.
+    /// Rounds of each load, if they were asked for.
+    pub rounds: Option<u32>,
+    /// Seconds it may take in all; `None` for the depth's own, or for what the rounds take that were asked for.
     pub budget_s: Option<f64>,
     /// Whether nothing may go on beyond them, since they were asked for.
     pub is_bound: bool,
@@ -49,7 +51,16 @@ pub struct Settings {
 impl Settings {
     /// Seconds it may take in all.
     pub fn budget_s(&self, results: &Results) -> f64 {
-        self.budget_s.unwrap_or_else(|| self.depth.budget_s(&results.loads, &results.rows))
+        let (loads, rows) = (&results.loads, &results.rows);
+        self.budget_s.unwrap_or_else(|| match self.rounds {
+            Some(_) => budget::estimate_s(|load| self.rounds_of(load), loads, rows),
+            None => self.depth.budget_s(loads, rows),
+        })
+    }
+
+    /// Rounds of a load that are aimed at.
+    pub fn rounds_of(&self, load: &Load) -> u32 {
+        self.rounds.unwrap_or_else(|| self.depth.rounds_of(load))
     }
 }
 
@@ -335,10 +346,13 @@ impl Experiment<'_> {
             let overhead_ms = crate::stats::median(&self.overhead_ms)
                 .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
             let left_s = (self.time.seconds - self.bench.elapsed_s()).max(0.0);
-            let depth = self.settings.depth;
-            let share_s = plan::shares(depth, &results.loads[index..], &counts[index..], left_s)[0];
-            let aimed = depth.rounds_of(&results.loads[index]);
-            let schedule = budget::fit(aimed, share_s, counts[index], overhead_ms);
+            let settings = self.settings;
+            let rounds_of = |load: &Load| settings.rounds_of(load);
+            let share_s =
+                plan::shares(rounds_of, &results.loads[index..], &counts[index..], left_s)[0];
+            let aimed = rounds_of(&results.loads[index]);
+            let count = counts[index];
+            let schedule = budget::fit_asked(settings.rounds, aimed, share_s, count, overhead_ms);
             results.schedules[index] = Some(schedule);
             (self.tell)(Progress::Course(Happened::Load(&results.loads[index], schedule)));
             self.measure_load(results, index, &rows[index], schedule)?;
@@ -505,7 +519,10 @@ struct Course<'a, 'b> {
 
 impl Blocks for Course<'_, '_> {
     fn time_is_up(&self) -> bool {
-        self.experiment.bench.elapsed_s() > self.experiment.time.seconds
+        let Experiment { bench, time, settings, .. } = &*self.experiment;
+        // Rounds that were asked for are all made, unless a time was, too.
+        let all_are_made = settings.rounds.is_some() && !time.is_bound;
+        !all_are_made && bench.elapsed_s() > time.seconds
     }
 
     fn has_time(&self) -> bool {
@@ -522,7 +539,7 @@ impl Blocks for Course<'_, '_> {
     }
 
     fn is_settled(&mut self) -> bool {
-        is_settled(self.results, self.load)
+        self.experiment.settings.rounds.is_none() && is_settled(self.results, self.load)
     }
 
     fn is_over(&self, row: usize) -> bool {

@@ -168,7 +168,7 @@ fn experiment_on(
     run(
         &mut bench,
         &mut results,
-        &Settings { depth, budget_s: None, is_bound: false },
+        &Settings { depth, rounds: None, budget_s: None, is_bound: false },
         &mut |_| {},
     );
     (results, bench)
@@ -253,7 +253,7 @@ fn a_peer_is_checked_by_itself_and_skips_the_loads_that_it_cannot_take() {
     plan::add_again(&mut rows, None);
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
     let mut bench = Simulated { uncalibrated: true, ..Simulated::default() };
-    let settings = Settings { depth: Depth::Quick, budget_s: None, is_bound: false };
+    let settings = Settings { depth: Depth::Quick, rounds: None, budget_s: None, is_bound: false };
     let mut skipped = vec![];
     run(&mut bench, &mut results, &settings, &mut |progress| {
         if let Progress::Course(Happened::Skipped(row, reason)) = progress {
@@ -337,11 +337,27 @@ fn a_load_whose_time_is_up_before_it_begins_is_left_out_with_a_word() {
     let mut rows: Vec<Row> = designs.iter().map(|design| Row::parse(design).unwrap()).collect();
     plan::add_again(&mut rows, None);
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
-    let settings = Settings { depth: Depth::Quick, budget_s: Some(30.0), is_bound: false };
+    let settings =
+        Settings { depth: Depth::Quick, rounds: None, budget_s: Some(30.0), is_bound: false };
     run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
     assert!(results.cells[1].iter().all(|cell| cell.samples.is_empty()));
     let word = results.warnings.iter().find(|w| w.starts_with("paced at 50000/s")).unwrap();
     assert!(word.contains("ended after 0 of 3 rounds, because its time was up"), "{word}");
+}
+
+#[test]
+fn rounds_that_were_asked_for_are_all_made() {
+    let base = Load::saturation(64);
+    let loads = vec![base, base.at(Rate::PerSecond(50_000))];
+    let rows = ["a", "b"].map(|design| Row::parse(design).unwrap()).to_vec();
+    let mut results = Results::new(vec![], Machine::default(), rows, loads);
+    // More than it takes to be settled, and more than fit in the time.
+    let settings =
+        Settings { depth: Depth::Quick, rounds: Some(20), budget_s: Some(1.0), is_bound: false };
+    run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
+    for cell in results.cells.iter().flatten() {
+        assert_eq!(cell.samples.len(), 20);
+    }
 }
 
 /// So many designs within a time that was asked for.
@@ -351,7 +367,8 @@ fn bound(designs: &[String], seconds: f64) -> (Results, Simulated) {
     let base = Load::saturation(64);
     let loads = vec![base, base.at(Rate::PerSecond(50_000))];
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
-    let settings = Settings { depth: Depth::Quick, budget_s: Some(seconds), is_bound: true };
+    let settings =
+        Settings { depth: Depth::Quick, rounds: None, budget_s: Some(seconds), is_bound: true };
     let mut bench = Simulated::default();
     run(&mut bench, &mut results, &settings, &mut |_| {});
     (results, bench)
@@ -428,7 +445,8 @@ fn loads_for_whose_sockets_there_are_no_descriptors_are_named_and_left_out() {
         let rows = vec![Row::parse("a").unwrap()];
         let mut results = Results::new(vec![], Machine::default(), rows, loads);
         let said = heed_descriptors(&mut results, Some(64));
-        let settings = Settings { depth: Depth::Quick, budget_s: None, is_bound: false };
+        let settings =
+            Settings { depth: Depth::Quick, rounds: None, budget_s: None, is_bound: false };
         run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
         (results, said)
     };
@@ -536,7 +554,8 @@ fn a_machine_that_changes_now_and_then_leaves_few_verdicts_open() {
             far: false,
             until_s: 10.0 + seed as f64,
         };
-        let settings = Settings { depth: Depth::Standard, budget_s: None, is_bound: false };
+        let settings =
+            Settings { depth: Depth::Standard, rounds: None, budget_s: None, is_bound: false };
         run(&mut bench, &mut results, &settings, &mut |_| {});
         assert!(bench.clock_s <= 110.0 * 1.05, "{} s", bench.clock_s);
         for load in 0..results.loads.len() {
@@ -616,7 +635,7 @@ fn limited(asked: &plan::Asked, mut rows: Vec<Row>) -> (Results, Limited) {
     plan::add_again(&mut rows, None);
     let mut bench = Limited::default();
     let mut results = Results::new(vec![], Machine::default(), rows, asked.loads());
-    let settings = Settings { depth: asked.depth, budget_s: None, is_bound: false };
+    let settings = Settings { depth: asked.depth, rounds: None, budget_s: None, is_bound: false };
     run(&mut bench, &mut results, &settings, &mut |_| {});
     (results, bench)
 }
@@ -762,7 +781,8 @@ fn repeats_keep_to_the_time_and_wrong_data_are_never_repeated() {
     let rows = ["a", "b"].map(|design| Row::parse(design).unwrap()).to_vec();
     let load = Load::saturation(64).at(Rate::PerSecond(50_000));
     let mut results = Results::new(vec![], Machine::default(), rows, vec![load]);
-    let settings = Settings { depth: Depth::Standard, budget_s: Some(9.0), is_bound: true };
+    let settings =
+        Settings { depth: Depth::Standard, rounds: None, budget_s: Some(9.0), is_bound: true };
     let mut bench = Simulated { late: Some(|_| true), ..Simulated::default() };
     run(&mut bench, &mut results, &settings, &mut |_| {});
     assert!(bench.clock_s <= 9.0 && results.has_figures(), "{}", bench.clock_s);

@@ -69,11 +69,11 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         .time
         .map(|time| time.as_secs_f64())
         .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
-    let settings = Settings { depth, budget_s, is_bound: args.time.is_some() };
+    let settings = Settings { depth, rounds: args.rounds, budget_s, is_bound: args.time.is_some() };
     let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
     eprint!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
-        let plan = json::plan(&results, depth, settings.budget_s(&results));
+        let plan = json::plan(&results, &settings);
         return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
@@ -99,7 +99,11 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
 fn is_plain_variants(args: &UdpArgs, loads: &[Load]) -> bool {
     let ordinary = loads.len() <= 2 && loads.iter().all(|load| load.takes == Takes::default());
     let usual_rows = args.on == On::Loopback && args.threads.is_empty();
-    args.variants && depth(args) == Depth::Standard && ordinary && usual_rows
+    args.variants
+        && depth(args) == Depth::Standard
+        && ordinary
+        && usual_rows
+        && args.rounds.is_none()
 }
 
 fn depth(args: &UdpArgs) -> Depth {
@@ -249,9 +253,9 @@ fn effective(results: &Results, settings: &Settings) -> String {
     );
     let rows: Vec<usize> =
         results.loads.iter().map(|load| plan::rows_of(load, &results.rows).len()).collect();
-    let shares = plan::shares(settings.depth, &results.loads, &rows, budget);
+    let shares = plan::shares(|load| settings.rounds_of(load), &results.loads, &rows, budget);
     for ((load, rows), share_s) in results.loads.iter().zip(rows).zip(shares) {
-        let rounds = settings.depth.rounds_of(load);
+        let rounds = settings.rounds_of(load);
         let part = format!("{rows} rows, about {rounds} rounds, {share_s:.0} s");
         text.push_str(&format!("  load: {load} ({part})\n"));
     }

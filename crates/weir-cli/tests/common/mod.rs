@@ -33,12 +33,17 @@ pub fn has(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     let ran = command.args(arguments).stdin(Stdio::null()).output();
     let has = ran.is_ok_and(|output| output.status.success());
-    let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");
-    assert!(has || !required, "{program} {arguments:?} is required and cannot be run");
     if !has {
-        eprintln!("skipped: {program} {arguments:?} cannot be run here");
+        cannot_run(&format!("{program} {arguments:?} cannot be run here"));
     }
     has
+}
+
+/// Says why something is not tested here. Where everything is required that is a failure.
+pub fn cannot_run(why: &str) {
+    let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");
+    assert!(!required, "required by WEIR_REQUIRE: {why}");
+    eprintln!("skipped: {why}");
 }
 
 /// Runs it to its end.
@@ -71,63 +76,6 @@ pub fn machine_changed(document: &Value) -> bool {
 /// some. When it is which is checked on runs that are made up, in weir-lab.
 pub fn assert_compared(run: &Output) {
     assert!(matches!(run.status.code(), Some(0 | 3)), "{}: {}", run.status, errors(run));
-}
-
-/// A comparison that came to the end of its plan.
-pub struct Compared {
-    /// How it ended, with what it said.
-    pub run: Output,
-    /// Its document.
-    pub document: Value,
-    /// The budget that was enough, in seconds, as a word.
-    pub budget_s: &'static str,
-}
-
-/// Runs `weir` with these words, of which `--json` must be one, as [`compared_with`] does.
-pub fn compared_in(budgets_s: &[&'static str], words: &[&str]) -> Compared {
-    compared_with(budgets_s, |budget_s| Some(output(&[words, &["-t", budget_s]].concat())))
-}
-
-/// Runs a comparison with one budget of seconds after another, until one is enough for the checks and runs of all
-/// its rows: a busy machine needs more, and an idle one is not kept waiting. `None` is an attempt that ended too
-/// soon for what the test does to it.
-pub fn compared_with(
-    budgets_s: &[&'static str],
-    mut attempt: impl FnMut(&str) -> Option<Output>,
-) -> Compared {
-    let mut lacking = String::new();
-    for &budget_s in budgets_s {
-        let Some(run) = attempt(budget_s) else { continue };
-        let document = document(&run);
-        match lack_of_time(&document) {
-            None => return Compared { run, document, budget_s },
-            Some(why) => lacking = why,
-        }
-    }
-    panic!("the machine is too busy: {budgets_s:?} seconds were not enough: {lacking}");
-}
-
-/// What a comparison had no time for, if there is anything.
-pub fn lack_of_time(document: &Value) -> Option<String> {
-    let said = document["error"].as_str().into_iter();
-    let warned = document["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let of_time = ["not even the checks", "no run fits"];
-    // That the last rounds of a plan were not made is no lack: a plan fills whatever time it is given.
-    let lacks = |told: &&str| of_time.iter().any(|words| told.contains(words));
-    if let Some(told) = said.chain(warned).find(lacks) {
-        return Some(told.into());
-    }
-    let mut rows = document["results"].as_array().into_iter().flatten();
-    let starved = rows.find(|row| {
-        let no_run = row["runs"].as_array().is_some_and(Vec::is_empty);
-        let reason = row["reason"].as_str().unwrap_or_default();
-        let waited_in_vain =
-            row["kind"] == "design" && reason.contains(" within ") && reason.contains(" s");
-        let no_time = ["ended before its first run", "there was no time for"];
-        let is_of_time = reason.is_empty() || no_time.iter().any(|words| reason.contains(words));
-        no_run && row["status"] != "unavailable" && (is_of_time || waited_in_vain)
-    });
-    starved.map(|row| format!("{}: {}", row["design"], row["reason"]))
 }
 
 /// Whether a row has a rank or says why it has none: which of them it is depends on the machine.

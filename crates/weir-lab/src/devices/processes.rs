@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use weir::counters::os::KernelEntries;
 use weir::device::{AnyDesign, Direction};
 
 use super::bench::{Bench, Checked, Made, Run};
@@ -16,7 +17,7 @@ use super::fio;
 use super::plan::Load;
 use super::results::Devices;
 use super::wire::{Document, FioDocument, Report, Window};
-use crate::bench::RunError;
+use crate::bench::{RunError, count_entries};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course;
 use crate::exit;
@@ -56,6 +57,8 @@ pub struct Processes {
     interrupt: Interrupt,
     tell: Option<fn(&str)>,
     time: TimeLimit,
+    /// Whether the kernel is to count the entries of designs.
+    counts_entries: bool,
 }
 
 impl Processes {
@@ -70,7 +73,8 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self { program, cores, named, direction, interrupt, tell, time: TimeLimit::none() }
+        let (time, counts_entries) = (TimeLimit::none(), false);
+        Self { program, cores, named, direction, interrupt, tell, time, counts_entries }
     }
 
     /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`.
@@ -89,7 +93,8 @@ impl Processes {
             .arguments(["-O".to_owned(), format!("{warmup_ms}ms")])
             .arguments(["-i".to_owned(), format!("{part_ms}ms")])
             .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
-            .arguments(["--json"]);
+            .arguments(["--json"])
+            .arguments(count_entries(self.counts_entries));
         let named = self.named.iter().filter(|device| **device == load.device);
         // A path may look like a flag.
         let like_a_flag = load.device.starts_with('-') && load.device != "-";
@@ -282,6 +287,12 @@ fn came_empty(report: &Report) -> Option<String> {
 }
 
 impl course::Bench<Devices> for Processes {
+    fn count_entries(&mut self, on: bool) -> bool {
+        // What this process may, its children may, too.
+        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries
+    }
+
     fn elapsed_s(&self) -> f64 {
         self.time.elapsed_s()
     }

@@ -9,9 +9,9 @@ use std::{
 use weir::{
     Error, counters,
     counters::{
-        ENTRIES_SOURCE,
+        ENTRIES_BY_KERNEL, ENTRIES_SOURCE,
         device::Snapshot,
-        os::{ProcessUsage, Sampler},
+        os::{KernelEntries, ProcessUsage, Sampler},
     },
     device::{Handler, Kind, Running},
     machine::{LoadMeter, Machine},
@@ -50,13 +50,18 @@ struct Reading {
 }
 
 impl Reading {
-    fn now(running: &Running<Timed>, sampler: &mut Sampler) -> Self {
-        Self {
-            at: Instant::now(),
-            counts: running.counters(),
-            calls: running.calls(),
-            usage: sampler.process(),
+    /// Where `entries` are counted by the kernel, they are those.
+    fn now(
+        running: &Running<Timed>,
+        sampler: &mut Sampler,
+        entries: Option<&KernelEntries>,
+    ) -> Result<Self, Error> {
+        let mut calls = running.calls();
+        if let Some(entries) = entries {
+            calls.kernel_entries =
+                entries.read().map_err(|e| Error::io("reading the count of kernel entries", e))?;
         }
+        Ok(Self { at: Instant::now(), counts: running.counters(), calls, usage: sampler.process() })
     }
 }
 
@@ -72,25 +77,39 @@ pub fn measure(
     let machine = Machine::describe();
     let latencies: Arc<Mutex<Vec<Arc<Latencies>>>> = Arc::default();
     let handlers = Arc::clone(&latencies);
+    let entries = spec.count_entries.then(KernelEntries::begin).transpose()?;
+    if let Some(entries) = &entries {
+        // Those who look on do not count; the design's threads come now.
+        entries
+            .leave_out_all_but(&[])
+            .map_err(|e| Error::io("leaving threads out of the count of kernel entries", e))?;
+    }
     let running = spec.reads().start(spec.design.clone(), move |_| {
         let own = Arc::new(Latencies::default());
         handlers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&own));
         Timed::new(own)
     })?;
-    let effective = running.effective();
+    let mut effective = running.effective();
+    if entries.is_some() {
+        effective.retain(|(name, _)| name != ENTRIES_SOURCE);
+        effective.push((ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into()));
+    }
     watch(Event::Ready(&effective));
     let entries_source = effective.into_iter().find(|(name, _)| name == ENTRIES_SOURCE);
     let mut sampler = Sampler::new();
     let mut ended = wait(&running, stop, Instant::now() + spec.warm_up);
-    let window = ended.is_none().then(|| {
-        let mut meter = LoadMeter::start();
-        let first = Reading::now(&running, &mut sampler);
-        let mut course = Course::new(&first, spec);
-        ended = course.follow(&running, stop, &mut watch);
-        let last = Reading::now(&running, &mut sampler);
-        course.end(&last, &mut watch);
-        (window(&first, &last, course.seconds), meter.read(0))
-    });
+    let window = match ended {
+        Some(_) => None,
+        None => {
+            let mut meter = LoadMeter::start();
+            let first = Reading::now(&running, &mut sampler, entries.as_ref())?;
+            let mut course = Course::new(&first, spec);
+            ended = course.follow(&running, stop, &mut watch);
+            let last = Reading::now(&running, &mut sampler, entries.as_ref())?;
+            course.end(&last, &mut watch);
+            Some((window(&first, &last, course.seconds), meter.read(0)))
+        }
+    };
     // All of them may have been over before it began.
     let window = window.filter(|(window, _)| window.completed > 0 || ended != Some(EndedBy::Ios));
     let report = running.stop();

@@ -49,6 +49,8 @@ pub struct Spec {
     pub sample_every: u32,
     /// I/Os that may fail before it ends.
     pub errors_max: u64,
+    /// The kernel counts the entries into it, which slows every system call of the machine down.
+    pub count_entries: bool,
 }
 
 impl Spec {
@@ -170,7 +172,8 @@ pub struct Window {
     pub second: Option<Estimate>,
     /// Where it led: how the rate changes with time.
     pub decay: Option<Decay>,
-    /// Entries into the kernel for each I/O issued; parking and waking of threads are not among them.
+    /// Entries into the kernel for each I/O issued. Parking and waking of threads are among them only where the
+    /// kernel counted them ([`Report::kernel_entries_source`]).
     pub kernel_entries_per_io: Option<f64>,
     /// I/Os issued by each entry.
     pub ios_per_entry: Option<f64>,

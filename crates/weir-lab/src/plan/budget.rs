@@ -35,12 +35,12 @@ const PLANNED_CHECK_MS: u64 = 400;
 /// What calibrating the generator costs, for each kind of load.
 const PLANNED_CALIBRATION_MS: u64 = 800;
 
-/// The seconds that loads and rows take with all the rounds that are aimed at.
-pub fn estimate_s(depth: Depth, loads: &[Load], rows: &[Row]) -> f64 {
+/// The seconds that loads and rows take with all the rounds of each load.
+pub fn estimate_s(rounds_of: impl Fn(&Load) -> u32, loads: &[Load], rows: &[Row]) -> f64 {
     let run_ms = PLANNED_RUN_MS + WARMUP_MS + PLANNED_OVERHEAD_MS;
     let of_load = |load: &Load| {
         let rows = rows_of(load, rows).len() as u64;
-        u64::from(depth.rounds_of(load)) * rows * run_ms
+        u64::from(rounds_of(load)) * rows * run_ms
     };
     let kinds = loads.iter().filter(|load| !load.is_paced()).count() as u64;
     let checked = rows.iter().filter(|row| row.unavailable.is_none()).count() as u64;
@@ -57,7 +57,7 @@ impl Depth {
         match self {
             Self::Quick if ordinary && loads.len() == 1 => QUICK_S,
             Self::Standard if ordinary && loads.len() <= 2 => STANDARD_S,
-            _ => estimate_s(self, loads, rows),
+            _ => estimate_s(|load| self.rounds_of(load), loads, rows),
         }
     }
 
@@ -215,7 +215,8 @@ mod tests {
         let depth = Depth::Standard;
         let loads = crate::plan::Asked::new(depth, Load::saturation(64)).loads();
         let left_s = depth.budget_s(&loads, &[]) - 8.0;
-        for share_s in crate::plan::shares(depth, &loads, &[19, 19], left_s) {
+        for share_s in crate::plan::shares(|load| depth.rounds_of(load), &loads, &[19, 19], left_s)
+        {
             let schedule = fit(depth.rounds_of(&loads[0]), share_s, 19, 110);
             assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES + 2, "{schedule:?}");
         }
@@ -232,10 +233,10 @@ mod tests {
         let rows = vec![Row::parse("epoll").unwrap(), Row::parse("port").unwrap()];
         let base = Load::saturation(64);
         // Nine rounds of two rows, 490 ms each; two checks and a calibration before.
-        let one = estimate_s(Depth::Full, &[base], &rows);
+        let one = estimate_s(|load| Depth::Full.rounds_of(load), &[base], &rows);
         assert!((one - (9.0 * 2.0 * 0.49 + 2.0 * 0.4 + 0.8)).abs() < 1e-9, "{one}");
         let step = base.at(Rate::OfMaximum(0.5)).as_step();
-        let two = estimate_s(Depth::Full, &[base, step], &rows);
+        let two = estimate_s(|load| Depth::Full.rounds_of(load), &[base, step], &rows);
         assert!((two - one - 3.0 * 2.0 * 0.49).abs() < 1e-9, "{two}");
         assert_eq!(Depth::Full.budget_s(&[base], &rows), one);
         assert_eq!(Depth::Standard.budget_s(&[base], &rows), 110.0);

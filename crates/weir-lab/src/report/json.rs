@@ -6,8 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::cell::{Measured, Metric};
 use crate::exit;
+use crate::experiment::Settings;
 use crate::latency;
-use crate::plan::{self, Depth, Goal, Load, Rate, Role, Row, Shown};
+use crate::plan::{self, Goal, Load, Rate, Role, Row, Shown};
 use crate::ranking::{Ranking, ranked_by};
 use crate::report::link;
 use crate::report::published::PUBLISHED;
@@ -117,7 +118,7 @@ pub fn document(results: &Results) -> Value {
 
 /// The document of an experiment that was only planned: its loads, the rows and rounds of each, and
 /// no results.
-pub fn plan(results: &Results, depth: Depth, budget_s: f64) -> Value {
+pub fn plan(results: &Results, settings: &Settings) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,
         "command": results.command,
@@ -126,12 +127,12 @@ pub fn plan(results: &Results, depth: Depth, budget_s: f64) -> Value {
         "server_cores": results.server_cores,
         "generator_cores": results.generator_cores,
         "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
-        "planned_s": budget_s,
+        "planned_s": settings.budget_s(results),
         "loads": results.loads.iter().map(|load| {
             let mut value = load_value(load);
             let rows = plan::rows_of(load, &results.rows);
             value["rows"] = json!(rows.len());
-            value["rounds_aimed_at"] = json!(depth.rounds_of(load));
+            value["rounds_aimed_at"] = json!(settings.rounds_of(load));
             value
         }).collect::<Vec<_>>(),
         "results": [],

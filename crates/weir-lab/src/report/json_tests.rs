@@ -167,8 +167,16 @@ fn published_figures_stand_beside_what_was_made_like_them() {
 #[test]
 fn a_plan_tells_its_rows_rounds_and_time() {
     let results = fixture::results();
-    let document = plan(&results, Depth::Standard, 110.0);
+    let settings = Settings {
+        depth: crate::plan::Depth::Standard,
+        rounds: None,
+        budget_s: Some(110.0),
+        is_bound: true,
+    };
+    let document = plan(&results, &settings);
     assert_eq!(document["planned_s"], 110.0);
     assert_eq!(document["loads"][0]["rows"], 6, "one of seven cannot run here");
     assert_eq!(document["loads"][1]["rounds_aimed_at"], 9);
+    let document = plan(&results, &Settings { rounds: Some(2), ..settings });
+    assert_eq!(document["loads"][1]["rounds_aimed_at"], 2);
 }

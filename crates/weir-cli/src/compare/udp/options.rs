@@ -15,7 +15,8 @@ use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
-const IGNORED_BY_MEMORY: [&str; 23] = [
+const IGNORED_BY_MEMORY: [&str; 24] = [
+    "rounds",
     "peer",
     "peer_head",
     "quick",
@@ -91,6 +92,10 @@ pub struct UdpArgs {
     /// each design; takes about 3 minutes.
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     pub(super) memory: bool,
+
+    /// Rounds of each load [default: as many as the time allows].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
+    pub(super) rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
         "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
