@@ -61,7 +61,12 @@ fn only_whole_and_balanced_rows_are_ranked() {
 
     results.cells[0][0].samples = vec![sample(0), sample(1)];
     results.cells[0][0].samples[1].slices_missing = 2;
-    assert!(results.unranked(0, 0).unwrap().contains("2 slices did not come back"));
+    assert!(
+        results
+            .unranked(0, 0)
+            .unwrap()
+            .contains("slices that did not come back from the kernel: 2")
+    );
     assert!(results.has_invalid_runs());
 
     results.cells[0][0].samples[1] = sample(1);

@@ -238,7 +238,7 @@ impl Sample {
         }
         if self.slices_missing > 0 {
             return Some(format!(
-                "{} slices did not come back from the kernel",
+                "slices that did not come back from the kernel: {}",
                 self.slices_missing
             ));
         }

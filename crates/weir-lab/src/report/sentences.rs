@@ -177,11 +177,10 @@ fn better_unranked(
             format!("{} ({figure})", results.rows[row])
         })
         .collect();
+    let have = if names.len() == 1 { "has" } else { "have" };
     (!names.is_empty()).then(|| {
-        format!(
-            "A better figure, but no rank, for the reason below, has {}.",
-            list(&shortened(names))
-        )
+        let names = list(&shortened(names));
+        format!("{names} {have} a better figure, but no rank: the reason stands below.")
     })
 }
 

@@ -209,7 +209,7 @@ impl Sample {
                 self.connected
             ));
         }
-        (self.unanswered > 0).then(|| format!("{} messages were never answered", self.unanswered))
+        (self.unanswered > 0).then(|| format!("messages never answered: {}", self.unanswered))
     }
 }
 

@@ -40,7 +40,9 @@ fn all_that_is_put_in_is_taken() {
             came += done.len();
             done.clear();
         }
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         assert_eq!((came, region.in_pool()), (2, 2));
     });
 }
@@ -75,7 +77,9 @@ fn no_slice_stays_behind_when_the_reader_leaves() {
         let (region, basket) = basket(2);
         let threads = [put_one(&region, &basket), put_one(&region, &basket)];
         drop(Reading(&basket));
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         assert_eq!(region.in_pool(), 2);
     });
 }
