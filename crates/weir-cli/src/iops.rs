@@ -120,7 +120,7 @@ pub struct IopsArgs {
     errors_max: u64,
 
     /// Have the kernel count the entries into it, which slows every system call of the machine down: for runs in which
-    /// nothing is timed.
+    /// nothing else is measured. It needs root.
     #[arg(long, hide = true)]
     count_entries: bool,
 

@@ -29,9 +29,9 @@ fn a_short_comparison_is_one_valid_document() {
         assert_eq!(row["conformance"], "passed", "{row:#}");
         let received = &row["metrics"]["received_per_s"];
         assert!(received["median"].as_f64().is_some_and(|rate| rate > 0.0), "{received}");
-        // How many rounds fit in the time that was asked for depends on what else the machine does.
+        // Three were asked for; a run is made again if it was disturbed.
         let (runs, samples) = (row["runs"].as_array().unwrap(), &received["samples"]);
-        assert!(!runs.is_empty(), "{row:#}");
+        assert!(runs.len() >= 3, "{row:#}");
         assert!(samples.as_array().is_some_and(|all| all.len() == runs.len()), "{row:#}");
         let counts = &row["ledger"]["counts"];
         let of = |name: &str| counts[name].as_u64().unwrap_or(0);
@@ -80,7 +80,7 @@ fn memory_is_compared_instead_of_speed() {
 fn datagrams_without_a_stamp_are_compared_too() {
     for length in ["0", "16"] {
         let words = ["compare", "udp", "--design", "blocking", "--quick", "-l", length, "--json"];
-        let run = output(&[&words[..], &["--rounds", "1"]].concat());
+        let run = output(&[&words[..], &["--rounds", "2"]].concat());
         for row in document(&run)["results"].as_array().unwrap() {
             assert_eq!(row["status"], "ok", "{length}: {}", row["reason"]);
         }
@@ -118,6 +118,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--length", "70000"][..], "at most"),
         (&["--server-cpu", "8000"][..], "core 8000"),
         (&["--pace", "0"][..], "0"),
+        (&["--rounds", "0"][..], "1..=50"),
         (&["--quick", "--full"][..], "--full"),
         (&["--on", "veth", "--no-send-offload"][..], "--no-send-offload"),
         (&["tcp"][..], "tcp"),
@@ -176,7 +177,7 @@ fn running_with(word: &str) -> Vec<String> {
     lines.filter(|line| line.split(' ').any(|other| other == word)).collect()
 }
 
-/// Starts a comparison with these words, and waits until its first run is on; `None` if it ended before that.
+/// Starts a comparison with these words, and waits until its first run is on.
 /// `length` marks its processes.
 #[cfg(target_os = "linux")]
 fn under_way(length: &str, words: &[&str]) -> std::process::Child {
@@ -193,7 +194,10 @@ fn under_way(length: &str, words: &[&str]) -> std::process::Child {
     let mut lines = BufReader::new(errors).lines();
     // The calibration is the first flood, the check the second, the first run the third.
     for _ in 0..3 {
-        assert!(lines.any(|line| line.is_ok_and(|line| line.contains(" flood "))), "a run");
+        assert!(
+            lines.any(|line| line.is_ok_and(|line| line.contains(" flood "))),
+            "it ended before"
+        );
     }
     // Its standard error must be read on, or it would wait.
     std::thread::spawn(move || lines.for_each(drop));
@@ -251,8 +255,8 @@ fn child_with(command: &str, word: &str) -> u32 {
 /// and tells the truth with its exit code.
 #[cfg(target_os = "linux")]
 fn kill_in_the_first_run(command: &str, length: &str) -> String {
-    let child = under_way(length, &["--quick", "--rounds", "3", "--json"]);
-    // The generator is there once the server listens, so that both are in the middle of a run.
+    let child = under_way(length, &["--quick", "-t", "20", "--json"]);
+    // The generator is there once the server listens, so that both are in the middle of a run, which lasts 2 s.
     child_with("flood", length);
     common::kill(child_with(command, length));
     let run = child.wait_with_output().unwrap();

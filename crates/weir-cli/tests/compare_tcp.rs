@@ -200,8 +200,8 @@ fn a_peer_is_a_row_like_any_other() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// `socat` becomes a program of its own for each connection, and does next to nothing itself. (`ncat -k -e` does so, too,
-/// but passes everything on between two pipes, and now and then waits for both for ever.)
+/// The first process of `socat` only accepts: for each connection it forks a second one, which becomes `cat`. (`ncat -k -e`
+/// forks, too, but in 2 of 14 tries it stopped in the middle of the check, so it is no good for a test.)
 #[test]
 fn a_server_with_a_process_for_each_connection_is_charged_for_them_all() {
     if !common::has("socat", &["-V"]) {
@@ -266,8 +266,8 @@ fn assert_charged_for_processes(row: &Value, threads: f64) {
     for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
         assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
     }
-    // A parent that only accepts takes nothing that is worth the name: a system call takes more.
-    assert!(metric("cpu_ns_per_message") > Some(500.0), "{row:#}");
+    // Each message is received and sent by a child, in two system calls; the parent's own part would be next to nothing.
+    assert!(metric("cpu_ns_per_message") > Some(100.0), "{row:#}");
 }
 
 /// `--peers` takes what `peers/build` left in a folder: programs, the list of their rows, and why one is not there.

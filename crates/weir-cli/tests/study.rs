@@ -12,9 +12,9 @@ fn rows(document: &Value) -> &[Value] {
     document["results"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Compares `blocking` in one round with these words; gives the document.
+/// Compares `blocking` in two rounds with these words; gives the document.
 fn compared(words: &[&str]) -> Value {
-    let all = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", "1", "--json"];
+    let all = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"];
     let run = output(&[&all[..], words].concat());
     let document = document(&run);
     assert_eq!(document["error"], Value::Null, "{}", errors(&run));

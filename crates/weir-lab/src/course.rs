@@ -309,13 +309,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                 ));
             }
         }
-        let took_s = self.bench.elapsed_s();
-        if took_s > self.time.seconds * 1.1 {
-            results.warnings.push(format!(
-                "it took {took_s:.0} s instead of {:.0}: compare fewer designs, or give it more time",
-                self.time.seconds
-            ));
-        }
+        results.warnings.extend(self.time.exceeded(self.bench.elapsed_s()));
         if self.time.is_bound && !results.has_figures() && cell::had_no_time(&results.cells) {
             results.error.get_or_insert_with(|| self.time.without_a_run());
         }
@@ -450,9 +444,7 @@ struct OfLoad<'a, 'b, 'c, K: Course> {
 
 impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     fn time_is_up(&self) -> bool {
-        let Experiment { bench, time, settings, .. } = &*self.experiment;
-        let all_are_made = K::asks_for_rounds(settings) && !time.is_bound;
-        !all_are_made && bench.elapsed_s() > time.seconds
+        self.experiment.time.is_up(self.experiment.bench.elapsed_s())
     }
 
     fn has_time(&self) -> bool {

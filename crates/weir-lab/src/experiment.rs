@@ -42,9 +42,9 @@ pub struct Settings {
     pub depth: Depth,
     /// Rounds of each load, if they were asked for.
     pub rounds: Option<u32>,
-    /// Seconds it may take in all; `None` for the depth's own, or for what the rounds take that were asked for.
+    /// Seconds it may take in all; `None` for what the rounds take that were asked for, else for the depth's own.
     pub budget_s: Option<f64>,
-    /// Whether nothing may go on beyond them, since they were asked for.
+    /// Whether nothing may go on beyond those seconds, since they were asked for.
     pub is_bound: bool,
 }
 
@@ -80,7 +80,9 @@ pub fn run(
     settings: &Settings,
     tell: &mut dyn FnMut(Progress),
 ) {
-    let time = Time { seconds: settings.budget_s(results), is_bound: settings.is_bound };
+    let Settings { rounds, is_bound, .. } = *settings;
+    let seconds = settings.budget_s(results);
+    let time = Time { seconds, is_bound, has_rounds: rounds.is_some() };
     if time.is_bound {
         bench.end_within(time.seconds);
     }
@@ -346,24 +348,17 @@ impl Experiment<'_> {
             let overhead_ms = crate::stats::median(&self.overhead_ms)
                 .map_or(OVERHEAD_GUESS_MS, |overhead| overhead.max(0.0) as u64);
             let left_s = (self.time.seconds - self.bench.elapsed_s()).max(0.0);
-            let settings = self.settings;
-            let rounds_of = |load: &Load| settings.rounds_of(load);
+            let Settings { depth, rounds, .. } = self.settings;
+            let rounds_of = |load: &Load| self.settings.rounds_of(load);
             let share_s =
                 plan::shares(rounds_of, &results.loads[index..], &counts[index..], left_s)[0];
-            let aimed = rounds_of(&results.loads[index]);
-            let count = counts[index];
-            let schedule = budget::fit_asked(settings.rounds, aimed, share_s, count, overhead_ms);
+            let aimed = depth.rounds_of(&results.loads[index]);
+            let schedule = budget::fit_asked(rounds, aimed, share_s, counts[index], overhead_ms);
             results.schedules[index] = Some(schedule);
             (self.tell)(Progress::Course(Happened::Load(&results.loads[index], schedule)));
             self.measure_load(results, index, &rows[index], schedule)?;
         }
-        let took_s = self.bench.elapsed_s();
-        if took_s > self.time.seconds * 1.1 {
-            results.warnings.push(format!(
-                "it took {took_s:.0} s instead of {:.0}: compare fewer designs, or give it more time",
-                self.time.seconds
-            ));
-        }
+        results.warnings.extend(self.time.exceeded(self.bench.elapsed_s()));
         if self.time.is_bound && cell::had_no_time(&results.cells) {
             results.error.get_or_insert_with(|| self.time.without_a_run());
         }
@@ -519,10 +514,7 @@ struct Course<'a, 'b> {
 
 impl Blocks for Course<'_, '_> {
     fn time_is_up(&self) -> bool {
-        let Experiment { bench, time, settings, .. } = &*self.experiment;
-        // Rounds that were asked for are all made, unless a time was, too.
-        let all_are_made = settings.rounds.is_some() && !time.is_bound;
-        !all_are_made && bench.elapsed_s() > time.seconds
+        self.experiment.time.is_up(self.experiment.bench.elapsed_s())
     }
 
     fn has_time(&self) -> bool {

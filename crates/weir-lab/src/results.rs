@@ -170,14 +170,15 @@ impl Results {
         if let Some(reason) = self.claimed(load, row) {
             return Some(reason);
         }
+        // Nothing would change that, so it comes before what the machine did.
+        if self.loads[load].is_paced() && self.rows[row].peer.is_some() {
+            return Some(PEER_LATENCY.into());
+        }
         if cell.of_another_machine {
             return Some(cell::OF_ANOTHER_MACHINE.into());
         }
         if !self.loads[load].is_paced() {
             return None;
-        }
-        if self.rows[row].peer.is_some() {
-            return Some(PEER_LATENCY.into());
         }
         let ledger = cell.ledger()?;
         if let Some(received) = ledger.received_percent().filter(|p| *p < 100.0 * (1.0 - NO_LOSS)) {

@@ -65,6 +65,7 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
     let interrupt = heed_interrupts()?;
     let all =
         args.time.unwrap_or(Duration::from_secs(if args.quick { QUICK_S } else { STANDARD_S }));
+    let has_time = args.time.is_some() || args.rounds.is_none();
     let ends = Instant::now() + all;
     let seed = args.seed.unwrap_or_else(fresh_seed);
     let mut codes = vec![];
@@ -78,7 +79,8 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
         };
         let of = OfAll {
             quick: args.quick,
-            time: share(left, index),
+            rounds: args.rounds,
+            time: has_time.then(|| share(left, index)),
             confidence: args.confidence,
             seed,
             server_cpu: args.server_cpu.clone(),

@@ -83,6 +83,11 @@ pub fn warned(warnings: &[String]) -> String {
     warnings.iter().map(|warning| format!("  warning: {warning}\n")).collect()
 }
 
+/// The rounds of a plan: as many as were asked for, or what is aimed at.
+pub fn planned_rounds(asked: Option<u32>, aimed: u32) -> String {
+    asked.map_or_else(|| format!("about {aimed} rounds"), |rounds| format!("{rounds} rounds"))
+}
+
 /// A line of a plan for each row, with the reason where it cannot run.
 pub fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
     let line = |row: &Row| {

@@ -24,7 +24,7 @@ use weir_lab::report::number::percent;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_rows, show, warned};
+use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
 use crate::cores::Cores;
 use crate::exit::Failure;
@@ -80,13 +80,14 @@ pub struct IopsArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     decay: Option<Duration>,
 
-    /// Rounds of each load [default: as many as the time allows].
+    /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
+    /// time allows].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
     rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
-        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with more loads or \
-         rows than usual what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that \
+        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or \
+         more loads or rows than usual, what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that \
          does not fit. The long runs of --decay come on top"
     ))]
     time: Option<Duration>,
@@ -126,7 +127,8 @@ impl IopsArgs {
     pub fn of_all(of: &OfAll) -> Self {
         Self {
             quick: of.quick,
-            time: Some(of.time),
+            rounds: of.rounds,
+            time: of.time,
             confidence: of.confidence,
             seed: Some(of.seed),
             verbose: of.verbose,
@@ -339,8 +341,9 @@ fn effective(results: &Results, settings: &Settings) -> String {
         results.seed
     );
     for load in &results.loads {
-        let (rounds, share_s) = (settings.rounds(), budget / results.loads.len() as f64);
-        text.push_str(&format!("  load: {load} (about {rounds} rounds, {share_s:.0} s)\n"));
+        let rounds = planned_rounds(settings.rounds, settings.rounds());
+        let share_s = budget / results.loads.len() as f64;
+        text.push_str(&format!("  load: {load} ({rounds}, {share_s:.0} s)\n"));
     }
     text.push_str(&planned_rows(&results.rows, title));
     text

@@ -82,7 +82,9 @@ impl<'a> Document<'a> {
 #[derive(Debug, Clone)]
 pub struct OfAll {
     pub quick: bool,
-    pub time: Duration,
+    pub rounds: Option<u32>,
+    /// `None` where all rounds that were asked for are made.
+    pub time: Option<Duration>,
     pub confidence: f64,
     pub seed: u64,
     pub server_cpu: Option<Cores>,

@@ -24,7 +24,7 @@ use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_rows, show, warned};
+use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
@@ -118,13 +118,14 @@ pub struct TcpArgs {
     most: u64,
 
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50), help = format!(
-        "Rounds of each load [default: as many as the time allows, with --classic {ROUNDS_OF_CLASSIC}]"
+        "Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the time \
+         allows, with --classic {ROUNDS_OF_CLASSIC}]"
     ))]
     rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
-        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with more loads than \
-         usual what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that does \
+        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or more \
+         loads than usual, what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that does \
          not fit. With --classic {:.0} % of it are the search's, which without it has all the time that it takes",
         PART_OF_THE_SEARCH * 100.0
     ))]
@@ -180,7 +181,8 @@ impl TcpArgs {
         Self {
             connections: vec![CONNECTIONS_OF_ALL],
             quick: of.quick,
-            time: Some(of.time),
+            rounds: of.rounds,
+            time: of.time,
             confidence: of.confidence,
             server_cpu: of.server_cpu.clone(),
             client_cpu: of.generator_cpu.clone(),
@@ -341,8 +343,8 @@ fn effective(results: &Results, settings: &Settings) -> String {
         results.seed
     );
     for (load, share_s) in results.loads.iter().zip(plan::shares(&results.loads, budget)) {
-        let rounds = settings.rounds();
-        text.push_str(&format!("  load: {load} (about {rounds} rounds, {share_s:.0} s)\n"));
+        let rounds = planned_rounds(settings.rounds, settings.rounds());
+        text.push_str(&format!("  load: {load} ({rounds}, {share_s:.0} s)\n"));
     }
     text.push_str(&planned_rows(&results.rows, title));
     text

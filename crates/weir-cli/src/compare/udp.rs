@@ -20,7 +20,7 @@ use weir_lab::results::Results;
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept};
-use super::display::{self, Display, about, planned_rows, warned};
+use super::display::{self, Display, about, planned_rounds, planned_rows, warned};
 use super::part::{self, Document, Part};
 use crate::cores;
 use crate::exit::Failure;
@@ -255,8 +255,8 @@ fn effective(results: &Results, settings: &Settings) -> String {
         results.loads.iter().map(|load| plan::rows_of(load, &results.rows).len()).collect();
     let shares = plan::shares(|load| settings.rounds_of(load), &results.loads, &rows, budget);
     for ((load, rows), share_s) in results.loads.iter().zip(rows).zip(shares) {
-        let rounds = settings.rounds_of(load);
-        let part = format!("{rows} rows, about {rounds} rounds, {share_s:.0} s");
+        let rounds = planned_rounds(settings.rounds, settings.depth.rounds_of(load));
+        let part = format!("{rows} rows, {rounds}, {share_s:.0} s");
         text.push_str(&format!("  load: {load} ({part})\n"));
     }
     text.push_str(&planned_rows(&results.rows, |row| {

@@ -1,7 +1,7 @@
 //! What `weir iops` prints: text, or one JSON document.
 
 use serde_json::{Map, Value, json};
-use weir::counters::ALL_ENTRIES;
+use weir::counters::ENTRIES_WITHOUT_FUTEX;
 use weir_lab::{
     iops::{Decay, EndedBy, PAIRS, Progress, Report, Window},
     report::number::{bytes, microseconds, per_1000, si, three_figures},
@@ -62,7 +62,7 @@ impl Finding for Found {
         shown.say("");
         counts(shown, report);
         if let Some(found) = &report.window {
-            window(shown, found, report.kernel_entries_source == ALL_ENTRIES);
+            window(shown, found, report.kernel_entries_source != ENTRIES_WITHOUT_FUTEX);
         }
         if let Some(summary) = &report.latency_ns {
             let of = format!("one in {}, {} in all", report.sample_every, summary.n);

@@ -54,7 +54,9 @@ pub fn output(words: &[&str]) -> Output {
 /// The only document on its standard output.
 pub fn document(output: &Output) -> Value {
     let text = String::from_utf8(output.stdout.clone()).expect("text");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text:?}"))
+    let said = errors(output);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{}: {error} in {text:?}; {said:?}", output.status))
 }
 
 /// Whether the machine changed while a comparison measured, as a virtual one may at any time: its times from core

@@ -72,7 +72,8 @@ impl Course for Devices {
 /// Runs the experiment that `results` describes and fills it in.
 pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, tell: Tell<Devices>) {
     let seconds = settings.budget_s(&results.loads, &results.rows);
-    let time = Time { seconds, is_bound: settings.budget_s.is_some() };
+    let (is_bound, has_rounds) = (settings.budget_s.is_some(), settings.rounds.is_some());
+    let time = Time { seconds, is_bound, has_rounds };
     let mut random = Random::seeded(results.seed);
     let went =
         course::run::<Devices>(bench, results, settings, time, &mut random, tell).and_then(|()| {

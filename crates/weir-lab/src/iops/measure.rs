@@ -68,7 +68,7 @@ impl Reading {
 /// Measures it. `stop` ends it early, with what was found so far.
 ///
 /// # Errors
-/// Whatever fails before the first I/O.
+/// Whatever fails before the first I/O; later only what the kernel counted, where that was asked for and cannot be read.
 pub fn measure(
     spec: &Spec,
     stop: &Stop,

@@ -99,9 +99,26 @@ pub struct Time {
     /// Whether nothing may go on beyond it, since it was asked for; else it is what the plan takes, and every
     /// load has figures even when that takes longer.
     pub is_bound: bool,
+    /// Whether all rounds are made however long they take, since their number was asked for.
+    pub has_rounds: bool,
 }
 
 impl Time {
+    /// Whether no more rounds are begun.
+    pub fn is_up(&self, elapsed_s: f64) -> bool {
+        (self.is_bound || !self.has_rounds) && elapsed_s > self.seconds
+    }
+
+    /// What is said of an experiment that took far longer than it was to.
+    pub fn exceeded(&self, took_s: f64) -> Option<String> {
+        self.is_up(took_s / 1.1).then(|| {
+            format!(
+                "it took {took_s:.0} s instead of {:.0}: compare fewer designs, or give it more time",
+                self.seconds
+            )
+        })
+    }
+
     /// Whether what takes so many milliseconds fits in when so many seconds are over.
     pub fn has_room(&self, elapsed_s: f64, takes_ms: f64) -> bool {
         !self.is_bound || elapsed_s + takes_ms / 1000.0 <= self.seconds

@@ -100,6 +100,7 @@ pub fn run(
             _ => settings.budget_s(&results.loads, &results.rows),
         },
         is_bound: settings.budget_s.is_some(),
+        has_rounds: settings.rounds.is_some(),
     };
     let of_loads = match results.own.classic {
         Some(_) => Time { seconds: all.seconds * (1.0 - PART_OF_THE_SEARCH), ..all },

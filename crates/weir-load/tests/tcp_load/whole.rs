@@ -35,7 +35,8 @@ fn one_a_hundred_and_a_thousand_connections_are_echoed() {
 /// A rate of connections says how fast they are made, and not how long nothing was to be done.
 #[test]
 fn waits_between_blocks_are_no_time_of_connecting() {
-    const WAIT: Duration = Duration::from_millis(300);
+    // Far longer than it takes to make four connections on any machine.
+    const WAIT: Duration = Duration::from_secs(1);
     let server = Server::echo();
     for (blocks, threads) in [(3, 1), (2, 2)] {
         let (connections, sends) = (4, Some(1));
@@ -45,8 +46,8 @@ fn waits_between_blocks_are_no_time_of_connecting() {
         let report = run(&spec);
         assert_clean(&report, u64::from(blocks) * 4, 1);
         let connecting = Duration::from_nanos(report.connecting_ns.expect("they were made"));
-        let all = Duration::from_nanos(report.elapsed_ns);
-        assert!(connecting + (blocks - 1) * WAIT <= all, "{connecting:?} of {all:?}");
+        assert!(connecting < WAIT, "{connecting:?}");
+        assert!(Duration::from_nanos(report.elapsed_ns) >= (blocks - 1) * WAIT);
         let rate = report.connects_per_s.expect("they were made") * connecting.as_secs_f64();
         assert!((rate - f64::from(blocks) * 4.0).abs() < 0.01, "{rate}");
     }

@@ -139,6 +139,17 @@ fn hold(client: &Client) {
 
 /// Where a server has several threads for its connections, one that is busy keeps the others from nothing.
 fn a_busy_thread_holds_up_its_own(subject: &Subject) -> Result<(), Skipped> {
+    // Where each thread accepts, all connections may be one thread's by chance, if the others do not get a core.
+    for _ in 0..3 {
+        if others_are_answered(subject)? {
+            return Ok(());
+        }
+    }
+    panic!("while one thread was busy no other connection was answered, three times");
+}
+
+/// Whether any of many connections is answered while a thread is busy with one.
+fn others_are_answered(subject: &Subject) -> Result<bool, Skipped> {
     /// More than two groups, where connections are looked after in groups.
     const MANY: usize = 130;
     let gate = Arc::new(Gate::default());
@@ -162,25 +173,30 @@ fn a_busy_thread_holds_up_its_own(subject: &Subject) -> Result<(), Skipped> {
     until("a busy handler", || gate.held.load(Relaxed) == 1);
     let answered = |many: &mut [Client]| {
         many.iter_mut().for_each(|client| client.send(100));
-        until("an answer to any of them", || {
+        let by = Instant::now() + PATIENCE / 3;
+        let any = |many: &mut [Client]| {
             many.iter().any(|client| {
                 client.stream.set_nonblocking(true).unwrap();
                 let any = client.stream.peek(&mut [0]).is_ok();
                 client.stream.set_nonblocking(false).unwrap();
                 any
             })
-        });
+        };
+        while !any(many) && Instant::now() < by {
+            thread::sleep(Duration::from_millis(1));
+        }
+        any(many)
     };
-    answered(&mut many[1..]);
+    let mut are_answered = answered(&mut many[1..]);
     // Of those that come now, too.
     let mut later = clients(MANY, to);
-    answered(&mut later);
+    are_answered &= answered(&mut later);
     drop(opens);
     many[1..].iter_mut().chain(&mut later).for_each(|client| client.expect(100));
     read(&many[0].stream, &mut [0]).expect("the byte that was held");
     drop((many, later));
     assert_eq!(stop(server, &log).closed_finished, 2 * MANY as u64);
-    Ok(())
+    Ok(are_answered)
 }
 
 /// While threads are busy connections are accepted and dealt to them, and then the server stops: each of them is told

@@ -93,14 +93,15 @@ pub struct UdpArgs {
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
     pub(super) memory: bool,
 
-    /// Rounds of each load [default: as many as the time allows].
+    /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
+    /// time allows].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=50))]
-    pub(super) rounds: Option<u32>,
+    pub(in crate::compare) rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
         "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
-         {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with more loads than usual what their rounds take, see \
-         --dry-run]. What was asked for is a bound: nothing is begun that does not fit",
+         {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what their rounds take, \
+         see --dry-run]. What was asked for is a bound: nothing is begun that does not fit",
         all::STANDARD_S, all::QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,
@@ -213,7 +214,8 @@ impl UdpArgs {
     pub fn of_all(of: &OfAll) -> Self {
         Self {
             quick: of.quick,
-            time: Some(of.time),
+            rounds: of.rounds,
+            time: of.time,
             load: vec![Pace(Rate::Saturation)],
             confidence: of.confidence,
             server_cpu: of.server_cpu.clone(),
@@ -229,6 +231,7 @@ impl UdpArgs {
     pub fn are_for_all(&self) -> bool {
         let of_all = Self {
             quick: self.quick,
+            rounds: self.rounds,
             time: self.time,
             confidence: self.confidence,
             server_cpu: self.server_cpu.clone(),
@@ -302,7 +305,10 @@ mod tests {
 
     #[test]
     fn what_all_kinds_have_is_no_word_for_udp() {
-        assert!(are_for_all(&[]) && are_for_all(&["--quick", "-t", "9", "--seed", "4", "--json"]));
+        assert!(
+            are_for_all(&[])
+                && are_for_all(&["--quick", "-t", "9", "--seed", "4", "--rounds", "2", "--json"])
+        );
         for words in [
             &["--design", "blocking"][..],
             &["--peer", "tokio=peer"],
