@@ -223,6 +223,10 @@ fn send<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, _: usize) {
                 Err(e) => connection.fail(pair.reason(e)),
             }
             let over = connection.wants(&worker.limits).close;
+            // It is out of the system already: to be woken from there by an end in order would hide the reset.
+            if over {
+                connection.sends_no_more();
+            }
             pair.release(worker, connection);
             if over {
                 break;

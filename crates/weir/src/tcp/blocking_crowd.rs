@@ -150,6 +150,13 @@ struct State<H> {
 /// The connection, under its lock.
 pub(super) struct Locked<'a, H>(MutexGuard<'a, State<H>>);
 
+impl<H> Locked<'_, H> {
+    /// The sending thread is out of the system, and does not go there again.
+    pub(super) fn sends_no_more(&mut self) {
+        self.0.sends = false;
+    }
+}
+
 impl<H> Deref for Locked<'_, H> {
     type Target = Connection<H>;
     fn deref(&self) -> &Connection<H> {

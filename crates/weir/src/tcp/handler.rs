@@ -320,15 +320,17 @@ impl Queue {
             self.start -= bytes.len();
             self.bytes[self.start..][..bytes.len()].copy_from_slice(bytes);
         } else {
-            self.bytes.splice(..self.start, bytes.iter().copied());
+            self.bytes.drain(..self.start);
             self.start = 0;
+            self.insert(0, bytes);
         }
     }
 
     /// Puts bytes behind the first `before` ones.
     pub(crate) fn insert(&mut self, before: usize, bytes: &[u8]) {
-        let at = self.start + before;
-        self.bytes.splice(at..at, bytes.iter().copied());
+        // In blocks, which splicing in an iterator is not.
+        self.bytes.extend_from_slice(bytes);
+        self.bytes[self.start + before..].rotate_right(bytes.len());
     }
 
     /// Takes so many bytes out, behind the first `at` ones.
