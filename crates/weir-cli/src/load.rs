@@ -204,8 +204,12 @@ pub struct LoadTcp {
     #[arg(long)]
     run_id: Option<u32>,
 
+    /// Go on so long behind what is measured, so that the server can be looked at as it was under load.
+    #[arg(long, hide = true, default_value = "0", value_parser = parse_time)]
+    tail: Duration,
+
     /// With --json, also a line when all connections are made, when measuring begins and when it ends:
-    /// {"phase":"settled"}, "began", "ended".
+    /// {"phase":"settled"}, "began", "ended" (with "at_ns" of the machine's monotonic clock).
     #[arg(long, requires = "json")]
     tell_phases: bool,
 
@@ -401,6 +405,7 @@ fn specify(args: &LoadTcp) -> anyhow::Result<LoadSpec> {
         cores: args.cpu.as_ref().map(|Cores(cores)| permitted("load", cores)).unwrap_or_default(),
         duration: args.time.unwrap_or(unless_told),
         warm_up: args.omit,
+        tail: args.tail,
         setup_max: args.setup_time.unwrap_or_else(|| of_all(SETUP)),
         connecting: args.connecting,
         connect_timeout: args.connect_timeout,

@@ -211,7 +211,10 @@ fn several_processes_are_one_load() {
     assert_eq!((&report["ended_by"], &report["finished"]), (&"time".into(), &5.into()), "{report}");
     let window_ns = report["window"]["elapsed_ns"].as_f64().expect("it was measured");
     let all_ns = report["elapsed_ns"].as_f64().expect("it was measured");
-    assert!(window_ns >= 150e6 && window_ns + 90e6 <= all_ns, "{window_ns} of {all_ns}");
+    assert!(
+        window_ns > 0.0 && window_ns + 90e6 <= all_ns,
+        "without the warm-up: {window_ns} of {all_ns}"
+    );
     assert!(report["latency_ns"]["n"].as_u64() > Some(0));
     let (code, served) = server.end();
     assert_eq!((code, &served["counters"]["accepted"]), (Some(0), &105.into()), "{served}");

@@ -31,7 +31,9 @@ def say(answer):
 def received():
     if wrong == "invents":
         return int((time.monotonic() - began) * 4e6)
-    return (handled - before) * (2 if wrong == "doubles" else 1)
+    own = handled - before
+    # One that is honest as long as it is checked.
+    return own * (2 if wrong == "doubles" or wrong == "turns" and own > 2000 else 1)
 
 def answer(ask):
     global run, before, mask, proofs, second, began
@@ -264,13 +266,18 @@ fn a_program_whose_child_receives_is_charged_for_the_child() {
         .concat(),
     );
     let document = document(&run);
+    let cpu_ns = |name: &str| {
+        let metrics = &row(&document, name)["metrics"];
+        metrics["cpu_ns_per_datagram"]["median"].as_f64().unwrap_or_else(|| panic!("{metrics:#}"))
+    };
+    // The same program but for who receives: the parent alone would be charged for next to nothing.
+    assert!(cpu_ns("parent") > cpu_ns("single") / 5.0, "{} {}", cpu_ns("parent"), cpu_ns("single"));
     for (name, processes) in [("single", 1), ("parent", 2)] {
         let row = row(&document, name);
         assert_believed(row);
         for run in row["runs"].as_array().unwrap() {
             // Each process has one thread: that all are counted shows that all were looked at.
             assert_eq!(run["threads_started"], processes, "{name}: {run:#}");
-            assert!(run["cpu_ns_per_datagram"].as_f64().is_some_and(|ns| ns > 0.0), "{run:#}");
         }
     }
     assert_eq!(running_with(&path), Vec::<String>::new(), "nothing is left");
@@ -307,6 +314,7 @@ fn a_program_that_cheats_has_no_rank() {
         ("invents", "were sent"),
         ("copies", "the kernel gave all programs together"),
         ("doubles", "were sent"),
+        ("turns", "it says that it received"),
         ("guesses", "are wrong: it has not read"),
         ("wide", "chose a mask"),
         ("inflates", "while the run went"),

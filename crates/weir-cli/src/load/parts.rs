@@ -136,7 +136,7 @@ pub(super) fn serve(spec: &LoadSpec, stop: &Arc<Stop>) -> Result<(), tcp::LoadEr
     });
     let part = tcp::load_part(spec, stop, &times, |event| match event {
         // Whoever leads the parts knows the times of all.
-        Event::Ready(_) | Event::Began | Event::Ended => {}
+        Event::Ready(_) | Event::Began | Event::Ended(_) => {}
         Event::Settled => tell(&Told::Settled),
         Event::Interval(progress) => tell(&Told::Interval(progress)),
     })?;
@@ -251,7 +251,8 @@ pub(super) fn load(
                     watch(Event::Settled);
                     if spec.sends.is_none() {
                         let Times { measure_from_ns, end_ns } = times;
-                        phases = vec![(end_ns, Event::Ended), (measure_from_ns, Event::Began)];
+                        phases =
+                            vec![(end_ns, Event::Ended(end_ns)), (measure_from_ns, Event::Began)];
                     }
                 }
             }

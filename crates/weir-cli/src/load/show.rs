@@ -21,16 +21,16 @@ const CAUSES_SHOWN: usize = 5;
 /// Shows what happened.
 pub(super) fn event(shown: &mut Shown, tells_phases: bool, event: Event<'_>) {
     // Whoever started this may wait for it.
-    let phase = |phase: &str| {
+    let phase = |phase: Value| {
         if tells_phases {
-            crate::print(&format!("{}\n", json!({ "phase": phase })));
+            crate::print(&format!("{phase}\n"));
         }
     };
     match event {
         Event::Ready(settings) => shown.settings(settings),
-        Event::Settled => phase("settled"),
-        Event::Began => phase("began"),
-        Event::Ended => phase("ended"),
+        Event::Settled => phase(json!({ "phase": "settled" })),
+        Event::Began => phase(json!({ "phase": "began" })),
+        Event::Ended(at_ns) => phase(json!({ "phase": "ended", "at_ns": at_ns })),
         Event::Interval(progress) => interval(shown, &progress),
     }
 }

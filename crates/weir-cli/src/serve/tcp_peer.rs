@@ -16,6 +16,7 @@ use weir_lab::child::{Child, ChildError, CommandLine, Interrupt};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown};
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, ServerReport, Standing, Window};
 use weir_lab::wire;
+use weir_load::clock::now_ns;
 
 use super::account::both;
 use super::watch::Event;
@@ -64,6 +65,7 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
             args.command
         )));
     }
+    let own_cores = weir::affinity::allowed_cores();
     if let Some(cores) = &args.cpu {
         // Before the program is started: it inherits this, and the limit on descriptors.
         keep_to("serve tcp-peer", cores)?;
@@ -76,6 +78,8 @@ pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     // This thread stays until the end, and the program goes with it.
     let mut child =
         Child::spawn_foreign(PEER, &command, false, &Interrupt::new()).map_err(failure)?;
+    // Who looks on does not wait for a core that the program keeps busy. Where binding is forbidden nothing was bound.
+    let _ = weir::affinity::pin_where_permitted(&own_cores);
     until_it_accepts(&mut child, address)?;
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
@@ -129,7 +133,7 @@ struct Watched {
     before: KernelHeld,
     standing: Option<Standing>,
     /// The first mark and the last one.
-    marks: Vec<(Instant, TreeUsage)>,
+    marks: Vec<(u64, TreeUsage)>,
     /// The most threads that were seen.
     most_threads: Option<u64>,
 }
@@ -154,7 +158,9 @@ impl Watched {
                     });
                 }
                 Ok(Event::Asked(word)) if word == MARK => {
-                    let mark = (Instant::now(), self.usage());
+                    // What it used by then was read no later than this.
+                    let usage = self.usage();
+                    let mark = (now_ns(), usage);
                     self.marks.truncate(1);
                     self.marks.push(mark);
                 }
@@ -183,7 +189,8 @@ impl Watched {
                 switches_unknown = used.switches_unknown;
                 let used = used.usage;
                 Some(Window {
-                    elapsed_ns: to.duration_since(*from).as_nanos() as u64,
+                    elapsed_ns: to - from,
+                    ended_ns: *to,
                     cpu_ns: used.cpu_ns,
                     context_switches: both(used.voluntary_switches, used.involuntary_switches),
                     voluntary_switches: used.voluntary_switches,

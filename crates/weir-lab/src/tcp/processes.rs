@@ -15,7 +15,7 @@ use weir::machine::LoadMeter;
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
-use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport};
+use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window};
 use crate::bench::{RunError, count_entries};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course::Bench;
@@ -25,6 +25,9 @@ use crate::wire::{Failure, ReadyLine};
 
 const SERVER: &str = "the server";
 const CLIENT: &str = "the client";
+
+/// How long a load goes on behind what is measured of it, so that its server is looked at under load.
+const TAIL: Duration = Duration::from_millis(100);
 
 /// How long a server may take to listen.
 const READY_WITHIN: Duration = Duration::from_secs(15);
@@ -149,6 +152,7 @@ impl Processes {
             .option("-t", Some(format!("{}ms", warmup + run)))
             .option("-O", (warmup > 0).then(|| format!("{warmup}ms")))
             .arguments(["--tell-phases"])
+            .option("--tail", Some(format!("{}ms", TAIL.as_millis())))
     }
 
     /// The command of the client of a check.
@@ -202,15 +206,17 @@ impl Processes {
         command: &CommandLine,
         server: &mut Child,
         lasts: Duration,
-    ) -> Result<(LoadReport, Option<String>), ChildError> {
+    ) -> Result<Loaded, ChildError> {
         let mut client = self.spawn(CLIENT, command)?;
         let deadline = self.time.deadline(self.time.wait(SETUP) + lasts, REPORT_WITHIN);
+        let mut ended_ns = None;
         let document = loop {
             let document: Value = client.document("report", deadline)?;
             match serde_json::from_value(document.clone()) {
                 // Not when all connections stand: a server may have to accept them still.
-                Ok(PhaseLine { phase }) if phase == "settled" => {}
-                Ok(PhaseLine { phase }) => {
+                Ok(PhaseLine { phase, .. }) if phase == "settled" => {}
+                Ok(PhaseLine { phase, at_ns }) => {
+                    ended_ns = at_ns;
                     if phase == "began" {
                         server.say(STANDING);
                     }
@@ -228,15 +234,19 @@ impl Processes {
         let LoadDocument { status, reason, report } =
             serde_json::from_value(document).map_err(garbage)?;
         let why = || reason.clone().unwrap_or_else(|| "the client failed".into());
-        match (status.as_str(), report) {
-            ("ok", Some(report)) => Ok((report, None)),
-            ("invalid", Some(report)) => Ok((report, Some(why()))),
+        let (report, invalid) = match (status.as_str(), report) {
+            ("ok", Some(report)) => (report, None),
+            ("invalid", Some(report)) => (report, Some(why())),
             // That not all connections were made is a figure, and no failure of the client.
             (_, Some(report)) if report.counts.connected > 0 && report.counts.messages_over > 0 => {
-                Ok((report, None))
+                (report, None)
             }
-            _ => Err(ChildError::Reported(Failure { unavailable: false, message: why() })),
-        }
+            _ => {
+                let message = why();
+                return Err(ChildError::Reported(Failure { unavailable: false, message }));
+            }
+        };
+        Ok(Loaded { report, invalid, ended_ns })
     }
 
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
@@ -245,11 +255,13 @@ impl Processes {
         let (mut server, at, line) = self.start(&command)?;
         let command = self.client_for(at, run.load, (run.warmup_ms, run.run_ms));
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
-        let (load, invalid) = match self.load(&command, &mut server, lasts) {
+        let loaded = match self.load(&command, &mut server, lasts) {
             Ok(loaded) => loaded,
             Err(error) => return Err(blame(server, error)),
         };
         let mut report = self.end(server)?;
+        under_load_only(&mut report, loaded.ended_ns);
+        let Loaded { report: load, invalid, .. } = loaded;
         for (name, value) in line.ready.settings {
             report.settings.entry(name).or_insert(value);
         }
@@ -272,10 +284,11 @@ impl Processes {
     fn try_check(&self, row: &Row) -> Result<Checked, ChildError> {
         let command = self.server(row, CHECK_CONNECTIONS, CHECK_BYTES.1);
         let (mut server, at, _) = self.start(&command)?;
-        let (load, invalid) = match self.load(&self.client_of_check(at), &mut server, CHECK_TIME) {
+        let checked = match self.load(&self.client_of_check(at), &mut server, CHECK_TIME) {
             Ok(loaded) => loaded,
             Err(error) => return Err(blame(server, error)),
         };
+        let Loaded { report: load, invalid, .. } = checked;
         let wrong =
             |message: String| Err(ChildError::Reported(Failure { unavailable: false, message }));
         let of = &load.counts;
@@ -294,11 +307,13 @@ impl Processes {
         let idle = Load::new(Pattern::PingPong, 64, 1, None, None);
         let command = self.client_for(at, &idle, (IDLE_WARMUP_MS, IDLE_RUN_MS));
         let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
-        let (load, _) = match self.load(&command, &mut server, lasts) {
+        let loaded = match self.load(&command, &mut server, lasts) {
             Ok(loaded) => loaded,
             Err(error) => return Err(blame(server, error)),
         };
-        let window = self.end(server)?.window.unwrap_or_default();
+        let mut report = self.end(server)?;
+        under_load_only(&mut report, loaded.ended_ns);
+        let (load, window) = (loaded.report, report.window.unwrap_or_default());
         let per_ns = |count: Option<u64>| divide(count? as f64, window.elapsed_ns as f64);
         let messages_per_ns =
             load.window.and_then(|window| divide(window.messages as f64, window.elapsed_ns as f64));
@@ -314,6 +329,29 @@ impl Processes {
                     .and_then(|(s, m)| divide(s, m)),
             },
         })
+    }
+}
+
+/// What came of a load.
+struct Loaded {
+    report: LoadReport,
+    /// Why it is invalid, if it is.
+    invalid: Option<String>,
+    /// When what is measured of it ended, in ns of [`weir_load::clock::now_ns`].
+    ended_ns: Option<u64>,
+}
+
+/// Takes back what a server used by its second mark, where that came when the load had ended: its time would be that of
+/// a load and of idleness.
+fn under_load_only(report: &mut ServerReport, ended_ns: Option<u64>) {
+    let (Some(window), Some(ended_ns)) = (&mut report.window, ended_ns) else { return };
+    let late_ns = window.ended_ns.saturating_sub(ended_ns);
+    if late_ns > TAIL.as_nanos() as u64 {
+        let Window { elapsed_ns, ended_ns, accepted, .. } = *window;
+        *window = Window { elapsed_ns, ended_ns, accepted, ..Window::default() };
+        let why = format!("it was read {} ms late, when the load had ended", late_ns / 1_000_000);
+        report.unknown.get_or_insert_with(|| why.clone());
+        report.switches_unknown.get_or_insert(why);
     }
 }
 
@@ -373,6 +411,21 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_read_behind_the_load_tells_nothing_of_it() {
+        let tail_ns = TAIL.as_nanos() as u64;
+        let of = |ended_ns: u64| {
+            let (elapsed_ns, cpu_ns) = (300_000_000, Some(7));
+            let window = Window { elapsed_ns, ended_ns, cpu_ns, ..Window::default() };
+            let mut report = ServerReport { window: Some(window), ..ServerReport::default() };
+            under_load_only(&mut report, Some(1_000_000_000));
+            (report.window.unwrap().cpu_ns, report.unknown)
+        };
+        assert_eq!(of(1_000_000_000 + tail_ns), (Some(7), None));
+        let (cpu_ns, why) = of(1_009_000_000 + tail_ns);
+        assert_eq!((cpu_ns, why.is_some_and(|why| why.contains("109 ms late"))), (None, true));
+    }
+
+    #[test]
     fn the_commands_are_such_as_a_person_would_write() {
         let row = Row::parse("epoll --trigger edge").unwrap();
         assert_eq!(
@@ -386,7 +439,7 @@ mod tests {
             processes().client_for(at, &load, (60, 300)).to_string(),
             "weir load tcp 127.0.0.1 -p 7 --cpu 1 --setup-time 30s --connect-timeout 10s \
              --answer-timeout 10s -i 0 --json -c 64 -b 16384 -o 16 --together -t 360ms -O 60ms \
-             --tell-phases"
+             --tell-phases --tail 100ms"
         );
         let many = processes().server(&row, 100_000, 4096).to_string();
         assert!(many.contains("--connections-max 100064"), "{many}");

@@ -55,6 +55,8 @@ pub struct ServerReport {
 pub struct Window {
     /// From one to the other, in ns.
     pub elapsed_ns: u64,
+    /// When the second one was, in ns of [`weir_load::clock::now_ns`]; 0 if that is not known.
+    pub ended_ns: u64,
     /// Connections that it had accepted by the second mark, since it was started, if known: what waits
     /// in the system to be accepted is made for its client, and served by nobody.
     pub accepted: Option<u64>,
@@ -118,6 +120,8 @@ impl KernelHeld {
 pub struct PhaseLine {
     /// `settled`, `began` or `ended`.
     pub phase: String,
+    /// When that was, of `ended`, in ns of [`weir_load::clock::now_ns`].
+    pub at_ns: Option<u64>,
 }
 
 /// The document of a load.

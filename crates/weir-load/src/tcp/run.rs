@@ -36,8 +36,8 @@ pub enum Event<'a> {
     /// From now on messages are measured, as far as all began together (not with a number of messages
     /// for each connection).
     Began,
-    /// From now on they are not.
-    Ended,
+    /// From this moment on, in ns of [`now_ns`], they are not.
+    Ended(u64),
     /// An interval is over.
     Interval(Progress),
 }
@@ -264,7 +264,7 @@ impl<'a> Leader<'a> {
     fn measure(&mut self, Times { measure_from_ns, end_ns }: Times) {
         (self.measure_from_ns, self.end_ns) = (measure_from_ns, end_ns);
         self.shared.measure_from_ns.store(self.measure_from_ns, Relaxed);
-        self.shared.end_ns.store(self.end_ns, Relaxed);
+        self.shared.end_ns.store(self.end_ns.saturating_add(ns(self.spec.tail)), Relaxed);
         self.ring();
     }
 
@@ -349,8 +349,8 @@ impl<'a> Leader<'a> {
     /// Looks at what time and others ask for.
     fn look(&mut self, watch: &mut dyn FnMut(Event<'_>)) {
         let now = now_ns();
-        if self.stop.is_requested() && self.end_ns > now {
-            self.end_ns = now;
+        if self.stop.is_requested() && self.shared.end_ns.load(Relaxed) > now {
+            self.end_ns = self.end_ns.min(now);
             self.shared.end_ns.store(now, Relaxed);
             self.ring();
         }
@@ -360,7 +360,7 @@ impl<'a> Leader<'a> {
         }
         if self.to.is_none() && self.from.is_some() && now >= self.end_ns {
             self.to = Some(self.read(now));
-            watch(Event::Ended);
+            watch(Event::Ended(self.end_ns));
         }
         self.open_max = self.open_max.max(self.open());
         if now >= self.next_line_ns {

@@ -89,6 +89,8 @@ pub struct LoadSpec {
     pub duration: Duration,
     /// Of that so long is not measured.
     pub warm_up: Duration,
+    /// How long the load goes on behind what is measured: so long has whoever measures the server to look at it.
+    pub tail: Duration,
     /// How long connecting may take in all, besides the time between blocks.
     pub setup_max: Duration,
     /// Connections that are being made at a time, over all threads.
@@ -128,6 +130,7 @@ impl LoadSpec {
             cores: Vec::new(),
             duration: Duration::from_secs(10),
             warm_up: Duration::ZERO,
+            tail: Duration::ZERO,
             setup_max: Duration::from_secs(120),
             connecting: 256,
             connect_timeout: Duration::from_secs(5),

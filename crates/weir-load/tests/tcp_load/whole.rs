@@ -53,6 +53,18 @@ fn waits_between_blocks_are_no_time_of_connecting() {
     }
 }
 
+/// So whoever measures the server beside it may be a little late.
+#[test]
+fn a_load_goes_on_behind_what_is_measured() {
+    let server = Server::echo();
+    let (duration, tail) = (Duration::from_millis(200), Duration::from_millis(300));
+    let spec = LoadSpec { duration, tail, ..server.spec() };
+    let report = run(&spec);
+    let window = report.window.as_ref().expect("it was measured");
+    assert!(Duration::from_nanos(report.elapsed_ns) >= duration + tail, "{report:?}");
+    assert!(window.messages < report.counts.messages_over, "{report:?}");
+}
+
 #[test]
 fn messages_of_any_length_are_echoed() {
     let server = Server::echo();

@@ -10,6 +10,7 @@ use weir::counters::stream::Snapshot;
 use weir::tcp::{Final, Running, ThreadFinal};
 use weir_lab::report::number::{UNKNOWN, bytes, or_unknown, per_1000, si};
 use weir_lab::tcp::wire::{Standing, Window};
+use weir_load::clock::now_ns;
 
 use crate::serve::{account::both, text::at_least};
 
@@ -24,6 +25,8 @@ pub const INTERVAL_HEADING: &str =
 #[derive(Debug, Clone)]
 pub struct Totals {
     at: Instant,
+    /// The same of the machine's clock.
+    at_ns: u64,
     counters: Snapshot,
     calls: weir::counters::Snapshot,
     open: u32,
@@ -44,6 +47,7 @@ impl Totals {
     pub fn read(running: &Running, sampler: &mut Sampler) -> Self {
         Self {
             at: Instant::now(),
+            at_ns: now_ns(),
             counters: running.counters(),
             calls: running.calls(),
             open: running.open(),
@@ -68,6 +72,7 @@ pub fn window(marks: &[Totals]) -> Option<Window> {
     let used = to.process.since(&from.process);
     Some(Window {
         elapsed_ns: to.at.saturating_duration_since(from.at).as_nanos() as u64,
+        ended_ns: to.at_ns,
         accepted: Some(to.counters.accepted),
         cpu_ns: used.cpu_ns,
         context_switches: both(used.voluntary_switches, used.involuntary_switches),

@@ -272,9 +272,12 @@ impl Tree {
                 *sum = Some(sum.unwrap_or(0) + more);
             }
         };
+        let mut threads = vec![];
         for id in processes {
             let Ok(mut process) = OtherProcess::new(*id) else { continue };
             let one = process.usage();
+            let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+            threads.extend(tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok()));
             add(&mut sum.voluntary_switches, one.voluntary_switches);
             add(&mut sum.involuntary_switches, one.involuntary_switches);
             add(&mut sum.resident_bytes, one.resident_bytes);
@@ -293,6 +296,7 @@ impl Tree {
         TreeUsage {
             usage: sum,
             processes: processes.len() as u32,
+            threads,
             ended: self.ended.wrapping_add(faults),
             unknown,
             switches_unknown: None,

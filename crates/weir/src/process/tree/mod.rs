@@ -33,6 +33,8 @@ pub struct TreeUsage {
     pub processes: u32,
     /// Grows when one ends.
     pub ended: u64,
+    /// The system's numbers of the threads that are alive, where it says so.
+    pub threads: Vec<u32>,
     /// Why the CPU time is not known, where it is not.
     pub unknown: Option<String>,
     /// Why the context switches are not known, where they are not.
@@ -40,19 +42,21 @@ pub struct TreeUsage {
 }
 
 impl TreeUsage {
-    /// What was used since `earlier`. Context switches are not known where a process has ended meanwhile: its own
-    /// have gone with it.
+    /// What was used since `earlier`. Context switches are not known where a process or a thread has ended meanwhile: its
+    /// own have gone with it.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut usage = self.usage.since(&earlier.usage);
         let mut switches_unknown = self.switches_unknown.clone();
-        if self.ended != earlier.ended {
+        let threads_ended = earlier.threads.iter().any(|thread| !self.threads.contains(thread));
+        if self.ended != earlier.ended || threads_ended {
             (usage.voluntary_switches, usage.involuntary_switches) = (None, None);
             switches_unknown.get_or_insert_with(|| {
-                "processes of the program ended while it was measured, and their context switches with them"
+                "processes or threads of the program ended while it was measured, and their context switches \
+                 with them"
                     .into()
             });
         }
-        Self { usage, unknown: self.unknown.clone(), switches_unknown, ..*self }
+        Self { usage, switches_unknown, ..self.clone() }
     }
 }
 

@@ -208,3 +208,17 @@ fn what_a_killed_owner_left_is_ended_with_the_next_tree() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+#[test]
+fn switches_of_threads_that_ended_are_not_known() {
+    let of = |threads: &[u32], switches: u64| TreeUsage {
+        usage: ProcessUsage { voluntary_switches: Some(switches), ..ProcessUsage::default() },
+        threads: threads.to_vec(),
+        ..TreeUsage::default()
+    };
+    let before = of(&[1, 2], 10);
+    assert_eq!(of(&[1, 2, 3], 15).since(&before).usage.voluntary_switches, Some(5));
+    let after = of(&[1, 3], 15).since(&before);
+    assert_eq!(after.usage.voluntary_switches, None);
+    assert!(after.switches_unknown.is_some_and(|why| why.contains("threads")));
+}
