@@ -48,7 +48,7 @@ pub fn permitted(command: &str, asked: &[usize]) -> Vec<usize> {
     match forbidden {
         None => asked.to_vec(),
         Some(why) => {
-            eprintln!("weir {command}: warning: {}", unbound(&why));
+            say!("weir {command}: warning: {}", unbound(&why));
             vec![]
         }
     }
@@ -67,7 +67,7 @@ pub fn keep_to(command: &str, Cores(cores): &Cores) -> Result<Option<String>, Fa
         ))
     })?;
     Ok(kept.map(|why| {
-        eprintln!("weir {command}: warning: {}", unbound(&why));
+        say!("weir {command}: warning: {}", unbound(&why));
         format!("any ({why})")
     }))
 }

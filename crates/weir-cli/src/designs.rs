@@ -47,7 +47,7 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
             if args.json {
                 crate::print(&format!("{}\n", failure(&problem)));
             }
-            eprintln!("weir designs: {problem}");
+            say!("weir designs: {problem}");
             return ExitCode::from(exit::USAGE);
         }
     }
@@ -57,7 +57,7 @@ pub fn run(args: &DesignsArgs) -> ExitCode {
         (false, None) => list(&listed),
     };
     if let Err(failure) = crate::print_results(&text) {
-        eprintln!("weir designs: {}", failure.message);
+        say!("weir designs: {}", failure.message);
         return ExitCode::from(failure.code);
     }
     ExitCode::from(exit::OK)

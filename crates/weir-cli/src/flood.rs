@@ -41,6 +41,10 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 /// Without --control, only loopback addresses are flooded: a server elsewhere must agree.
 /// Counts and rates: k = 1000. Sizes: k = 1024. Times: ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 success; 1 it failed, as where the server is lost; 2 wrong usage; 3 data or counts are \
+                  wrong, or more was lost than --max-loss; 5 it cannot run here."
+)]
 pub struct FloodArgs {
     /// Address or name of the server.
     target: String,

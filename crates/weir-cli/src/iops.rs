@@ -194,6 +194,14 @@ fn specify(args: &IopsArgs) -> anyhow::Result<Spec> {
         return Err(Usage("--sampling-cost needs latencies taken (--sample-every)".into()).into());
     }
     design.resolve();
+    if let Some(other) = args.device.iter().find(|device| **device != args.path) {
+        return Err(Usage(format!(
+            "--device {} is not the path that is read, {}: it permits that path only",
+            other.display(),
+            args.path.display()
+        ))
+        .into());
+    }
     let direction = if args.write { Direction::Write } else { Direction::Read };
     // What cannot run is not worth opening a device for.
     design.availability().and_then(|()| design.can(direction)).map_err(weir::Error::from)?;

@@ -2,6 +2,22 @@
 
 #![forbid(unsafe_code)]
 
+/// Says a line on standard error. Where nobody hears it, or the disk is full, it is not worth what else there is to do.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
+/// The same without an end of the line.
+macro_rules! say_on {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stderr(), $($words)*);
+    }};
+}
+
 mod check_device;
 mod compare;
 mod cores;
@@ -90,7 +106,7 @@ fn print_results(text: &str) -> Result<(), exit::Failure> {
 
 /// Prints a report, whose loss must be told; what could not be printed goes to standard error.
 fn print_report(text: &str) -> Result<(), exit::Failure> {
-    print_results(text).inspect_err(|_| eprint!("{text}"))
+    print_results(text).inspect_err(|_| say_on!("{text}"))
 }
 
 fn lost_results(error: &std::io::Error) -> exit::Failure {

@@ -41,7 +41,7 @@ pub fn compare(
     json: bool,
     command: &[String],
 ) -> Result<u8, Failure> {
-    let tell = |spec: &str| eprintln!("{spec}");
+    let tell = |spec: &str| say!("{spec}");
     let survey =
         kernel_memory::survey(program, interrupt, rows, tell).map_err(|error| match error {
             ChildError::Reported(failure) => Failure::failed(failure.message),

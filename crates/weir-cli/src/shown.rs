@@ -123,7 +123,7 @@ impl<F: Finding> Shown<F> {
 
     /// A line beside the result, whoever that is for.
     pub fn note(&self, line: &str) {
-        eprintln!("{}: {line}", F::COMMAND);
+        say!("{}: {line}", F::COMMAND);
     }
 
     /// What it was done with.

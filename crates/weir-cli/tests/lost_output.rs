@@ -85,6 +85,24 @@ fn what_finds_no_room_is_told_of() {
 }
 
 #[test]
+fn what_is_said_beside_the_results_costs_none_of_them_where_nobody_hears_it() {
+    let (server, port) = server();
+    let compare = ["compare", "iops", "--design", "sync", "--rounds", "1"];
+    let dry = ["compare", "udp", "--design", "blocking", "--dry-run", "--json"];
+    let all = commands(&port).into_iter().chain([compare.to_vec(), dry.to_vec()]);
+    for words in all {
+        for errors in [full(), unread()] {
+            let mut command = weir(&words);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+            let output = ended(command.spawn().expect("weir can be started"));
+            assert!(matches!(output.status.code(), Some(0 | 3)), "{words:?}: {}", output.status);
+            assert!(!output.stdout.is_empty(), "{words:?}");
+        }
+    }
+    assert_eq!(ended(server).status.code(), Some(0));
+}
+
+#[test]
 fn a_reader_that_has_gone_had_enough() {
     let (server, port) = server();
     for words in commands(&port) {

@@ -240,8 +240,8 @@ impl<S> Default for Cell<S> {
 }
 
 /// Why a cell of another machine has no rank.
-pub(crate) const OF_ANOTHER_MACHINE: &str = "the machine was another (core to core) in most of its \
-                                             runs than in those of the other rows";
+pub(crate) const OF_ANOTHER_MACHINE: &str = "the machine was another (core to core) in so many of its runs that fewer than 3 are like those of the other \
+     rows; more time (-t) gives more runs";
 
 /// Fewest samples of the usual machine that a median may rest on alone.
 const FEWEST_ALIKE: usize = 3;

@@ -68,10 +68,16 @@ pub(crate) fn set_all<'a>(
         match option.split_once('=') {
             Some((name, value)) => set(name, value)?,
             None => {
-                let value = words.next().ok_or_else(|| Error::Option {
-                    name: option.into(),
-                    problem: "its value is missing".into(),
-                })?;
+                let Some(value) = words.next() else {
+                    // There may be no such option.
+                    return Err(match set(option, "") {
+                        Err(unknown @ Error::UnknownName { .. }) => unknown,
+                        _ => Error::Option {
+                            name: option.into(),
+                            problem: "its value is missing".into(),
+                        },
+                    });
+                };
                 set(option, value)?;
             }
         }

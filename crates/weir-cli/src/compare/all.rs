@@ -88,7 +88,7 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
             verbose: args.verbose,
             dry_run: args.dry_run,
         };
-        eprintln!("\n{}", kind.heading);
+        say!("\n{}", kind.heading);
         let compared = match interrupt.is_raised() {
             true => Err(Failure::failed("interrupted before it began")),
             false => (kind.compare)(&of, command, interrupt.clone()),
@@ -97,7 +97,7 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
             // It would be so for the others, too.
             Err(failed) if failed.code == exit::USAGE => return Err(failed),
             Err(failed) => {
-                eprintln!("weir compare {}: {}", kind.name, failed.message);
+                say!("weir compare {}: {}", kind.name, failed.message);
                 codes.push(failed.code);
                 failure(command, &failed.message, failed.code)
             }
@@ -136,7 +136,7 @@ fn print(heading: &str, part: &Part, dry_run: bool) -> Result<(), Failure> {
     }
     let line = "=".repeat(heading.chars().count());
     let text = format!("{heading}\n{line}\n\n{}\n", (part.text)());
-    crate::print_results(&text).inspect_err(|_| eprint!("{text}"))
+    crate::print_results(&text).inspect_err(|_| say_on!("{text}"))
 }
 
 fn with(document: Value, parts: Map<String, Value>) -> Value {

@@ -26,14 +26,14 @@ impl Display {
     /// A line that stays.
     pub fn keep(&mut self, line: &str) {
         self.clear();
-        eprintln!("{line}");
+        say!("{line}");
     }
 
     /// A line that the next one takes the place of.
     pub fn change(&mut self, line: &str) {
         if self.terminal {
             self.clear();
-            eprint!("{line}");
+            say_on!("{line}");
             let _ = std::io::stderr().flush();
             self.width = line.chars().count();
         }
@@ -42,7 +42,7 @@ impl Display {
     /// Takes the line away that changes.
     pub fn clear(&mut self) {
         if self.width > 0 {
-            eprint!("\r{:width$}\r", "", width = self.width);
+            say_on!("\r{:width$}\r", "", width = self.width);
             self.width = 0;
         }
     }

@@ -167,12 +167,12 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
         results.own.cores.clear();
     }
     let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
-    eprint!("{}{}", effective(&results, &settings), warned(&short));
+    say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
         return Ok(Part::planned(plan));
     }
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
     let named = args.device.iter().map(|path| path.display().to_string()).collect();
     let cores = results.own.cores.clone();
     let mut bench = Processes::new(program, cores, named, args.direction(), interrupt, tell);

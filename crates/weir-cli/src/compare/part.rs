@@ -118,11 +118,11 @@ pub fn refuse(name: &str, command: &[String], document: Document, failed: &Failu
         Document::StandardOutput => crate::print(&of_failure()),
         Document::File(path) => {
             if let Err(more) = write(path, &of_failure()) {
-                eprintln!("{name}: {}", more.message);
+                say!("{name}: {}", more.message);
             }
         }
     }
-    eprintln!("{name}: {}", failed.message);
+    say!("{name}: {}", failed.message);
     ExitCode::from(failed.code)
 }
 
@@ -147,7 +147,7 @@ fn give(part: &Part, document: Document) -> Result<(), Failure> {
     };
     if printed.is_err() {
         // What took minutes to measure is not lost with it.
-        eprint!("{}", (part.text)());
+        say_on!("{}", (part.text)());
     }
     printed
 }

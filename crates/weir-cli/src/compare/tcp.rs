@@ -224,12 +224,12 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     }
     results.own.descriptors = weir_load::tcp::descriptors();
     let short = experiment::missing_descriptors(&results);
-    eprint!("{}{}", effective(&results, &settings), warned(&short));
+    say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
         return Ok(Part::planned(plan));
     }
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
     let mut display = Display::new();
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {

@@ -71,12 +71,12 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
     let settings = Settings { depth, rounds: args.rounds, budget_s, is_bound: args.time.is_some() };
     let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
-    eprint!("{}{}", effective(&results, &settings), warned(&short));
+    say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
         return Ok(Part::planned(plan));
     }
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| eprintln!("\n{command}"));
+    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
     let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
     let mut bench = Processes::new(program, server_cores, first, interrupt, tell)
         .with_more_generator_cores(more.unwrap_or_default().to_vec());

@@ -129,7 +129,7 @@ pub(super) fn serve(spec: &LoadSpec, stop: &Arc<Stop>) -> Result<(), tcp::LoadEr
                     let _ = sender.send(times);
                 }
                 Ok(Order::Stop) => stopped.request(StopReason::Asked),
-                Err(error) => eprintln!("weir load tcp: an order that is none: {error}"),
+                Err(error) => say!("weir load tcp: an order that is none: {error}"),
             }
         }
         stopped.request(StopReason::Asked);

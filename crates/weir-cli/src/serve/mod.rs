@@ -52,8 +52,14 @@ pub enum Serve {
     TcpPeer(tcp_peer::ServeTcpPeer),
 }
 
+/// What a caller of a UDP server may rely on.
+const EXIT_CODES: &str = "\
+Exit codes: 0 success; 1 it failed; 2 wrong usage; 3 data or account of a run are wrong, or a run was not ended by its \
+generator, as where the server is stopped in the middle of it; 5 it cannot run here.";
+
 /// Options of `weir serve udp`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ServeUdp {
     /// Design with its options, as `weir designs` lists them.
     #[arg(long, default_value = "rio-hybrid --threads 1")]
@@ -249,7 +255,7 @@ pub fn run(serve: &Serve) -> ExitCode {
             if json {
                 crate::print(&format!("{}\n", failure_document(&failure)));
             }
-            eprintln!("weir serve {name}: {}", failure.message);
+            say!("weir serve {name}: {}", failure.message);
             failure.code
         }
     };
@@ -455,7 +461,7 @@ fn watch_until_end(args: &ServeUdp, watch: &Watch, events: &Receiver<Event>) {
             Ok(Event::Stop) => return,
             Ok(Event::RunEnded) if args.once => return,
             Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_)) => {}
-            Ok(Event::Note(note)) => eprintln!("{note}"),
+            Ok(Event::Note(note)) => say!("{note}"),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -495,9 +501,10 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
         account::add_usage(&mut report.threads, &usage);
         report.slices_missing = slices.missing;
         if slices.missing > 0 {
-            eprintln!(
+            say!(
                 "weir serve udp: {} of {} slices did not come back from the kernel",
-                slices.missing, slices.made
+                slices.missing,
+                slices.made
             );
         }
         if let Some(error) = failure {
@@ -521,7 +528,7 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
 /// A line for people: on standard output unless documents go there.
 fn line(args: &ServeUdp, text: &str) {
     if args.json {
-        eprintln!("{text}");
+        say!("{text}");
     } else {
         crate::print(&format!("{text}\n"));
     }

@@ -30,6 +30,7 @@ use report::{Report, Totals};
 
 /// Options of `weir serve tcp`.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 success; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
 pub struct ServeTcp {
     /// Design with its options, as `weir designs` lists them.
     #[arg(long, default_value = "epoll")]
@@ -353,7 +354,7 @@ fn announce(
 /// A line for people: on standard output unless documents go there.
 fn line(args: &ServeTcp, text: &str) {
     if args.json {
-        eprintln!("{text}");
+        say!("{text}");
     } else {
         crate::print(&format!("{text}\n"));
     }

@@ -26,6 +26,7 @@ use crate::exit::{self, Failure};
 
 /// Options of `weir serve tcp-peer`.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 success; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
 pub struct ServeTcpPeer {
     /// The program with its arguments, as a shell reads them; {ip} and {port} in it are replaced by the
     /// address that it is to listen on. Its figures are those of its process and of all that it

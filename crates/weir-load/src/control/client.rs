@@ -342,7 +342,9 @@ fn covers(
     }
     match (ask.bits_per_s(), consent.bits_per_s_max) {
         (Some(rate), Some(most)) if rate > most => {
-            return Err(format!("{rate} bits of payload/s are above its {most}; lower --bitrate"));
+            return Err(format!(
+                "{rate} bits of payload/s are above its {most}; lower --bitrate, --pps or --length"
+            ));
         }
         (None, Some(most)) => {
             return Err(format!(

@@ -622,7 +622,12 @@ impl Conversation {
         }
         let limits = [
             (ask.datagrams_per_s, settings.datagrams_per_s_max, "datagrams/s", "--pps"),
-            (ask.bits_per_s(), settings.bits_per_s_max, "bits of payload/s", "--bitrate"),
+            (
+                ask.bits_per_s(),
+                settings.bits_per_s_max,
+                "bits of payload/s",
+                "--bitrate, --pps or --length",
+            ),
         ];
         for (asked, most, what, flag) in limits {
             match (asked, most) {
@@ -632,6 +637,7 @@ impl Conversation {
                     ));
                 }
                 (None, Some(most)) => {
+                    let flag = flag.split(',').next().unwrap_or(flag);
                     return Err(format!(
                         "at most {most} {what} are permitted; give a rate, {flag}"
                     ));

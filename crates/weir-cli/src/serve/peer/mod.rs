@@ -30,6 +30,7 @@ use crate::exit::{self, Failure};
 
 /// Options of `weir serve peer`.
 #[derive(Debug, Args)]
+#[command(after_help = super::EXIT_CODES)]
 pub struct ServePeer {
     /// The program with its arguments, as a shell reads them. With {port} (and {ip}) in it, it is a
     /// program that knows nothing of weir: what it received is derived from the kernel's counts.
@@ -196,7 +197,7 @@ fn watch_until_end(args: &ServePeer, watch: &PeerWatch, events: &Receiver<Event>
             Ok(Event::RunEnded) if args.once => return,
             Ok(Event::RunBegan | Event::RunEnded | Event::Asked(_))
             | Err(RecvTimeoutError::Timeout) => {}
-            Ok(Event::Note(note)) => eprintln!("{note}"),
+            Ok(Event::Note(note)) => say!("{note}"),
         }
         if Instant::now() >= next_read {
             watch.read();
