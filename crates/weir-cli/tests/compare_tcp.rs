@@ -184,12 +184,13 @@ fn a_peer_is_a_row_like_any_other() {
     assert!(matches!(code, Some(0 | 3)), "{code:?}: {row:#}");
     assert!(common::is_ranked_or_says_why(row), "{row:#}");
     assert_eq!((&row["kind"], &row["status"]), (&"peer".into(), &"ok".into()));
-    // On a busy machine there is always something to do for it, and it never sleeps.
-    assert!(row["polls"].is_boolean(), "{row:#}");
+    // On a busy machine there is always something to do for it, and it never sleeps; or it is looked at too late.
+    assert!(row["polls"].is_boolean() || row["polls"].is_null(), "{row:#}");
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
-    for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
+    for name in ["messages_per_s", "resident_bytes"] {
         assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
     }
+    assert!(cpu_is_above(row, 0.0), "{row:#}");
     let threads = metric("threads").unwrap();
     assert!((2.0..=9.0).contains(&threads), "one, and one for each connection: {threads}");
     assert_eq!(metric("kernel_entries_per_message"), None, "nobody counts them");
@@ -254,7 +255,8 @@ fn a_preforking_server_that_polls_is_charged_and_stands_with_what_polls() {
     assert!(matches!(code, Some(0 | 3)), "{code:?}: {row:#}");
     assert_eq!((&row["conformance"], &row["status"]), (&"passed".into(), &"ok".into()), "{row:#}");
     assert_charged_for_processes(row, 4.0);
-    assert_eq!(row["polls"], true, "{row:#}");
+    // It is not known where it was looked at too late.
+    assert_ne!(row["polls"], false, "{row:#}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -263,11 +265,20 @@ fn assert_charged_for_processes(row: &Value, threads: f64) {
     assert!(common::is_ranked_or_says_why(row), "{row:#}");
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
     assert!(metric("threads").is_some_and(|seen| seen >= threads), "{row:#}");
-    for name in ["messages_per_s", "cpu_ns_per_message", "resident_bytes"] {
+    for name in ["messages_per_s", "resident_bytes"] {
         assert!(metric(name).is_some_and(|n| n > 0.0), "{name}: {row:#}");
     }
     // Each message is received and sent by a child, in two system calls; the parent's own part would be next to nothing.
-    assert!(metric("cpu_ns_per_message") > Some(100.0), "{row:#}");
+    assert!(cpu_is_above(row, 100.0), "{row:#}");
+}
+
+/// Whether a message takes more than so many ns of CPU time, or each run says why that is not known.
+fn cpu_is_above(row: &Value, ns: f64) -> bool {
+    let says_why = |run: &Value| run["server_unknown"].is_string();
+    match row["metrics"]["cpu_ns_per_message"]["median"].as_f64() {
+        Some(cpu_ns) => cpu_ns > ns,
+        None => row["runs"].as_array().unwrap().iter().all(says_why),
+    }
 }
 
 /// `--peers` takes what `peers/build` left in a folder: programs, the list of their rows, and why one is not there.

@@ -376,6 +376,9 @@ fn what_is_short_at_the_start_makes_a_design_unavailable_and_not_one_that_reads_
     let mut short = 0;
     for descriptors in 4..16 {
         let output = checked_with(descriptors, "ring --depth 4");
+        if output.status.code() == Some(127) {
+            continue; // not even its libraries could be loaded
+        }
         let said = document(&output);
         match output.status.code() {
             Some(0) => {

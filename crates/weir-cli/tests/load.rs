@@ -294,7 +294,12 @@ fn once_it_sends(options: &[&str], happens: impl FnOnce(&Child)) -> Output {
         .spawn()
         .expect("weir can be started");
     let mut lines = BufReader::new(load.stderr.take().expect("piped")).lines();
-    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("messages/s"))), "it begins");
+    // From, to, attempted, connected, open, messages/s.
+    let sends = |line: String| {
+        let mut figures = line.split_whitespace().map(|word| word.parse::<f64>().unwrap_or(0.0));
+        figures.nth(3) > Some(0.0) && figures.nth(1) > Some(0.0)
+    };
+    assert!(lines.any(|line| line.is_ok_and(sends)), "it sends");
     let rest = thread::spawn(move || lines.for_each(drop));
     happens(&load);
     let load = ends(load);

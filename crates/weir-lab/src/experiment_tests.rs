@@ -211,7 +211,9 @@ fn what_cannot_run_or_fails_its_check_is_not_timed() {
     let (results, bench) = experiment(&designs, vec![Load::saturation(64)], Depth::Quick);
     let timed = |name: &str| bench.runs.iter().filter(|(design, _)| design == name).count();
     for name in &designs[1..] {
-        assert_eq!(timed(name), 1, "{name} runs for its check only");
+        // What is lost once may be the machine's doing.
+        let checks = if *name == "loses" { 2 } else { 1 };
+        assert_eq!(timed(name), checks, "{name} runs for its check only");
     }
     assert_eq!(results.status(0, 1), Status::Unavailable);
     let why = |row: usize| results.unranked(0, row).unwrap();

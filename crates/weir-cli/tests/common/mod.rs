@@ -136,8 +136,9 @@ pub fn flood_under_way(more: &[&str]) -> Child {
         .spawn()
         .expect("weir can be started");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    // The heading comes with the first interval.
+    // The heading comes with the first interval, of which the next line tells what was sent.
     assert!(lines.any(|line| line.is_ok_and(|line| line.contains("refused"))), "it begins");
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "it has sent");
     // The rest must be read on, or it would wait.
     std::thread::spawn(move || lines.for_each(drop));
     child
