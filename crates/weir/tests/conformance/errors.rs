@@ -79,7 +79,7 @@ impl Handler for Hears {
 /// Sends so many last words from each of so many sockets, and leaves. Answers where they were.
 fn leave(scene: &Scene, to: SocketAddr, sockets: usize, words: usize) -> Vec<SocketAddr> {
     scene.change(|state| state.gone = false);
-    let gone = senders(sockets, to);
+    let gone = leavers(sockets, to);
     for socket in &gone {
         for _ in 0..words {
             socket.send_to(LAST_WORDS, to).unwrap();
@@ -138,7 +138,8 @@ fn errors_are_heard(subject: &Subject) -> Result<(), Skipped> {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         let (kind, code) = if to.is_ipv6() { (1, 4) } else { (3, 3) };
         assert_eq!(error.icmp, Some(Icmp { v6: to.is_ipv6(), kind, code }));
-        assert_eq!((error.offender, error.path_mtu_bytes), (Some(to.ip()), None));
+        let offender = Some(error.destination.ip());
+        assert_eq!((error.offender, error.path_mtu_bytes), (offender, None));
         is_served(to, 20);
     }
     let report = server.stop();

@@ -288,7 +288,7 @@ fn peer_has_gone(subject: &Subject) -> Result<(), Skipped> {
     let to = server.local_addresses()[0];
     for number in 0..10 {
         // Closed as soon as it has sent.
-        senders(1, to)[0].send_to(&pattern(number, 30), to).unwrap();
+        leavers(1, to)[0].send_to(&pattern(number, 30), to).unwrap();
         log.wait_for(number + 1);
     }
     let sender = &senders(1, to)[0];

@@ -370,7 +370,16 @@ pub fn assert_slices<H>(report: &Final<H>) {
 
 /// Sockets that send to a server.
 pub fn senders(count: usize, to: SocketAddr) -> Vec<UdpSocket> {
-    let at = if to.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
+    senders_at(if to.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" }, count)
+}
+
+/// The same for sockets that are closed before they are answered: over IPv4 on an address of their own, so that no
+/// other check's socket gets the port, and with it the answer.
+pub fn leavers(count: usize, to: SocketAddr) -> Vec<UdpSocket> {
+    senders_at(if to.is_ipv6() { "[::1]:0" } else { "127.0.0.2:0" }, count)
+}
+
+fn senders_at(at: &str, count: usize) -> Vec<UdpSocket> {
     (0..count)
         .map(|_| {
             let socket = UdpSocket::bind(at).unwrap();
