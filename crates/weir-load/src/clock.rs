@@ -35,10 +35,12 @@ mod tests {
     #[test]
     fn cpu_time_grows_with_work_and_stays_below_wall_time() {
         let (wall, Some(cpu)) = (now_ns(), thread_cpu_ns()) else { return };
-        let until = wall + 20_000_000;
-        while now_ns() < until {}
-        let used = thread_cpu_ns().expect("it told the first time") - cpu;
-        let passed = now_ns() - wall;
-        assert!(used > 0 && used <= passed, "{used} ns of CPU in {passed} ns");
+        let used = || thread_cpu_ns().expect("it told the first time") - cpu;
+        while used() == 0 {
+            assert!(now_ns() < wall + 60_000_000_000, "a minute of work took no time");
+        }
+        let (used, passed) = (used(), now_ns() - wall);
+        // Where it goes in ticks it may be one ahead (Windows: 15.6 ms).
+        assert!(used <= passed + 16_000_000, "{used} ns of CPU in {passed} ns");
     }
 }
