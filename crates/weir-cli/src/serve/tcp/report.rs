@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use weir::counters::os::{ProcessUsage, Sampler, SystemUsage};
@@ -24,8 +24,7 @@ pub const INTERVAL_HEADING: &str =
 /// What was counted up to a moment.
 #[derive(Debug, Clone)]
 pub struct Totals {
-    at: Instant,
-    /// The same of the machine's clock.
+    /// When, of the machine's clock.
     at_ns: u64,
     counters: Snapshot,
     calls: weir::counters::Snapshot,
@@ -46,7 +45,6 @@ impl Totals {
     /// Reads all of it.
     pub fn read(running: &Running, sampler: &mut Sampler) -> Self {
         Self {
-            at: Instant::now(),
             at_ns: now_ns(),
             counters: running.counters(),
             calls: running.calls(),
@@ -71,7 +69,7 @@ pub fn window(marks: &[Totals]) -> Option<Window> {
     };
     let used = to.process.since(&from.process);
     Some(Window {
-        elapsed_ns: to.at.saturating_duration_since(from.at).as_nanos() as u64,
+        elapsed_ns: to.at_ns.saturating_sub(from.at_ns),
         ended_ns: to.at_ns,
         accepted: Some(to.counters.accepted),
         cpu_ns: used.cpu_ns,
@@ -84,7 +82,8 @@ pub fn window(marks: &[Totals]) -> Option<Window> {
 
 /// The line of one interval.
 pub fn interval(elapsed: Duration, then: &Totals, now: &Totals) -> String {
-    let seconds = now.at.saturating_duration_since(then.at).as_secs_f64().max(1e-9);
+    let seconds =
+        Duration::from_nanos(now.at_ns.saturating_sub(then.at_ns)).as_secs_f64().max(1e-9);
     let counted = now.counters.since(&then.counters);
     let rate = |count: u64| count as f64 / seconds;
     let cpu = now.process.since(&then.process).cpu_ns.map(|ns| rate(ns) / 1e9 * 100.0);
