@@ -7,6 +7,7 @@ pub mod exchange;
 pub mod processes;
 
 use serde::Serialize;
+use weir::counters::os::KernelEntries;
 
 use crate::plan::{Load, Row};
 use crate::wire::{FloodReport, ServerReport};
@@ -72,6 +73,11 @@ pub enum RunError {
     /// The user wants to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Whether the kernel counts entries, where it is to: what this process may, its children may, too.
+pub(crate) fn can_count_entries(on: bool) -> bool {
+    on && KernelEntries::begin().is_ok()
 }
 
 /// The words by which a server of weir's has the kernel count its entries.

@@ -9,9 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::exchange::{self, Exchange};
-use super::{Bench, Checked, Extent, Made, Run, RunError, count_entries};
+use super::{Bench, Checked, Extent, Made, Run, RunError, can_count_entries, count_entries};
 use serde_json::Value;
-use weir::counters::os::KernelEntries;
 use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 use weir_load::engine::Head;
@@ -311,8 +310,7 @@ impl Processes {
 
 impl Bench for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        // What this process may, its servers may, too.
-        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries = can_count_entries(on);
         self.counts_entries
     }
 

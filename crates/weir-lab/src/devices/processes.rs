@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use weir::counters::os::KernelEntries;
 use weir::device::{AnyDesign, Direction};
 
 use super::bench::{Bench, Checked, Made, Run};
@@ -17,7 +16,7 @@ use super::fio;
 use super::plan::Load;
 use super::results::Devices;
 use super::wire::{Document, FioDocument, Report, Window};
-use crate::bench::{RunError, count_entries};
+use crate::bench::{RunError, can_count_entries, count_entries};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course;
 use crate::exit;
@@ -288,8 +287,7 @@ fn came_empty(report: &Report) -> Option<String> {
 
 impl course::Bench<Devices> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        // What this process may, its children may, too.
-        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries = can_count_entries(on);
         self.counts_entries
     }
 

@@ -9,14 +9,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir::counters::os::KernelEntries;
 use weir::machine::LoadMeter;
 
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window};
-use crate::bench::{RunError, count_entries};
+use crate::bench::{RunError, can_count_entries, count_entries};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
 use crate::course::Bench;
 use crate::plan::Row;
@@ -357,8 +356,7 @@ fn under_load_only(report: &mut ServerReport, ended_ns: Option<u64>) {
 
 impl Bench<Tcp> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        // What this process may, its servers may, too.
-        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries = can_count_entries(on);
         self.counts_entries
     }
 
