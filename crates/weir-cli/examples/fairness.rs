@@ -10,7 +10,7 @@
 //! Those whose latency is taken send 2 messages of 64 bytes a second each, at times that are fixed beforehand, so what
 //! waits for its turn is clocked from when it was due. The flood is one connection with 8 messages of 64 KB under
 //! way, as fast as the server answers. A peer that is stuck sends until nothing goes and reads nothing; one that is slow
-//! does so too, and reads 4 KiB every 100 ms. The server has the first core, all clients have the last one, where
+//! does so too, and reads 4 KiB every 100 ms, each at a time of its own. The server has the first core, all clients have the last one, where
 //! the flood's, the stuck ones' or the slow ones' has what the others leave (nice 19): so what they wait for is the
 //! server, but for the system call in which that client may be when an answer comes. Rounds alternate without and with
 //! them; the figures are the medians of the rounds.
@@ -37,6 +37,8 @@ const MANY: usize = 1000;
 /// What a slow one reads, and how often.
 const SLOW_BYTES: usize = 4096;
 const SLOW_EVERY: Duration = Duration::from_millis(100);
+/// How many read at a time: were it all of them at once, every tenth of a second would begin with a queue of 1000.
+const SLOW_AT_ONCE: usize = 10;
 /// What the others may cost at the 99th percentile, as a ratio.
 const GOAL: f64 = 3.0;
 
@@ -83,7 +85,7 @@ fn be(who: Beside, port: u16) -> Result<(), String> {
     let mut peers = peers.map_err(|e| format!("connecting to {to}: {e}"))?;
     let would_block =
         |e: &std::io::Error| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
-    let send_what_goes = |peers: &mut Vec<Socket>| {
+    let send_what_goes = |peers: &mut [Socket]| {
         let (bytes, mut sent) = ([0; 4 * SLOW_BYTES], 0);
         for peer in peers {
             loop {
@@ -104,11 +106,15 @@ fn be(who: Beside, port: u16) -> Result<(), String> {
     }
     println!("ready");
     let over = thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    if who == Beside::Stuck {
+        over.join().ok();
+        return Ok(());
+    }
     let mut bytes = [0; SLOW_BYTES];
+    let mut next = Instant::now();
     while !over.is_finished() {
-        let next = Instant::now() + SLOW_EVERY;
-        if who == Beside::Slow {
-            for peer in &mut peers {
+        for some in peers.chunks_mut(SLOW_AT_ONCE) {
+            for peer in &mut *some {
                 match peer.read(&mut bytes) {
                     Ok(0) => return Err("the server has closed a connection".into()),
                     Ok(_) => {}
@@ -116,9 +122,10 @@ fn be(who: Beside, port: u16) -> Result<(), String> {
                     Err(e) => return Err(format!("receiving: {e}")),
                 }
             }
-            send_what_goes(&mut peers)?;
+            send_what_goes(some)?;
+            next += SLOW_EVERY * SLOW_AT_ONCE as u32 / MANY as u32;
+            thread::sleep(next.saturating_duration_since(Instant::now()));
         }
-        thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     Ok(())
 }

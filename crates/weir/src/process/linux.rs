@@ -29,6 +29,23 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
     unsafe { command.pre_exec(in_the_child) };
 }
 
+/// The most slots that are asked for, of 64 bytes each.
+const MOST_SLOTS: u32 = 8192;
+
+pub(super) fn expect_threads(count: u32) {
+    // What <linux/prctl.h> names since 6.16.
+    const PR_FUTEX_HASH: libc::c_int = 78;
+    const SET_SLOTS: libc::c_ulong = 1;
+    const GET_SLOTS: libc::c_ulong = 2;
+    let wanted = libc::c_ulong::from(count.min(MOST_SLOTS).next_power_of_two());
+    // SAFETY: prctl with PR_FUTEX_HASH takes numbers and touches no memory. A kernel before 6.16 fails it.
+    let has = unsafe { libc::prctl(PR_FUTEX_HASH, GET_SLOTS, 0 as libc::c_ulong, 0 as libc::c_ulong) };
+    if has >= 0 && (has as libc::c_ulong) < wanted {
+        // SAFETY: as above. Where it fails, waking a thread takes longer.
+        unsafe { libc::prctl(PR_FUTEX_HASH, SET_SLOTS, wanted, 0 as libc::c_ulong) };
+    }
+}
+
 /// Mappings of a thread: its stack and the page that guards it, and the same again for its signals (sigaltstack(2)).
 pub(super) const MAPPINGS_OF_A_THREAD: u64 = 4;
 

@@ -3,6 +3,7 @@
 
 // What this module needs of an OS:
 //   end_with_this_thread(&mut Command)
+//   expect_threads(u32)
 //   threads_left() -> Option<ThreadsLeft>
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
@@ -21,6 +22,15 @@ use std::process::Command;
 /// that changes its user when it is started (set-user-ID) is not held.
 pub fn end_with_this_thread(command: &mut Command) {
     sys::end_with_this_thread(command);
+}
+
+/// Tells the operating system that this process will have so many threads that wait for each other.
+///
+/// Linux has each process keep its waiting threads in a table of its own (since 6.16), of four slots for each core:
+/// with thousands of threads, each that is woken is searched for among hundreds. This asks for a slot for each thread,
+/// but no more than 8192, which is 512 KiB (`PR_FUTEX_HASH_SET_SLOTS(2const)`). It never takes slots away.
+pub fn expect_threads(count: u32) {
+    sys::expect_threads(count);
 }
 
 /// How many more threads a process may have.

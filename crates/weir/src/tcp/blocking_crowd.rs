@@ -144,6 +144,8 @@ struct State<H> {
     armed: Tick,
     /// The sending thread is in the system, or on its way there or back.
     sends: bool,
+    /// Threads that wait for the other one.
+    waiting: u32,
     threads: u32,
 }
 
@@ -236,6 +238,7 @@ impl<H: Handler> Pair<H> {
             stop_at: None,
             armed: NEVER,
             sends: false,
+            waiting: 0,
             threads: 2,
         };
         let mut members = lock(&crowd.members);
@@ -268,11 +271,15 @@ impl<H: Handler> Pair<H> {
         }
     }
 
-    /// Gives it back, and tells the other thread.
+    /// Gives it back, and tells the other thread where it waits to be told: else that would be an entry into the
+    /// kernel for nothing, and one that walks past other threads that wait there.
     pub(super) fn release(&self, worker: &Worker<H>, mut connection: Locked<'_, H>) {
         self.mind_the_alarm(worker, &mut connection);
+        let waiting = connection.0.waiting;
         drop(connection);
-        self.changed();
+        if waiting > 0 {
+            self.changed();
+        }
     }
 
     /// Has its handler called when it asks for that. As everywhere, a call that comes too early is asked
@@ -368,14 +375,17 @@ impl<H: Handler> Pair<H> {
         }
     }
 
-    fn wait<'a>(&self, connection: Locked<'a, H>, timeout: Option<Duration>) -> Locked<'a, H> {
-        Locked(match timeout {
+    fn wait<'a>(&self, mut connection: Locked<'a, H>, timeout: Option<Duration>) -> Locked<'a, H> {
+        connection.0.waiting += 1;
+        let mut connection = Locked(match timeout {
             None => self.changed.wait(connection.0).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
                 let waited = self.changed.wait_timeout(connection.0, timeout);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
-        })
+        });
+        connection.0.waiting -= 1;
+        connection
     }
 
     /// A thread leaves, or could not be started. The last one closes the connection.

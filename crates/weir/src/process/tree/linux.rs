@@ -75,10 +75,16 @@ struct Owner {
     ticks: u64,
 }
 
+/// Flags of a process in `/proc/PID/stat` (`include/linux/sched.h`).
+const PF_EXITING: u64 = 0x4;
+const PF_KTHREAD: u64 = 0x20_0000;
+
 /// What `/proc/PID/stat` says.
 struct Stat {
     state: u8,
     parent: u32,
+    /// It has no environment yet, not even an empty one.
+    is_starting: bool,
     /// Page faults of children that were waited for: as good as a count of them, since none ends without.
     faults_of_children: u64,
     /// Their CPU time.
@@ -543,10 +549,19 @@ fn children(id: u32) -> Vec<u32> {
     found
 }
 
+/// Whether it was started with the mark. A process has no environment for a moment when exec(2) starts its program,
+/// and whoever started it may go on by then: that moment is waited for.
 fn is_marked(id: u32, mark: &str) -> bool {
     let wanted = format!("{MARK}={mark}");
-    let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes())
+    let deadline = Instant::now() + GONE_WITHIN;
+    loop {
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        let is_starting = environment.is_empty() && stat(id).is_some_and(|stat| stat.is_starting);
+        if !is_starting || Instant::now() >= deadline {
+            return environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// Whether the system waits for its children in its place, and what they used is lost.
@@ -565,9 +580,14 @@ fn parse_stat(text: &str) -> Option<Stat> {
     // The name, in brackets, may have anything in it.
     let words: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+    let state = *words.first()?.as_bytes().first()?;
+    // Neither the kernel's own threads nor those that end have one. A process whose memory may not be read shows 0 for
+    // where its environment ends; its environment cannot be read either.
+    let has_none = state == b'Z' || state == b'X' || number(6)? & (PF_KTHREAD | PF_EXITING) != 0;
     Some(Stat {
-        state: *words.first()?.as_bytes().first()?,
+        state,
         parent: number(1)? as u32,
+        is_starting: !has_none && number(48) == Some(0),
         faults_of_children: number(8)?,
         children_cpu_ns: (number(13)? + number(14)?) * (1_000_000_000 / ticks_per_s()),
         began_ticks: number(19)?,
