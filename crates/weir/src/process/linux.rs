@@ -33,13 +33,14 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
 const MOST_SLOTS: u32 = 8192;
 
 pub(super) fn expect_threads(count: u32) {
-    // What <linux/prctl.h> names since 6.16.
+    // What <linux/prctl.h> names since 6.17.
     const PR_FUTEX_HASH: libc::c_int = 78;
     const SET_SLOTS: libc::c_ulong = 1;
     const GET_SLOTS: libc::c_ulong = 2;
     let wanted = libc::c_ulong::from(count.min(MOST_SLOTS).next_power_of_two());
-    // SAFETY: prctl with PR_FUTEX_HASH takes numbers and touches no memory. A kernel before 6.16 fails it.
-    let has = unsafe { libc::prctl(PR_FUTEX_HASH, GET_SLOTS, 0 as libc::c_ulong, 0 as libc::c_ulong) };
+    // SAFETY: prctl with PR_FUTEX_HASH takes numbers and touches no memory. A kernel before 6.17 fails it.
+    let has =
+        unsafe { libc::prctl(PR_FUTEX_HASH, GET_SLOTS, 0 as libc::c_ulong, 0 as libc::c_ulong) };
     if has >= 0 && (has as libc::c_ulong) < wanted {
         // SAFETY: as above. Where it fails, waking a thread takes longer.
         unsafe { libc::prctl(PR_FUTEX_HASH, SET_SLOTS, wanted, 0 as libc::c_ulong) };

@@ -26,7 +26,7 @@ pub fn end_with_this_thread(command: &mut Command) {
 
 /// Tells the operating system that this process will have so many threads that wait for each other.
 ///
-/// Linux has each process keep its waiting threads in a table of its own (since 6.16), of four slots for each core:
+/// Linux has each process keep its waiting threads in a table of its own (since 6.17), of four slots for each core:
 /// with thousands of threads, each that is woken is searched for among hundreds. This asks for a slot for each thread,
 /// but no more than 8192, which is 512 KiB (`PR_FUTEX_HASH_SET_SLOTS(2const)`). It never takes slots away.
 pub fn expect_threads(count: u32) {

@@ -302,7 +302,8 @@ impl<H: Handler> Job<H> {
             let problem = format!("{count} threads ({limit}) are not enough for one connection");
             return Err(Error::Option { name: "threads-max".into(), problem });
         }
-        let needed = (u64::from(self.limits.connections) * u64::from(threads)).div_ceil(connections.into());
+        let needed =
+            (u64::from(self.limits.connections) * u64::from(threads)).div_ceil(connections.into());
         process::expect_threads(count.min(u32::try_from(needed).unwrap_or(u32::MAX)));
         self.state("threads-max", count);
         self.state("threads-limit", &limit);
