@@ -554,14 +554,15 @@ fn children(id: u32) -> Vec<u32> {
 fn is_marked(id: u32, mark: &str) -> bool {
     let wanted = format!("{MARK}={mark}");
     let deadline = Instant::now() + GONE_WITHIN;
-    loop {
-        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    // It cannot be read where the process is another user's, or has gone.
+    while let Ok(environment) = fs::read(format!("/proc/{id}/environ")) {
         let is_starting = environment.is_empty() && stat(id).is_some_and(|stat| stat.is_starting);
         if !is_starting || Instant::now() >= deadline {
             return environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes());
         }
         thread::sleep(LOOK_EVERY);
     }
+    false
 }
 
 /// Whether the system waits for its children in its place, and what they used is lost.
