@@ -263,6 +263,11 @@ fn a_preforking_server_that_polls_is_charged_and_stands_with_what_polls() {
 /// What a server of several processes took is that of all of them.
 fn assert_charged_for_processes(row: &Value, threads: f64) {
     assert!(common::is_ranked_or_says_why(row), "{row:#}");
+    // On a machine that gives the generator no core while it is to measure, there are no figures.
+    let is_late = |run: &Value| run["disturbed"] == "pace_not_kept";
+    if row["runs"].as_array().unwrap().iter().all(is_late) {
+        return eprintln!("skipped: the generator got no core in any run");
+    }
     let metric = |name: &str| row["metrics"][name]["median"].as_f64();
     assert!(metric("threads").is_some_and(|seen| seen >= threads), "{row:#}");
     for name in ["messages_per_s", "resident_bytes"] {

@@ -4,6 +4,7 @@ use crate::blocks::GIVEN_UP_AFTER;
 use crate::cell::{Measured as _, Status};
 use crate::machine::Machine;
 use crate::plan::Row;
+use crate::repeat::Disturbance;
 use crate::tcp::bench::Run;
 use crate::tcp::classic::Classic;
 use crate::tcp::plan::{Depth, Pattern};
@@ -33,6 +34,8 @@ struct Simulated {
     /// In which runs, from 1, the machine becomes another, and in which of "poll" connections break.
     changes: Option<fn(usize) -> bool>,
     breaks: Option<fn(usize) -> bool>,
+    /// In which runs the generator had no core while it was to measure.
+    starves: Option<fn(usize) -> bool>,
     far: bool,
 }
 
@@ -104,6 +107,9 @@ impl Bench<Tcp> for Simulated {
         let of_poll = self.runs.iter().filter(|(row, _)| row == "poll").count();
         if run.row.design == "poll" && self.breaks.is_some_and(|breaks| breaks(of_poll)) {
             made.load.counts.reset = 1;
+        }
+        if self.starves.is_some_and(|starves| starves(self.runs.len())) {
+            made.load.window = None;
         }
         let source = match run.row.design == "blocking" {
             _ if self.counts => ENTRIES_BY_KERNEL,
@@ -367,6 +373,19 @@ fn a_disturbed_run_is_made_again_and_costs_no_rank() {
     let results = experiment(&mut always, loads.clone(), settings);
     assert!(always.now_s <= 60.0, "{}", always.now_s);
     assert!(results.has_figures());
+}
+
+#[test]
+fn a_run_in_which_nothing_was_measured_is_made_again() {
+    let (loads, settings) = standard();
+    let mut bench = Simulated { starves: Some(|n| n == 2), ..bench() };
+    let results = experiment(&mut bench, loads, settings);
+    let samples = || results.cells[0].iter().flat_map(|cell| &cell.samples);
+    let starved: Vec<_> = samples().filter(|sample| sample.messages_per_s.is_none()).collect();
+    assert_eq!(starved.len(), 1);
+    assert_eq!(starved[0].when.disturbed, Some(Disturbance::PaceNotKept));
+    assert!(starved[0].when.replaced);
+    assert!((0..3).all(|row| results.unranked(0, row).is_none()));
 }
 
 #[test]

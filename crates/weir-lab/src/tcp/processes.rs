@@ -259,7 +259,7 @@ impl Processes {
             Err(error) => return Err(blame(server, error)),
         };
         let mut report = self.end(server)?;
-        under_load_only(&mut report, loaded.ended_ns);
+        under_load_only(&mut report, loaded.measured_ns(), loaded.ended_ns);
         let Loaded { report: load, invalid, .. } = loaded;
         for (name, value) in line.ready.settings {
             report.settings.entry(name).or_insert(value);
@@ -311,7 +311,7 @@ impl Processes {
             Err(error) => return Err(blame(server, error)),
         };
         let mut report = self.end(server)?;
-        under_load_only(&mut report, loaded.ended_ns);
+        under_load_only(&mut report, loaded.measured_ns(), loaded.ended_ns);
         let (load, window) = (loaded.report, report.window.unwrap_or_default());
         let per_ns = |count: Option<u64>| divide(count? as f64, window.elapsed_ns as f64);
         let messages_per_ns =
@@ -340,18 +340,30 @@ struct Loaded {
     ended_ns: Option<u64>,
 }
 
-/// Takes back what a server used by its second mark, where that came when the load had ended: its time would be that of
-/// a load and of idleness.
-fn under_load_only(report: &mut ServerReport, ended_ns: Option<u64>) {
-    let (Some(window), Some(ended_ns)) = (&mut report.window, ended_ns) else { return };
-    let late_ns = window.ended_ns.saturating_sub(ended_ns);
-    if late_ns > TAIL.as_nanos() as u64 {
-        let Window { elapsed_ns, ended_ns, accepted, .. } = *window;
-        *window = Window { elapsed_ns, ended_ns, accepted, ..Window::default() };
-        let why = format!("it was read {} ms late, when the load had ended", late_ns / 1_000_000);
-        report.unknown.get_or_insert_with(|| why.clone());
-        report.switches_unknown.get_or_insert(why);
+impl Loaded {
+    /// For how long it was measured, in ns.
+    fn measured_ns(&self) -> u64 {
+        self.report.window.as_ref().map_or(0, |window| window.elapsed_ns)
     }
+}
+
+/// Takes back what a server used between its marks where that was not the time of the load: where the second mark came
+/// when the load had ended, or the two are so close that they tell of a moment.
+fn under_load_only(report: &mut ServerReport, measured_ns: u64, ended_ns: Option<u64>) {
+    let window = report.window.get_or_insert_default();
+    let late_ns = ended_ns.map_or(0, |ended_ns| window.ended_ns.saturating_sub(ended_ns));
+    let ms = |ns: u64| ns / 1_000_000;
+    let why = if late_ns > TAIL.as_nanos() as u64 {
+        format!("it was read {} ms late, when the load had ended", ms(late_ns))
+    } else if window.elapsed_ns == 0 || window.elapsed_ns < measured_ns / 2 {
+        format!("it was read over {} ms of {} ms", ms(window.elapsed_ns), ms(measured_ns))
+    } else {
+        return;
+    };
+    let Window { elapsed_ns, ended_ns, accepted, .. } = *window;
+    *window = Window { elapsed_ns, ended_ns, accepted, ..Window::default() };
+    report.unknown.get_or_insert_with(|| why.clone());
+    report.switches_unknown.get_or_insert(why);
 }
 
 impl Bench<Tcp> for Processes {
@@ -409,18 +421,27 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_read_behind_the_load_tells_nothing_of_it() {
+    fn a_server_that_was_not_read_under_its_load_tells_nothing_of_it() {
+        const LOAD_ENDED_NS: u64 = 1_000_000_000;
         let tail_ns = TAIL.as_nanos() as u64;
-        let of = |ended_ns: u64| {
-            let (elapsed_ns, cpu_ns) = (300_000_000, Some(7));
-            let window = Window { elapsed_ns, ended_ns, cpu_ns, ..Window::default() };
-            let mut report = ServerReport { window: Some(window), ..ServerReport::default() };
-            under_load_only(&mut report, Some(1_000_000_000));
-            (report.window.unwrap().cpu_ns, report.unknown)
+        let of = |window: Option<(u64, u64)>| {
+            let window = window.map(|(elapsed_ns, ended_ns)| Window {
+                elapsed_ns,
+                ended_ns,
+                cpu_ns: Some(7),
+                ..Window::default()
+            });
+            let mut report = ServerReport { window, ..ServerReport::default() };
+            under_load_only(&mut report, 300_000_000, Some(LOAD_ENDED_NS));
+            (report.window.unwrap().cpu_ns, report.unknown.unwrap_or_default())
         };
-        assert_eq!(of(1_000_000_000 + tail_ns), (Some(7), None));
-        let (cpu_ns, why) = of(1_009_000_000 + tail_ns);
-        assert_eq!((cpu_ns, why.is_some_and(|why| why.contains("109 ms late"))), (None, true));
+        let in_time_ns = LOAD_ENDED_NS + tail_ns;
+        assert_eq!(of(Some((150_000_000, in_time_ns))), (Some(7), String::new()));
+        let late = of(Some((300_000_000, in_time_ns + 9_000_000)));
+        assert_eq!(late, (None, "it was read 109 ms late, when the load had ended".into()));
+        let moment = of(Some((2_000_000, in_time_ns)));
+        assert_eq!(moment, (None, "it was read over 2 ms of 300 ms".into()));
+        assert_eq!(of(None), (None, "it was read over 0 ms of 300 ms".into()));
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub struct Sample {
     pub waits_per_message: Option<f64>,
     /// Context switches of the server's process per message.
     pub context_switches_per_message: Option<f64>,
-    /// The most threads that the server had, as far as was seen.
+    /// The most threads that the server had, as far as was seen; unknown where it was not looked at with all its
+    /// connections.
     pub threads: Option<u64>,
     /// Memory of the server's process then, in bytes.
     pub resident_bytes: Option<u64>,
@@ -139,7 +140,7 @@ impl Sample {
             kernel_entries_per_message: call("kernel_entries"),
             waits_per_message: call("waits"),
             context_switches_per_message: per_message(&|window| window.context_switches),
-            threads: server.most_threads.max(standing.and_then(|standing| standing.threads)),
+            threads: standing.and_then(|standing| server.most_threads.max(standing.threads)),
             resident_bytes: standing.and_then(|standing| standing.resident_bytes),
             kernel_bytes: standing.and_then(|standing| standing.kernel_bytes),
             kernel: standing.map(|standing| standing.kernel.clone()).unwrap_or_default(),
@@ -288,7 +289,11 @@ impl Measured for Sample {
         if self.changed_machine() {
             return Some(Disturbance::MachineChanged);
         }
-        self.incomplete().map(|_| Disturbance::Incomplete)
+        if self.incomplete().is_some() {
+            return Some(Disturbance::Incomplete);
+        }
+        // It had no core in the time that was to be measured.
+        self.messages_per_s.is_none().then_some(Disturbance::PaceNotKept)
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
