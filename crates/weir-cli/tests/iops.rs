@@ -64,7 +64,8 @@ fn a_time_ends_it_and_intervals_add_up() {
     let elapsed_ns = window["elapsed_ns"].as_u64().expect("a time");
     assert!(elapsed_ns >= 300_000_000, "{elapsed_ns}");
     let intervals = found["intervals"].as_array().expect("a list");
-    assert!(intervals.len() >= 2, "{found}");
+    // One that has no core for a while is told with the next.
+    assert!(!intervals.is_empty(), "{found}");
     let sum: u64 = intervals.iter().map(|one| one["completed"].as_u64().expect("a count")).sum();
     let last = intervals.last().expect("some");
     assert_eq!(last["total"].as_u64(), Some(sum));

@@ -2,7 +2,7 @@
 
 use super::{Entered, Ring, Token};
 use crate::counters::Counters;
-use io_uring::{cqueue, opcode, squeue};
+use io_uring::{cqueue, opcode, squeue, types};
 use std::{
     io, mem,
     sync::Arc,
@@ -103,7 +103,26 @@ impl Submissions {
     /// What io_uring_enter(2) answered; EBUSY if the kernel takes no entry at all before
     /// completions are taken: then take some, and cancel again.
     pub fn cancel(&mut self, token: Token, own: Token, counters: &Counters) -> io::Result<()> {
-        let entry = opcode::AsyncCancel::new(token.user_data()).build().user_data(own.user_data());
+        self.push_cancel(opcode::AsyncCancel::new(token.user_data()).build(), own, counters)
+    }
+
+    /// The same for every request that the kernel has, of whoever has put it there: one search for all of them, where
+    /// one for each would look past all others. Needs Linux 5.19: before, its own completion is EINVAL.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub fn cancel_all(&mut self, own: Token, counters: &Counters) -> io::Result<()> {
+        let all = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
+        self.push_cancel(all, own, counters)
+    }
+
+    fn push_cancel(
+        &mut self,
+        entry: squeue::Entry,
+        own: Token,
+        counters: &Counters,
+    ) -> io::Result<()> {
+        let entry = entry.user_data(own.user_data());
         // SAFETY: a cancel points at nothing.
         if unsafe { self.queue().push(&entry) }.is_err() {
             // The entry held back is taken by a cancel that the kernel has not fetched yet.

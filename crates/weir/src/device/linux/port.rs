@@ -58,6 +58,8 @@ struct State {
     /// What is still to be called back, and when that was last begun.
     to_call_back: Vec<Token>,
     called_back: Option<Instant>,
+    /// The kernel cancels one at a time only.
+    cancels_each: bool,
     /// Nobody takes any more.
     closed: bool,
 }
@@ -91,18 +93,27 @@ impl State {
             if token == ALARM {
                 self.armed = false;
             }
+            if token == CANCEL && entry.result() == -libc::EINVAL {
+                (self.cancels_each, self.called_back) = (true, None); // a kernel before 5.19
+            }
             if let Some(UnderWay { slice, issue }) = self.slots.remove(token) {
                 out.push(Done { slice, issue, outcome: outcome(entry.result().into()) });
             }
         }
     }
 
-    /// Calls back each I/O under way, once; those that are still there a while later, once more. Asking for
-    /// all of them at each take would cost as many entries as there are I/Os, squared.
+    /// Calls back all I/O under way, once; what is still there a while later, once more. Where the kernel takes one
+    /// at a time only, asking for all of them at each take would cost as many entries as there are I/Os, squared.
     fn call_back(&mut self, calls: &Counters) {
-        if self.to_call_back.is_empty()
-            && self.called_back.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN)
-        {
+        let is_due = self.called_back.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN);
+        if !self.cancels_each {
+            // Refused while the completion queue is full: it is asked again after the next take.
+            if is_due && self.submissions.cancel_all(CANCEL, calls).is_ok() {
+                self.called_back = Some(Instant::now());
+            }
+            return;
+        }
+        if self.to_call_back.is_empty() && is_due {
             self.to_call_back.extend(self.slots.iter().map(|(token, _)| token));
             self.called_back = Some(Instant::now());
         }
@@ -151,6 +162,7 @@ impl DevicePort {
             ending: false,
             to_call_back: Vec::with_capacity(region.count() as usize),
             called_back: None,
+            cancels_each: false,
             closed: false,
         };
         let limit = Limit::new(concurrency, threads as usize);
@@ -297,6 +309,14 @@ impl DevicePort {
                 return Ok(Some(out.len()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl DevicePort {
+    /// As on a kernel before 5.19.
+    pub(super) fn cancels_each(&self, each: bool) {
+        self.lock().cancels_each = each;
     }
 }
 

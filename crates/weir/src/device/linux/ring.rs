@@ -81,6 +81,8 @@ pub struct RingQueue {
     granted: Vec<(&'static str, String)>,
     /// The alarm has rung, which it does once: whoever is about to wait must not.
     rung: bool,
+    /// The kernel cancels one at a time only.
+    cancels_each: bool,
     /// What may still be under way when the kernel gave up.
     broken: bool,
 }
@@ -148,6 +150,7 @@ impl RingQueue {
                 .into_iter()
                 .collect(),
             rung: false,
+            cancels_each: false,
             broken: false,
         })
     }
@@ -225,6 +228,8 @@ impl RingQueue {
         for entry in self.completions.take() {
             let token = Token::from_user_data(entry.user_data());
             self.rung |= token == ALARM;
+            // A kernel before 5.19.
+            self.cancels_each |= token == CANCEL && entry.result() == -libc::EINVAL;
             // What a cancel answers says the I/O itself.
             let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
             each(&issue, outcome(entry.result().into()), slice.payload());
@@ -393,6 +398,10 @@ impl Queue for RingQueue {
         // What it does not know yet, the device cannot call back. An error comes again with the next take.
         let _ = self.submissions.submit(calls);
         self.descriptor.call_back();
+        if !self.cancels_each {
+            let _ = self.submissions.cancel_all(CANCEL, calls);
+            return;
+        }
         let under_way: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
         for token in under_way {
             // Refused while the completion queue is full: it is asked again after the next take.
@@ -409,6 +418,11 @@ impl Queue for RingQueue {
 
 #[cfg(test)]
 impl RingQueue {
+    /// As on a kernel before 5.19.
+    pub(super) fn cancels_each(&mut self, each: bool) {
+        self.cancels_each = each;
+    }
+
     pub(super) fn token_under_way(&self) -> Token {
         self.slots.iter().next().expect("there is one").0
     }

@@ -98,9 +98,10 @@ fn a_cancelled_read_keeps_neither_its_file_nor_its_memory() {
     if cannot_run_here() {
         return;
     }
-    for shape in shapes() {
+    for (shape, each) in shapes().flat_map(|shape| [(shape, false), (shape, true)]) {
         let (descriptor, mut writer) = pipe();
         let (mut queue, region, calls) = queue(&descriptor, shape);
+        queue.cancels_each(each);
         (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
         queue.take(0, None, &calls, |_, _, _| {}).unwrap();
         queue.call_back(&calls);
@@ -147,11 +148,12 @@ fn a_cancel_finds_room_behind_as_many_reads_as_a_queue_holds() {
     if cannot_run_here() {
         return;
     }
-    for shape in shapes() {
+    for (shape, each) in shapes().flat_map(|shape| [(shape, false), (shape, true)]) {
         // 13 and the alarm's two fill 16 entries up to the one that is held back.
         let shape = Shape { depth: 13, ..shape };
         let (descriptor, _writer) = pipe();
         let (mut queue, region, calls) = queue(&descriptor, shape);
+        queue.cancels_each(each);
         (0..shape.depth).for_each(|_| queue.start(&ISSUE, &calls));
         let mut outcomes = vec![];
         while outcomes.len() < shape.depth as usize {
@@ -162,6 +164,25 @@ fn a_cancel_finds_room_behind_as_many_reads_as_a_queue_holds() {
         assert_eq!(outcomes, vec![Err(true); shape.depth as usize], "{shape:?}");
         drop(queue);
         assert_eq!(region.in_pool(), shape.depth);
+    }
+}
+
+#[test]
+fn a_port_that_goes_calls_back_what_is_under_way() {
+    if cannot_run_here() {
+        return;
+    }
+    for each in [false, true] {
+        let (descriptor, _writer) = pipe();
+        let (region, calls) = (region(DEPTH), Counters::default());
+        let port = DevicePort::open("the test", &descriptor, Arc::clone(&region), 1, 1).unwrap();
+        port.cancels_each(each);
+        while let Some(slice) = region.take() {
+            assert!(port.start(slice, &ISSUE, &calls).is_ok());
+        }
+        port.commit(&calls).unwrap();
+        drop(port);
+        assert_eq!((region.in_pool(), region.leaked()), (DEPTH, 0), "{each}");
     }
 }
 
