@@ -291,17 +291,31 @@ impl Log {
 
     /// Waits until so many of those were seen that are meant.
     pub fn wait_for_those(&self, count: usize, meant: impl Fn(&Seen) -> bool) {
-        let by = Instant::now() + PATIENCE;
+        if let Err(came) = self.come_within(PATIENCE, count, meant) {
+            panic!("{came} of {count} datagrams came");
+        }
+    }
+
+    /// Waits so long until so many of those were seen that are meant; how many came where that was not enough.
+    pub fn come_within(
+        &self,
+        patience: Duration,
+        count: usize,
+        meant: impl Fn(&Seen) -> bool,
+    ) -> Result<(), usize> {
+        let by = Instant::now() + patience;
         let mut seen = self.lock();
         let (mut looked_at, mut came) = (0, 0);
         loop {
             came += seen[looked_at..].iter().filter(|seen| meant(seen)).count();
             looked_at = seen.len();
             if came >= count {
-                return;
+                return Ok(());
             }
             let left = by.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{came} of {count} datagrams came");
+            if left.is_zero() {
+                return Err(came);
+            }
             seen = self.grown.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

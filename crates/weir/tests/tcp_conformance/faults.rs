@@ -202,7 +202,13 @@ const TRIES_PER_TICK: u64 = 10;
 
 /// Opens files until the process can have no more.
 fn hoard() -> Vec<File> {
-    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+    let Ok(first) = File::open("/dev/null") else { return vec![] };
+    // Faster than opening each.
+    let mut all = vec![first];
+    while let Ok(another) = all[0].try_clone() {
+        all.push(another);
+    }
+    all
 }
 
 /// Connections wait meanwhile, the server waits with them instead of trying again and again, and

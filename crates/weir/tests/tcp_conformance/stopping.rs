@@ -155,6 +155,7 @@ fn stop_under_load(subject: &Subject) -> Result<(), Skipped> {
     thread::scope(|scope| {
         for number in 0..16 {
             let mut client = Client::connect(to, number);
+            client.ping(); // it is accepted
             let rounds = &rounds;
             scope.spawn(move || {
                 loop {

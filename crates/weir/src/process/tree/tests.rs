@@ -174,7 +174,8 @@ fn what_a_killed_owner_left_is_ended_with_the_next_tree() {
         let group = tree.0.group().map(|group| group.display().to_string()).unwrap_or_default();
         let processes: Vec<String> = processes.iter().map(u32::to_string).collect();
         println!("\nowned: {group}\t{}", processes.join("\t"));
-        child.wait().expect("it is ours"); // it waits for its input, which stays open
+        let _stays_open = child.stdin.take(); // waiting for it would close it, and it would end
+        child.wait().expect("it is ours");
         return;
     }
     let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
