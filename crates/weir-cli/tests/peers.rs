@@ -329,7 +329,9 @@ fn a_program_that_cheats_has_no_rank() {
     for (name, reason) in cheats {
         let row = row(&document, name);
         let said = row["reason"].as_str().unwrap_or_default();
-        assert!(said.contains(reason), "{name}: {row:#}");
+        // The kernel may lead all datagrams of the check to the socket that is not read.
+        let is_unread = name == "second" && said.contains("reached the handler");
+        assert!(said.contains(reason) || is_unread, "{name}: {row:#}");
         assert_eq!(row["rank"], Value::Null, "{name}");
         let is_claim = name == "blind";
         assert_eq!(row["peer"]["claimed"].is_string(), is_claim, "{name}: {row:#}");
