@@ -444,4 +444,4 @@ impl DatagramSocket {
 pub(crate) const TOO_MANY_SEGMENTS: usize = 200;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     port::{Cancelled, Refused, uring::state::Filled},
     ring,
+    socket::tests::free_again,
 };
 use std::{
     sync::{
@@ -278,7 +279,7 @@ fn a_stopped_port_leaves_the_address_free() {
         } else {
             drop(bench);
         }
-        DatagramSocket::bind(&address.into()).unwrap();
+        drop(free_again(address));
     }
 }
 

@@ -1,6 +1,7 @@
 //! How queues end: stopped under load, dropped, never started; and what cannot be opened.
 
 use super::*;
+use crate::socket::tests::free_again;
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -140,7 +141,7 @@ fn queues_that_were_never_started_leave_nothing_behind() {
     let at = opened.local_addresses()[0];
     drop(opened);
     assert_eq!((region.in_pool(), region.leaked()), (NEEDS.receives, 0));
-    drop(UdpSocket::bind(at).expect("the address is free again"));
+    drop(free_again(at));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::*;
 use crate::{
     limits::Limits,
+    socket::tests::free_again,
     udp::{Contract, Datagram, Replies, Server, designs},
 };
 
@@ -78,12 +79,7 @@ fn every_design_echoes_every_byte_over_both_families_and_gives_every_slice_back(
                     assert_eq!(total.discarded, 0, "{name}");
                     let slices = report.slices;
                     assert_eq!((slices.returned, slices.missing), (slices.made, 0), "{name}");
-                    // Another test that starts a program holds the port for a moment.
-                    let by = Instant::now() + PATIENCE;
-                    while let Err(e) = UdpSocket::bind(to) {
-                        assert!(Instant::now() < by, "{name}: {e}");
-                        thread::yield_now();
-                    }
+                    drop(free_again(to));
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The contract, one call at a time.
 
 use super::*;
+use crate::socket::tests::free_again;
 
 /// Longest payload that goes in one packet over IPv4, and over IPv6.
 const LONGEST: [usize; 2] = [1500 - 28, 1500 - 48];
@@ -413,7 +414,7 @@ fn a_device_has_one_server_and_is_free_after_it() {
             drop(rig.receive());
             rig.stop();
             // The kernel has the port again, and no program is in the way.
-            let socket = UdpSocket::bind(to).unwrap();
+            let socket = free_again(to);
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             wire.client(to).send_to(b"hello", to).unwrap();
             assert_eq!(socket.recv_from(&mut [0; 100]).unwrap().0, 5);
