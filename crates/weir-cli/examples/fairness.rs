@@ -10,10 +10,10 @@
 //! Those whose latency is taken send 2 messages of 64 bytes a second each, at times that are fixed beforehand, so what
 //! waits for its turn is clocked from when it was due. The flood is one connection with 8 messages of 64 KB under
 //! way, as fast as the server answers. A peer that is stuck sends until nothing goes and reads nothing; one that is slow
-//! does so too, and reads 4 KiB every 100 ms, each at a time of its own. The server has the first core, all clients have the last one, where
-//! the flood's, the stuck ones' or the slow ones' has what the others leave (nice 19): so what they wait for is the
-//! server, but for the system call in which that client may be when an answer comes. Rounds alternate without and with
-//! them; the figures are the medians of the rounds.
+//! does so too, and reads 4 KiB every 100 ms, each at a time of its own. The server has the first core, all clients have
+//! the last one, where the flood's, the stuck ones' or the slow ones' has what the others leave (nice 19): so what they
+//! wait for is the server, but for the system call in which that client may be when an answer comes. Rounds alternate
+//! without and with them; the figures are the medians of the rounds.
 
 mod common;
 

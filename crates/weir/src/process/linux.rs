@@ -33,18 +33,24 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
 const MOST_SLOTS: u32 = 8192;
 
 pub(super) fn expect_threads(count: u32) {
-    // What <linux/prctl.h> names since 6.17.
-    const PR_FUTEX_HASH: libc::c_int = 78;
     const SET_SLOTS: libc::c_ulong = 1;
-    const GET_SLOTS: libc::c_ulong = 2;
-    let wanted = libc::c_ulong::from(count.min(MOST_SLOTS).next_power_of_two());
-    // SAFETY: prctl with PR_FUTEX_HASH takes numbers and touches no memory. A kernel before 6.17 fails it.
-    let has =
-        unsafe { libc::prctl(PR_FUTEX_HASH, GET_SLOTS, 0 as libc::c_ulong, 0 as libc::c_ulong) };
-    if has >= 0 && (has as libc::c_ulong) < wanted {
-        // SAFETY: as above. Where it fails, waking a thread takes longer.
-        unsafe { libc::prctl(PR_FUTEX_HASH, SET_SLOTS, wanted, 0 as libc::c_ulong) };
+    let wanted = count.min(MOST_SLOTS).next_power_of_two();
+    if slots().is_some_and(|has| has < wanted) {
+        // Where it fails, waking a thread takes longer.
+        futex_hash(SET_SLOTS, wanted.into());
     }
+}
+
+/// Slots of this process for threads that wait; `None` on a kernel before 6.17.
+pub(super) fn slots() -> Option<u32> {
+    const GET_SLOTS: libc::c_ulong = 2;
+    u32::try_from(futex_hash(GET_SLOTS, 0)).ok()
+}
+
+fn futex_hash(ask: libc::c_ulong, slots: libc::c_ulong) -> libc::c_int {
+    const PR_FUTEX_HASH: libc::c_int = 78; // in <linux/prctl.h>
+    // SAFETY: prctl with PR_FUTEX_HASH takes numbers and touches no memory. A kernel that does not know it fails it.
+    unsafe { libc::prctl(PR_FUTEX_HASH, ask, slots, 0 as libc::c_ulong) }
 }
 
 /// Mappings of a thread: its stack and the page that guards it, and the same again for its signals (sigaltstack(2)).
