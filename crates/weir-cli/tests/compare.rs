@@ -251,18 +251,24 @@ fn child_with(command: &str, word: &str) -> u32 {
     }
 }
 
-/// Kills one of the two processes of the first run; the comparison goes on, says what happened,
-/// and tells the truth with its exit code.
+/// A generator and later a server are killed in the middle of their runs; the comparison goes on, says what
+/// happened, and tells the truth with its exit code.
 #[cfg(target_os = "linux")]
-fn kill_in_the_first_run(command: &str, length: &str) -> String {
+#[test]
+fn a_generator_and_a_server_that_are_killed_cost_a_run_each() {
+    let length = "1237";
     let child = under_way(length, &["--quick", "-t", "20", "--json"]);
     // The generator is there once the server listens, so that both are in the middle of a run, which lasts 2 s.
-    child_with("flood", length);
-    common::kill(child_with(command, length));
+    let first = child_with("flood", length);
+    common::kill(first);
+    while child_with("flood", length) == first {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    common::kill(child_with("serve", length));
     let run = child.wait_with_output().unwrap();
     let document = document(&run);
     assert_eq!(running_with(length), Vec::<String>::new(), "nothing is left running");
-    assert_eq!(run.status.code(), Some(3), "complete, but for one run");
+    assert_eq!(run.status.code(), Some(3), "complete, but for two runs");
     let rows = document["results"].as_array().unwrap();
     assert_eq!(rows.len(), 2, "{document:#}");
     for row in rows {
@@ -273,22 +279,11 @@ fn kill_in_the_first_run(command: &str, length: &str) -> String {
         .filter_map(serde_json::Value::as_str)
         .filter(|said| said.contains("signal: 9"))
         .collect();
-    assert_eq!(killed.len(), 1, "it cost one run: {killed:?}");
-    killed[0].to_owned()
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_generator_that_is_killed_costs_one_run() {
-    let said = kill_in_the_first_run("flood", "1237");
-    assert!(said.starts_with("the generator ended with signal: 9"), "{said}");
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_server_that_is_killed_costs_one_run() {
-    let said = kill_in_the_first_run("serve", "1239");
-    assert!(said.starts_with("the server ended with signal: 9"), "{said}");
+    assert_eq!(killed.len(), 2, "each cost one run: {killed:?}");
+    for who in ["generator", "server"] {
+        let said = format!("the {who} ended with signal: 9");
+        assert!(killed.iter().any(|killed| killed.starts_with(&said)), "{killed:?}");
+    }
 }
 
 #[cfg(target_os = "linux")]

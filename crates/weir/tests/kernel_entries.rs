@@ -77,7 +77,7 @@ fn compare(name: &str, parks: bool, from: &Mark, to: &Mark, events: u64) {
     }
 }
 
-const DATAGRAMS: u64 = 4000;
+const DATAGRAMS: u64 = 2000;
 /// Datagrams under way at a time.
 const WINDOW: u64 = 16;
 

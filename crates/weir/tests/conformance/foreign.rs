@@ -1,9 +1,8 @@
 //! Clients that are not ours: what everyone has sends, and gets its echo.
 
-use crate::support::*;
-use std::{
-    io::Write,
-    process::{Command, Stdio},
+use crate::{
+    programs::{run, run_python},
+    support::*,
 };
 use weir::udp::Server;
 
@@ -29,7 +28,7 @@ fn python(subject: &Subject) -> Result<(), Skipped> {
     let server = Server::bind(any_port()).limits(echo_limits());
     let (server, log) = subject.log_with(&server, Answer::Echo);
     let port = server.local_addresses()[0].port().to_string();
-    let said = run("python3", &["-c", PYTHON, &port], b"")?;
+    let said = run_python(PYTHON, &[&port])?;
     assert_eq!(said.trim_ascii_end(), b"100 echoes");
     let total = stop(server, &log);
     assert_eq!(total.datagrams, 100);
@@ -62,21 +61,4 @@ fn one_way(
     stop(server, &log);
     assert_eq!(log.seen()[0].bytes, b"from a stranger");
     Ok(())
-}
-
-/// Runs a program to its end with this input, and returns its output.
-fn run(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Skipped> {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| Skipped(format!("{program} cannot be run here: {e}")))?;
-    // Dropping its end closes the pipe. A program that does not read has ended: see below.
-    let _ = child.stdin.take().expect("piped").write_all(input);
-    let output = child.wait_with_output().expect("a child can be waited for");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {errors}", output.status);
-    Ok(output.stdout)
 }

@@ -16,6 +16,8 @@ mod foreign;
 mod free_port;
 mod offload;
 mod once;
+#[path = "../suite/programs.rs"]
+mod programs;
 mod replies;
 mod settings;
 mod sharing;

@@ -1,12 +1,11 @@
 //! Clients that are not ours: what everyone has sends, and gets its echo.
 
-use crate::{client::fill, support::*};
-use std::{
-    io::Write,
-    net::SocketAddr,
-    process::{Command, Stdio},
-    thread,
+use crate::{
+    client::fill,
+    programs::{run, run_python},
+    support::*,
 };
+use std::net::SocketAddr;
 
 pub const CHECKS: &[Check] = &[("python", python), ("socat", socat), ("ncat", ncat)];
 
@@ -53,7 +52,7 @@ fn python(subject: &Subject) -> Result<(), Skipped> {
     let (server, log) = subject.echo(&server());
     let to = server.local_addresses()[0];
     let (ip, port) = (to.ip().to_string(), to.port().to_string());
-    let said = run("python3", &["-c", PYTHON, &ip, &port], b"")?;
+    let said = run_python(PYTHON, &[&ip, &port])?;
     assert_eq!(said.trim_ascii_end(), b"8 echoes");
     let total = stop(server, &log);
     assert_eq!((total.closed_finished, total.bytes_sent), (8, 8 << 20));
@@ -86,24 +85,4 @@ fn there_and_back(
     assert!(back == bytes, "{} of {} bytes came back, or others", back.len(), bytes.len());
     assert_eq!(stop(server, &log).closed_finished, 1);
     Ok(())
-}
-
-/// Runs a program to its end with this input, and returns its output.
-pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, Skipped> {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| Skipped(format!("{program} cannot be run here: {e}")))?;
-    let mut stdin = child.stdin.take().expect("piped");
-    let output = thread::scope(|scope| {
-        // A program that does not read has ended: see below. Dropping its end closes the pipe.
-        scope.spawn(move || drop(stdin.write_all(input)));
-        child.wait_with_output().expect("a child can be waited for")
-    });
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {errors}", output.status);
-    Ok(output.stdout)
 }

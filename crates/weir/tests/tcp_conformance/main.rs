@@ -31,6 +31,8 @@ mod foreign;
 mod free_port;
 mod limits;
 mod machine;
+#[path = "../suite/programs.rs"]
+mod programs;
 mod sharing;
 mod stopping;
 #[path = "../suite/mod.rs"]

@@ -3,7 +3,7 @@
 
 use crate::{
     client::{Client, Random},
-    foreign::run,
+    programs::{self, run_python},
     support::*,
 };
 use std::{
@@ -70,7 +70,7 @@ fn address(server: &weir::tcp::Running) -> [String; 2] {
 /// Runs a script to its end.
 fn script(server: &weir::tcp::Running, text: &str) -> Result<Vec<u8>, Skipped> {
     let [ip, port] = address(server);
-    run("python3", &["-c", &format!("{BEGIN}{text}"), &ip, &port, AUTHORITY], b"")
+    run_python(&format!("{BEGIN}{text}"), &[&ip, &port, AUTHORITY])
 }
 
 /// Both versions, random pieces, and an end in order in both directions.
@@ -204,11 +204,11 @@ stream.unwrap().close()
 print("closed in order")
 "#
     );
-    let mut child = Command::new("python3")
-        .args(["-c", &text, &ip, &port, AUTHORITY])
+    let mut child = programs::python(&text)
+        .args([&ip, &port, AUTHORITY])
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| Skipped(format!("python3: {e}")))?;
+        .map_err(|e| Skipped(format!("Python cannot be run here: {e}")))?;
     let mut lines = BufReader::new(child.stdout.take().expect("piped"));
     let mut line = String::new();
     lines.read_line(&mut line).expect("a line");
