@@ -86,6 +86,14 @@ fn without_privilege(server: &Child, least: usize) {
     assert!(count >= least, "{count} threads");
 }
 
+fn has_thread(server: &Child, name: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    threads.flatten().any(|thread| {
+        let comm = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        comm.starts_with(name)
+    })
+}
+
 /// Datagrams that are there and back before the end.
 const ECHOES: u64 = 20;
 
@@ -126,12 +134,12 @@ fn privilege_is_given_up_by_threads_of_providers_too() {
         for (provider, name) in [("uring-armer", "weir-armer"), ("uring-sqpoll", "iou-sqp")] {
             let design = format!("rio-port --provider {provider} --threads 2");
             let (mut child, mut lines, at) = server(site, &design);
-            let mut threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
-            let started = threads.any(|thread| {
-                let comm = std::fs::read_to_string(thread.unwrap().path().join("comm")).unwrap();
-                comm.starts_with(name)
-            });
-            assert!(started, "{name}");
+            // The kernel's thread names itself when it first runs.
+            let deadline = std::time::Instant::now() + common::SOON;
+            while !has_thread(&child, name) {
+                assert!(std::time::Instant::now() < deadline, "{name}");
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
             without_privilege(&child, 4);
             echo(at);
             drop(child.stdin.take());
