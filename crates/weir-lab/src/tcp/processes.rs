@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir::machine::LoadMeter;
+use weir_load::tcp::Window as LoadWindow;
 
 use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
@@ -259,7 +260,7 @@ impl Processes {
             Err(error) => return Err(blame(server, error)),
         };
         let mut report = self.end(server)?;
-        under_load_only(&mut report, loaded.measured_ns(), loaded.ended_ns);
+        under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
         let Loaded { report: load, invalid, .. } = loaded;
         for (name, value) in line.ready.settings {
             report.settings.entry(name).or_insert(value);
@@ -311,7 +312,7 @@ impl Processes {
             Err(error) => return Err(blame(server, error)),
         };
         let mut report = self.end(server)?;
-        under_load_only(&mut report, loaded.measured_ns(), loaded.ended_ns);
+        under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
         let (load, window) = (loaded.report, report.window.unwrap_or_default());
         let per_ns = |count: Option<u64>| divide(count? as f64, window.elapsed_ns as f64);
         let messages_per_ns =
@@ -340,16 +341,15 @@ struct Loaded {
     ended_ns: Option<u64>,
 }
 
-impl Loaded {
-    /// For how long it was measured, in ns.
-    fn measured_ns(&self) -> u64 {
-        self.report.window.as_ref().map_or(0, |window| window.elapsed_ns)
-    }
-}
-
 /// Takes back what a server used between its marks where that was not the time of the load: where the second mark came
-/// when the load had ended, or the two are so close that they tell of a moment.
-fn under_load_only(report: &mut ServerReport, measured_ns: u64, ended_ns: Option<u64>) {
+/// when the load had ended, the two are so close that they tell of a moment, or no work for the messages lies between them.
+fn under_load_only(
+    report: &mut ServerReport,
+    measured: Option<&LoadWindow>,
+    ended_ns: Option<u64>,
+) {
+    let (measured_ns, messages) =
+        measured.map_or((0, 0), |measured| (measured.elapsed_ns, measured.messages));
     let window = report.window.get_or_insert_default();
     let late_ns = ended_ns.map_or(0, |ended_ns| window.ended_ns.saturating_sub(ended_ns));
     let ms = |ns: u64| ns / 1_000_000;
@@ -357,6 +357,10 @@ fn under_load_only(report: &mut ServerReport, measured_ns: u64, ended_ns: Option
         format!("it was read {} ms late, when the load had ended", ms(late_ns))
     } else if window.elapsed_ns == 0 || window.elapsed_ns < measured_ns / 2 {
         format!("it was read over {} ms of {} ms", ms(window.elapsed_ns), ms(measured_ns))
+    } else if window.cpu_ns == Some(0) && messages > 0 {
+        format!(
+            "{messages} messages were answered, and no CPU time was seen: it lies before or after"
+        )
     } else {
         return;
     };
@@ -424,17 +428,20 @@ mod tests {
     fn a_server_that_was_not_read_under_its_load_tells_nothing_of_it() {
         const LOAD_ENDED_NS: u64 = 1_000_000_000;
         let tail_ns = TAIL.as_nanos() as u64;
-        let of = |window: Option<(u64, u64)>| {
+        let of_messages = |messages: u64, cpu_ns: u64, window: Option<(u64, u64)>| {
             let window = window.map(|(elapsed_ns, ended_ns)| Window {
                 elapsed_ns,
                 ended_ns,
-                cpu_ns: Some(7),
+                cpu_ns: Some(cpu_ns),
                 ..Window::default()
             });
             let mut report = ServerReport { window, ..ServerReport::default() };
-            under_load_only(&mut report, 300_000_000, Some(LOAD_ENDED_NS));
+            let measured =
+                LoadWindow { elapsed_ns: 300_000_000, messages, ..LoadWindow::default() };
+            under_load_only(&mut report, Some(&measured), Some(LOAD_ENDED_NS));
             (report.window.unwrap().cpu_ns, report.unknown.unwrap_or_default())
         };
+        let of = |window| of_messages(8, 7, window);
         let in_time_ns = LOAD_ENDED_NS + tail_ns;
         assert_eq!(of(Some((150_000_000, in_time_ns))), (Some(7), String::new()));
         let late = of(Some((300_000_000, in_time_ns + 9_000_000)));
@@ -442,6 +449,11 @@ mod tests {
         let moment = of(Some((2_000_000, in_time_ns)));
         assert_eq!(moment, (None, "it was read over 2 ms of 300 ms".into()));
         assert_eq!(of(None), (None, "it was read over 0 ms of 300 ms".into()));
+        let whole = Some((300_000_000, in_time_ns));
+        assert_eq!(of_messages(0, 0, whole), (Some(0), String::new()), "nothing to do");
+        let (cpu_ns, why) = of_messages(8, 0, whole);
+        assert_eq!(cpu_ns, None);
+        assert!(why.starts_with("8 messages were answered, and no CPU time was seen"), "{why}");
     }
 
     #[test]

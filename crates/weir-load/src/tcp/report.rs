@@ -32,7 +32,7 @@ impl fmt::Display for EndedBy {
 
 /// What was counted from when all blocks stood to the end of sending, without the warm-up; of a load
 /// with a number of messages for each connection, from the beginning to the end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// How long it was, in ns.
     pub elapsed_ns: u64,
