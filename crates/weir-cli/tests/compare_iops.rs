@@ -221,10 +221,10 @@ fn fio_is_a_row_where_there_is_one_and_says_why_where_not() {
             continue;
         }
         assert_eq!((&rival["status"], &rival["kind"]), (&"ok".into(), &"peer".into()), "{rival:#}");
-        for metric in ["ios_per_s", "cpu_ns_per_io"] {
-            let median = rival["metrics"][metric]["median"].as_f64();
-            assert!(median.is_some_and(|n| n > 0.0), "{name}, {metric}: {rival:#}");
-        }
+        let median = |metric: &str| rival["metrics"][metric]["median"].as_f64();
+        assert!(median("ios_per_s").is_some_and(|n| n > 0.0), "{name}: {rival:#}");
+        // It is not known where fio saw none.
+        assert!(median("cpu_ns_per_io").is_none_or(|n| n > 0.0), "{name}: {rival:#}");
         let command = rival["command"].as_str().unwrap();
         assert!(
             command.contains("--gtod_reduce=1") && command.contains("--filename=/dev/zero"),

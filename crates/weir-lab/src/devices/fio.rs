@@ -152,15 +152,17 @@ pub fn made(said: &FioDocument, command: &CommandLine) -> Result<Made, String> {
         return Err("fio tells no time of reads that bring nothing".into());
     }
     let (ios, seconds) = (reads.total_ios as f64, reads.runtime as f64 / 1e3);
+    // I/Os that took no time of a core do not exist: where fio saw none, it is not known.
+    let percent = Some(job.usr_cpu + job.sys_cpu).filter(|percent| *percent > 0.0);
     let per_io = |percent: f64| percent / 100.0 * seconds * 1e9 / ios;
     Ok(Made {
         command: command.to_string(),
         ios_per_s: ios / seconds,
         bytes_per_s: reads.io_bytes as f64 / seconds,
         counts: (reads.total_ios, 0),
-        cpu_ns_per_io: Some(per_io(job.usr_cpu + job.sys_cpu)),
-        cpu_system_ns_per_io: Some(per_io(job.sys_cpu)),
-        cores_busy: Some((job.usr_cpu + job.sys_cpu) / 100.0),
+        cpu_ns_per_io: percent.map(per_io),
+        cpu_system_ns_per_io: percent.map(|_| per_io(job.sys_cpu)),
+        cores_busy: percent.map(|percent| percent / 100.0),
         context_switches_per_io: Some(job.ctx as f64 / ios),
         ..Made::default()
     })
@@ -227,6 +229,10 @@ mod tests {
         assert_eq!((run.cpu_ns_per_io, run.cpu_system_ns_per_io), (Some(500.0), Some(375.0)));
         assert_eq!((run.cores_busy, run.context_switches_per_io), (Some(1.0), Some(0.0002)));
         let none = || CommandLine::new("fio");
+        let mut no_cpu = document(0, 500_000);
+        (no_cpu.jobs[0].usr_cpu, no_cpu.jobs[0].sys_cpu) = (0.0, 0.0);
+        let run = made(&no_cpu, &none()).unwrap();
+        assert_eq!((run.ios_per_s, run.cpu_ns_per_io, run.cores_busy), (2e6, None, None));
         assert!(made(&document(5, 0), &none()).unwrap_err().contains("brings nothing"));
         assert!(made(&document(0, 0), &none()).unwrap_err().contains("no I/O"));
         let mut no_time = document(0, 7);
