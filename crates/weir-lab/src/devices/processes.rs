@@ -22,6 +22,7 @@ use crate::course;
 use crate::exit;
 use crate::iops::Decay;
 use crate::plan::{Peer, Row};
+use crate::repeat::MOST_ATTEMPTS;
 use weir::device::Kind;
 
 const DESIGN: &str = "the design";
@@ -127,14 +128,18 @@ impl Processes {
         let part_ms = (run.run_ms / PARTS).max(SHORTEST_PART_MS);
         let command = self.design(run.row, run.load, (run.warmup_ms, run.run_ms), part_ms);
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
-        let (document, report, window) = self.read(&command, lasts)?;
-        if window.ios_per_s == 0.0 {
-            let run_ms = run.run_ms;
-            return Err(RunError::Failed(format!(
-                "not one I/O was over within the {run_ms} ms that were watched, so there is no rate"
-            )));
+        // A design that gets no core while it is watched leaves nothing to keep of its run: it is made again.
+        for _ in 0..MOST_ATTEMPTS {
+            let (document, report, window) = self.read(&command, lasts)?;
+            if window.ios_per_s > 0.0 {
+                return Ok(made(&command, part_ms, document, report, window));
+            }
         }
-        Ok(made(&command, part_ms, document, report, window))
+        let run_ms = run.run_ms;
+        Err(RunError::Failed(format!(
+            "not one I/O was over within the {run_ms} ms that were watched, in {MOST_ATTEMPTS} attempts, so \
+             there is no rate"
+        )))
     }
 
     fn run_fio(&self, run: &Run, peer: &Peer) -> Result<Made, RunError> {
