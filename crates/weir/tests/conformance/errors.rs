@@ -4,7 +4,7 @@
 use crate::support::*;
 use std::{
     io::ErrorKind,
-    net::{Ipv6Addr, SocketAddr},
+    net::{Ipv6Addr, SocketAddr, UdpSocket},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -28,6 +28,8 @@ struct State {
     gone: bool,
     answered: usize,
     heard: Vec<(PeerError, u32)>,
+    /// Those who left, and keep their ports.
+    left: Vec<UdpSocket>,
 }
 
 /// What handlers and check know of each other.
@@ -77,6 +79,9 @@ impl Handler for Hears {
 }
 
 /// Sends so many last words from each of so many sockets, and leaves. Answers where they were.
+///
+/// On Linux they leave by connecting to themselves: what anybody else sends there meets nobody, and the port is not
+/// free. Another check's server would get it else, and with it the answers.
 fn leave(scene: &Scene, to: SocketAddr, sockets: usize, words: usize) -> Vec<SocketAddr> {
     scene.change(|state| state.gone = false);
     let gone = leavers(sockets, to);
@@ -85,8 +90,13 @@ fn leave(scene: &Scene, to: SocketAddr, sockets: usize, words: usize) -> Vec<Soc
             socket.send_to(LAST_WORDS, to).unwrap();
         }
     }
-    let were = gone.iter().map(|socket| socket.local_addr().unwrap()).collect();
-    drop(gone);
+    let were: Vec<_> = gone.iter().map(|socket| socket.local_addr().unwrap()).collect();
+    if cfg!(target_os = "linux") {
+        gone.iter().zip(&were).for_each(|(socket, itself)| socket.connect(itself).unwrap());
+        scene.change(|state| state.left.extend(gone));
+    } else {
+        drop(gone);
+    }
     scene.change(|state| state.gone = true);
     were
 }
