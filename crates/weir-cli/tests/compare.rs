@@ -28,9 +28,11 @@ fn a_short_comparison_is_one_valid_document() {
         assert_eq!(row["status"], "ok", "{row:#}");
         assert_eq!(row["conformance"], "passed", "{row:#}");
         let received = &row["metrics"]["received_per_s"];
-        assert!(received["median"].as_f64().is_some_and(|rate| rate > 0.0), "{received}");
         // Three were asked for; a run is made again if it was disturbed.
         let (runs, samples) = (row["runs"].as_array().unwrap(), &received["samples"]);
+        let disturbed = runs.iter().any(|run| run["disturbed"].is_string());
+        let rate = received["median"].as_f64();
+        assert!(disturbed || rate.is_some_and(|rate| rate > 0.0), "{row:#}");
         assert!(runs.len() >= 3, "{row:#}");
         assert!(samples.as_array().is_some_and(|all| all.len() == runs.len()), "{row:#}");
         let counts = &row["ledger"]["counts"];

@@ -788,6 +788,14 @@ fn repeats_keep_to_the_time_and_wrong_data_are_never_repeated() {
     let mut bench = Simulated { late: Some(|_| true), ..Simulated::default() };
     run(&mut bench, &mut results, &settings, &mut |_| {});
     assert!(bench.clock_s <= 9.0 && results.has_figures(), "{}", bench.clock_s);
+    let mut empty = Sample::of(&Circumstances::default(), &server(), &flood());
+    empty.received_per_s = Some(0.0);
+    empty.ledger.received = empty.ledger.sent;
+    empty.ledger.dropped_socket = Some(0);
+    let flood_load = Load::saturation(64);
+    assert_eq!(disturbance(&empty, &flood_load), Some(Disturbance::PaceNotKept));
+    empty.received_per_s = Some(1.0);
+    assert_eq!(disturbance(&empty, &flood_load), None);
     let mut wrong = Sample::of(&Circumstances::default(), &server(), &flood());
     wrong.pace_kept = Some(0.5);
     wrong.ledger.received = wrong.ledger.sent;
