@@ -219,7 +219,6 @@ fn document(listed: &Listed) -> Value {
             "status": if reason.is_none() { "ok" } else { "unavailable" },
             "reason": reason,
             "reaches_loopback": provider.reaches_loopback(),
-            "only_hands_over": provider.only_hands_over(),
         })
     };
     json!({

@@ -46,7 +46,7 @@ fn a_short_comparison_is_one_valid_document() {
 #[test]
 fn memory_is_compared_instead_of_speed() {
     let small = "rio-event --provider batch --outstanding 64";
-    let refused = "rio-event --provider uring-armer --outstanding 64";
+    let refused = "rio-event --provider xdp --outstanding 64";
     let run =
         output(&["compare", "udp", "--memory", "--design", small, "--design", refused, "--json"]);
     assert_eq!(run.status.code(), Some(0), "{}", errors(&run));

@@ -61,8 +61,7 @@ fn designs_say_that_io_uring_is_forbidden() {
         let list = document(&list);
         let (designs, providers) = (&list["designs"], &list["providers"]);
         let without = ["port", "port-batch"].map(|name| named(designs, name));
-        let rings = ["uring", "uring-interrupt", "uring-sqpoll", "uring-armer", "uring-message"]
-            .map(|name| named(providers, name));
+        let rings = ["uring", "uring-interrupt", "uring-sqpoll"].map(|name| named(providers, name));
         for entry in without.into_iter().chain(rings) {
             assert_eq!(entry["status"], "unavailable", "{entry}");
             let said = entry["reason"].as_str().unwrap();

@@ -120,10 +120,10 @@ fn privilege_is_given_up_and_traffic_and_the_end_need_none() {
     });
 }
 
-/// Threads that a provider starts, or has the kernel start, before those of the server are ready.
+/// A thread that a provider has the kernel start, before those of the server are ready.
 #[test]
-fn privilege_is_given_up_by_threads_of_providers_too() {
-    let provider = weir::rio::uring::Uring::polling(weir::rio::uring::Polling::Armer);
+fn privilege_is_given_up_by_the_kernel_s_threads_of_a_provider_too() {
+    let provider = weir::rio::uring::Uring::polling(weir::rio::uring::Polling::KernelThread);
     let needs =
         weir::rio::Needs { payload: 1, receives: 1, sends: 0, per_dequeue: 1, offload: false };
     if let Err(unavailable) = weir::rio::Provider::<weir::rio::HandOver>::layout(&provider, &needs)
@@ -131,21 +131,19 @@ fn privilege_is_given_up_by_threads_of_providers_too() {
         return common::cannot_run(&unavailable.to_string());
     }
     on_a_link(|site| {
-        for (provider, name) in [("uring-armer", "weir-armer"), ("uring-sqpoll", "iou-sqp")] {
-            let design = format!("rio-port --provider {provider} --threads 2");
-            let (mut child, mut lines, at) = server(site, &design);
-            // The kernel's thread names itself when it first runs.
-            let deadline = std::time::Instant::now() + common::SOON;
-            while !has_thread(&child, name) {
-                assert!(std::time::Instant::now() < deadline, "{name}");
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
-            without_privilege(&child, 4);
-            echo(at);
-            drop(child.stdin.take());
-            lines.read_to_string(&mut String::new()).unwrap();
-            assert!(ends(child).status.success());
+        let (mut child, mut lines, at) =
+            server(site, "rio-port --provider uring-sqpoll --threads 2");
+        // The kernel's thread names itself when it first runs.
+        let deadline = std::time::Instant::now() + common::SOON;
+        while !has_thread(&child, "iou-sqp") {
+            assert!(std::time::Instant::now() < deadline, "the kernel's thread");
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
+        without_privilege(&child, 4);
+        echo(at);
+        drop(child.stdin.take());
+        lines.read_to_string(&mut String::new()).unwrap();
+        assert!(ends(child).status.success());
     });
 }
 

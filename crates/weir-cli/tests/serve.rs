@@ -120,12 +120,9 @@ fn what_runs_here() -> Vec<String> {
         if !options.iter().any(|option| option["name"] == "provider") {
             return vec![name];
         }
-        // Some providers are a way of handing queues over, for designs that do that.
-        let hands_over = design["hands_over"] == true;
-        let suits = |provider: &&Value| hands_over || provider["only_hands_over"] == false;
         let with =
             |provider: &Value| format!("{name} --provider {}", provider["name"].as_str().unwrap());
-        providers.iter().filter(suits).map(with).collect()
+        providers.iter().map(with).collect()
     };
     running(&list["designs"]).iter().flat_map(rows_of).collect()
 }

@@ -170,12 +170,7 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
     };
     let mut rows = vec![];
     for provider in &providers {
-        let only_hands_over = provider
-            .as_ref()
-            .and_then(|name| name.parse().ok())
-            .is_some_and(Choice::only_hands_over);
-        // One thread alone hands nothing over.
-        for threads in threads.iter().filter(|threads| !only_hands_over || **threads != Some(1)) {
+        for threads in &threads {
             let threads = threads.map(|n| (THREADS.to_owned(), Some(n.to_string())));
             rows.push(Row {
                 design: name.into(),
@@ -194,14 +189,10 @@ fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
 }
 
 fn providers_for(design: &str) -> Vec<String> {
-    let (polls, hands_over) = (design == "rio-polled", design == "rio-port");
+    let polls = design == "rio-polled";
     // Both ends of a comparison are on loopback.
     let all = Choice::ALL.iter().filter(|choice| choice.reaches_loopback());
-    let fits = |choice: &&Choice| match choice.only_hands_over() {
-        true => hands_over,
-        false => polls || !choice.to_string().contains('-'),
-    };
-    all.filter(fits).map(ToString::to_string).collect()
+    all.map(ToString::to_string).filter(|name| polls || !name.contains('-')).collect()
 }
 
 /// Finds out on which provider a row runs here, and whether it can.
@@ -273,21 +264,7 @@ mod tests {
     fn polling_designs_try_every_form_of_polling() {
         assert!(providers_for("rio-polled").contains(&"uring-sqpoll".to_owned()));
         assert!(!providers_for("rio-event").contains(&"uring-sqpoll".to_owned()));
-        assert!(!providers_for("rio-polled").contains(&"uring-armer".to_owned()));
         assert!(providers_for("rio-event").contains(&"batch".to_owned()));
-    }
-
-    #[test]
-    fn every_way_of_handing_over_is_tried_where_queues_are_handed_over() {
-        for way in ["uring-armer", "uring-rearm", "uring-message"] {
-            assert!(!providers_for("rio-event").contains(&way.to_owned()));
-            let rows = all(Breadth::Variants).into_iter();
-            let tried: Vec<_> = rows
-                .filter(|row| row.provider.as_deref() == Some(way))
-                .map(|row| row.spec())
-                .collect();
-            assert_eq!(tried, [format!("rio-port --provider {way} --threads 8")]);
-        }
     }
 
     #[test]

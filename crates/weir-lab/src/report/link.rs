@@ -7,9 +7,9 @@ use crate::results::{CONFIDENCE, Results};
 use crate::sample::THREADS_CPU;
 use crate::stats::{Estimate, bootstrap, compare};
 
-/// Providers on which another thread than those that receive copies the datagrams: what those spend is
+/// The provider on which another thread than those that receive copies the datagrams: what those spend is
 /// not what a datagram costs.
-const COPIED_ELSEWHERE: [&str; 2] = ["uring-armer", "uring-sqpoll"];
+const COPIED_ELSEWHERE: &str = "uring-sqpoll";
 /// The provider on which the thread that receives serves the device.
 const SERVES_DEVICE: &str = "xdp-busy-polled";
 
@@ -46,7 +46,7 @@ pub fn saving(results: &Results, load: usize) -> Option<Saving> {
     let (frames, on_frames_ns) = least(on_frames)?;
     let on_sockets = |row: &Row| {
         row.shown_provider()
-            .is_some_and(|name| !name.starts_with("xdp") && !COPIED_ELSEWHERE.contains(&name))
+            .is_some_and(|name| !name.starts_with("xdp") && name != COPIED_ELSEWHERE)
     };
     let (sockets, on_sockets_ns) = least(on_sockets)?;
     let readings = |row: usize| results.cells[load][row].readings(&THREADS_CPU);
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(rows(&results), Some((3, 2)), "itself, not its second name");
         let mut copied = on_a_link();
         copied.rows[2].provider = Some("uring-sqpoll".into());
-        copied.rows[0].provider = Some("uring-armer".into());
+        copied.rows[0].provider = Some("uring-sqpoll".into());
         assert_eq!(rows(&copied), Some((3, 1)), "those whose copies are made elsewhere are not");
         let mut offloaded = on_a_link();
         offloaded.rows[2].receive_offload = true;

@@ -225,6 +225,7 @@ impl Ring {
     }
 
     /// The descriptor, to put completions into the ring from outside.
+    #[cfg(test)]
     pub fn fd(&self) -> std::os::fd::RawFd {
         std::os::fd::AsRawFd::as_raw_fd(&self.io)
     }

@@ -74,15 +74,6 @@ providers! {
     UringSqpoll "uring-sqpoll":
         "io_uring, with the kernel's work done by a kernel thread that polls",
         "SQPOLL, Linux 5.1; multishot recvmsg, Linux 6.0";
-    UringArmer "uring-armer":
-        "io_uring handed over, with a thread that arms the receives, and so copies, for all others",
-        "multishot recvmsg, Linux 6.0";
-    UringRearm "uring-rearm":
-        "io_uring handed over, with the receives armed anew by each thread that gets the queue",
-        "multishot recvmsg, Linux 6.0";
-    UringMessage "uring-message":
-        "io_uring handed over by messages between the rings of the threads",
-        "MSG_RING, Linux 5.18; multishot recvmsg, Linux 6.0";
     Batch "batch":
         "plain sockets: slices wait in user space and a dequeue is one batched receive",
         "recvmmsg(2), Linux 2.6.33; plain receives on other systems";
@@ -129,21 +120,13 @@ impl Choice {
         )
     }
 
-    /// Whether it is a way of handing queues over, and so refuses those that stay on one thread:
-    /// it is nothing of its own there.
-    pub fn only_hands_over(self) -> bool {
-        matches!(self, Choice::UringArmer | Choice::UringRearm | Choice::UringMessage)
-    }
-
-    /// Whether it can run here, on one thread (where it does that) and handed over, by trying both:
-    /// they may set up different rings.
+    /// Whether it can run here, on one thread and handed over, by trying both: they may set up
+    /// different rings.
     ///
     /// # Errors
     /// Why it cannot.
     pub fn availability(self) -> Result<(), Unavailable> {
-        if !self.only_hands_over() {
-            self.availability_for(false)?;
-        }
+        self.availability_for(false)?;
         self.availability_for(true)
     }
 
@@ -191,21 +174,6 @@ macro_rules! with_provider {
             $crate::rio::Choice::UringSqpoll => {
                 let $provider =
                     $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::KernelThread);
-                $body
-            }
-            $crate::rio::Choice::UringArmer => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Armer);
-                $body
-            }
-            $crate::rio::Choice::UringRearm => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Rearm);
-                $body
-            }
-            $crate::rio::Choice::UringMessage => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Message);
                 $body
             }
             $crate::rio::Choice::Xdp => {

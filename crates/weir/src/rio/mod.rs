@@ -241,16 +241,6 @@ pub trait CompletionQueue: Sized {
     /// Something that ends a wait, now or the next one, from any thread.
     fn waker(&self) -> Waker;
 
-    /// Where threads sleep that have no turn with it, where the provider has a way of its own for
-    /// up to so many threads. `None`: on condition variables.
-    ///
-    /// # Errors
-    /// What the operating system answered.
-    fn parking(&self, threads: usize) -> io::Result<Option<Box<dyn turn::Parking>>> {
-        let _ = threads;
-        Ok(None)
-    }
-
     /// Ends receiving, cancels what is outstanding, and gives every slice back to its pool.
     /// Must be called on a thread that may use the queue; dropping a queue instead leaks
     /// its region deliberately and counts it ([`Region::leaked`]).

@@ -18,10 +18,6 @@ pub trait Sharing: Threading {
     type Shared<X>: Shared<X>;
     /// A count that several queues change.
     type Count: Count;
-
-    /// The same value for a thread that is none of the queues' holders: only what has a lock can
-    /// be used by one.
-    fn for_another_thread<X: Send>(shared: &Self::Shared<X>) -> Option<Arc<Mutex<X>>>;
 }
 
 /// A value that several queues reach, one at a time. Clones reach the same value.
@@ -51,19 +47,11 @@ pub trait Count: Clone + Default {
 impl Sharing for OneThread {
     type Shared<X> = Rc<RefCell<X>>;
     type Count = Rc<Cell<u32>>;
-
-    fn for_another_thread<X: Send>(_: &Rc<RefCell<X>>) -> Option<Arc<Mutex<X>>> {
-        None
-    }
 }
 
 impl Sharing for HandOver {
     type Shared<X> = Arc<Mutex<X>>;
     type Count = Arc<AtomicU32>;
-
-    fn for_another_thread<X: Send>(shared: &Arc<Mutex<X>>) -> Option<Arc<Mutex<X>>> {
-        Some(Arc::clone(shared))
-    }
 }
 
 impl<X> Shared<X> for Rc<RefCell<X>> {

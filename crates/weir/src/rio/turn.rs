@@ -19,34 +19,12 @@ use crate::{
 };
 use std::io;
 
-/// Where threads sleep that have no turn.
-pub trait Parking: Send + Sync {
-    /// Sleeps until the calling thread, which has this number, is roused; at once, if it was since
-    /// it slept last. May end earlier.
-    ///
-    /// # Errors
-    /// What the operating system answered.
-    fn sleep(&self, thread: usize, counters: &Counters) -> io::Result<()>;
-
-    /// Rouses a thread. `by` is the calling thread's number, if it has one.
-    ///
-    /// # Errors
-    /// What the operating system answered: the thread may sleep on.
-    fn rouse(&self, thread: usize, by: Option<usize>) -> io::Result<()>;
-}
-
 /// Hands one queue from thread to thread.
 pub struct Turns<Q> {
     state: Mutex<State<Q>>,
-    parked_at: ParkedAt,
+    /// Where threads without a turn sleep: one for each, so that waking one wakes that one.
+    places: Box<[Condvar]>,
     waker: Waker,
-}
-
-enum ParkedAt {
-    /// One for each thread that may park: waking one wakes that one.
-    Condvars(Box<[Condvar]>),
-    /// What the queue's provider has.
-    Provider(Box<dyn Parking>),
 }
 
 struct State<Q> {
@@ -57,15 +35,12 @@ struct State<Q> {
     /// Threads picked from the stack that have not yet run.
     woken: Vec<bool>,
     closed: bool,
-    /// Why a thread could not be roused: for whoever asks for the queue next.
-    failed: Option<io::Error>,
 }
 
 /// The right to dequeue from a queue. Given up by [`notify`](Turn::notify); dropping it (in a
 /// panic, say) gives it up too.
 pub struct Turn<'a, Q> {
     turns: &'a Turns<Q>,
-    thread: usize,
     /// Always there until the turn is given up.
     queue: Option<Q>,
 }
@@ -73,17 +48,6 @@ pub struct Turn<'a, Q> {
 impl<Q: CompletionQueue> Turns<Q> {
     /// For up to `threads` threads.
     pub fn new(queue: Q, threads: usize) -> Self {
-        let condvars = (0..threads).map(|_| Condvar::new()).collect();
-        Self::parked_at(queue, threads, ParkedAt::Condvars(condvars))
-    }
-
-    /// The same, with threads that sleep where the queue's provider has them sleep
-    /// ([`CompletionQueue::parking`]).
-    pub fn with_parking(queue: Q, threads: usize, parking: Box<dyn Parking>) -> Self {
-        Self::parked_at(queue, threads, ParkedAt::Provider(parking))
-    }
-
-    fn parked_at(queue: Q, threads: usize, parked_at: ParkedAt) -> Self {
         let waker = queue.waker();
         Self {
             state: Mutex::new(State {
@@ -91,9 +55,8 @@ impl<Q: CompletionQueue> Turns<Q> {
                 parked: Vec::with_capacity(threads),
                 woken: vec![false; threads],
                 closed: false,
-                failed: None,
             }),
-            parked_at,
+            places: (0..threads).map(|_| Condvar::new()).collect(),
             waker,
         }
     }
@@ -103,15 +66,12 @@ impl<Q: CompletionQueue> Turns<Q> {
     /// `thread` is the caller's own number, below the number given to [`Turns::new`].
     ///
     /// # Errors
-    /// What the queue's wait answered; the turn is given up. Or why a thread could not be roused.
+    /// What the queue's wait answered; the turn is given up.
     pub fn take(&self, thread: usize, counters: &Counters) -> io::Result<Option<Turn<'_, Q>>> {
         let mut state = self.lock();
         let queue = loop {
             if state.closed {
                 return Ok(None);
-            }
-            if let Some(error) = state.failed.take() {
-                return Err(error);
             }
             if let Some(queue) = state.queue.take() {
                 break queue;
@@ -120,38 +80,11 @@ impl<Q: CompletionQueue> Turns<Q> {
             state.woken[thread] = false;
             counters.parks.one();
             while !state.woken[thread] && !state.closed {
-                state = self.park(state, thread, counters)?;
+                state = self.places[thread].wait(state).unwrap_or_else(|e| e.into_inner());
             }
         };
         drop(state);
-        Turn { turns: self, thread, queue: Some(queue) }.wait(counters)
-    }
-
-    /// Sleeps, without the lock. Whoever rouses this thread has changed the state before.
-    fn park<'a>(
-        &'a self,
-        state: MutexGuard<'a, State<Q>>,
-        thread: usize,
-        counters: &Counters,
-    ) -> io::Result<MutexGuard<'a, State<Q>>> {
-        let parking = match &self.parked_at {
-            ParkedAt::Condvars(places) => {
-                return Ok(places[thread].wait(state).unwrap_or_else(|e| e.into_inner()));
-            }
-            ParkedAt::Provider(parking) => parking,
-        };
-        drop(state);
-        let slept = parking.sleep(thread, counters);
-        let mut state = self.lock();
-        if let Err(error) = slept {
-            // It leaves: from the stack, or with the turn that it was just given.
-            state.parked.retain(|&parked| parked != thread);
-            if state.woken[thread] {
-                self.hand_on(state, Some(thread));
-            }
-            return Err(error);
-        }
-        Ok(state)
+        Turn { turns: self, queue: Some(queue) }.wait(counters)
     }
 
     /// Lets every thread return from [`take`](Self::take) with `None`.
@@ -162,7 +95,7 @@ impl<Q: CompletionQueue> Turns<Q> {
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         for thread in parked {
-            self.rouse(thread, None);
+            self.places[thread].notify_one();
         }
         self.waker.wake();
     }
@@ -184,31 +117,15 @@ impl<Q> Turns<Q> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn give_up(&self, queue: Q, by: usize) {
+    /// Takes the queue back, and rouses the thread that parked last.
+    fn give_up(&self, queue: Q) {
         let mut state = self.lock();
         debug_assert!(state.queue.is_none(), "two turns for one queue");
         state.queue = Some(queue);
-        self.hand_on(state, Some(by));
-    }
-
-    /// Rouses the thread that parked last.
-    fn hand_on(&self, mut state: MutexGuard<'_, State<Q>>, by: Option<usize>) {
         if let Some(thread) = state.parked.pop() {
             state.woken[thread] = true;
             drop(state);
-            self.rouse(thread, by);
-        }
-    }
-
-    fn rouse(&self, thread: usize, by: Option<usize>) {
-        match &self.parked_at {
-            ParkedAt::Condvars(places) => places[thread].notify_one(),
-            ParkedAt::Provider(parking) => {
-                // Told by whoever gives a turn up, which may be in a drop: so the next to ask hears it.
-                if let Err(error) = parking.rouse(thread, by) {
-                    self.lock().failed = Some(error);
-                }
-            }
+            self.places[thread].notify_one();
         }
     }
 }
@@ -231,18 +148,11 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
     /// threads sleep on. `None`: closed.
     ///
     /// # Errors
-    /// What the queue's wait answered, or why a thread could not be roused. The turn is given up.
+    /// What the queue's wait answered. The turn is given up.
     pub fn wait(mut self, counters: &Counters) -> io::Result<Option<Turn<'a, Q>>> {
         loop {
-            let mut state = self.turns.lock();
-            if state.closed {
-                drop(state); // before the turn is given up
+            if self.turns.lock().closed {
                 return Ok(None);
-            }
-            let failed = state.failed.take();
-            drop(state);
-            if let Some(error) = failed {
-                return Err(error);
             }
             counters.waits.one();
             if self.queue().wait(1, None, counters)? == Woken::Ready {
@@ -255,7 +165,7 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
 impl<Q> Drop for Turn<'_, Q> {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            self.turns.give_up(queue, self.thread);
+            self.turns.give_up(queue);
         }
     }
 }

@@ -90,8 +90,7 @@ pub trait Design: Options {
 designs! {
     Running<H>;
     {
-    /// Whether it hands a queue from thread to thread: providers that are a way of doing that
-    /// ([`only_hands_over`](crate::rio::Choice::only_hands_over)) are for such designs.
+    /// Whether it hands a queue from thread to thread.
     hands_over: bool;
     /// Whether its threads wait for each other at locks or condition variables, so that they enter the
     /// kernel (futex) where no counter of a contract counts it.

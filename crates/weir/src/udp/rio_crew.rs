@@ -68,16 +68,8 @@ where
         let Ready { region, opened, needs } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
         let posted = rio_frame::post_all(worker, &region, &needs, &mut requests);
-        let (turns, parked) = match completions.parking(threads) {
-            Ok(Some(parking)) => (Turns::with_parking(completions, threads, parking), Ok(())),
-            Ok(None) => (Turns::new(completions, threads), Ok(())),
-            Err(e) => {
-                let failed = Err(Error::io("making places for threads to sleep in", e));
-                (Turns::new(completions, threads), failed)
-            }
-        };
         let crew = Arc::new(Crew {
-            turns,
+            turns: Turns::new(completions, threads),
             region,
             per_dequeue: needs.per_dequeue as usize,
             requests: Mutex::new(requests),
@@ -90,7 +82,6 @@ where
         });
         let result = contain(|| {
             posted?;
-            parked?;
             rio_frame::announce(worker, &granted, Some(close));
             for invitation in invitations {
                 let _ = invitation.send(Arc::clone(&crew));

@@ -9,8 +9,7 @@
 //!
 //! On io_uring the thread that armed the receive copies, for whoever has the queue, and is
 //! interrupted for it: the first one, until the receive ends and the next is armed by who has the
-//! queue then. The providers `uring-armer` and `uring-rearm` make that one thread that does nothing
-//! else, or each one that gets the queue.
+//! queue then.
 //!
 //! Origin: the "RIO IOCP" servers of Holgate's study (2012), on one thread and on eight. Those
 //! took the lock for each post (`--posts-per-lock 1`).

@@ -64,10 +64,7 @@ pub fn subjects() -> Vec<Subject> {
                 for &offload in if variant { &[false][..] } else { &[false, true] } {
                     let design = design.clone();
                     let subject = Subject { design, provider, threads, offload };
-                    let only_hands_over = provider.is_some_and(Choice::only_hands_over);
-                    if !only_hands_over || subject.at_defaults().hands_over() {
-                        subjects.push(subject);
-                    }
+                    subjects.push(subject);
                 }
             }
         }

@@ -10,10 +10,8 @@
 //! armed the receive. [`Polling`] says when. With [`OneThread`](super::OneThread) the ring is
 //! bound to its thread; with [`HandOver`](super::HandOver) it cannot be, and the thread that
 //! armed the receive last is interrupted to receive for whoever holds the queue: the one that
-//! started it, until the receive ends and whoever holds the queue then arms it anew. Three forms
-//! exist to find out what that costs, or what another way of handing over would: [`Polling::Armer`],
-//! [`Polling::Rearm`] and [`Polling::Message`]. They differ from others only where queues are handed
-//! over, so they refuse queues of one thread.
+//! started it, until the receive ends and whoever holds the queue then arms it anew. The book's chapter
+//! on handing a queue over has three other ways, none of which was faster.
 //!
 //! How it fails: where slices run out the receive ends, and is armed again as soon as one is
 //! posted (`no_buffer` counts). A zero-byte datagram ends it too. A kernel that cannot hold all
@@ -55,15 +53,6 @@ pub enum Polling {
     Interrupt,
     /// At once, in a thread of the kernel that polls (SQPOLL): it takes a core of its own.
     KernelThread,
-    /// At once, in a thread of the provider's own that armed the receive, and does nothing else:
-    /// who handles is never interrupted. The receive stays armed under load.
-    Armer,
-    /// At once, in the thread that holds the queue: before it waits it cancels the receive that
-    /// another one armed, and arms its own. The receive stays armed under load.
-    Rearm,
-    /// As `Deferred`; but threads without a turn sleep in rings of their own, and the turn comes as a
-    /// message from ring to ring (MSG_RING).
-    Message,
 }
 
 /// Slices that the kernel holds where nothing else was asked for: more than a dequeue takes, and with
@@ -90,9 +79,6 @@ impl Uring {
             Polling::Armed => "uring-armed",
             Polling::Interrupt => "uring-interrupt",
             Polling::KernelThread => "uring-sqpoll",
-            Polling::Armer => "uring-armer",
-            Polling::Rearm => "uring-rearm",
-            Polling::Message => "uring-message",
         }
     }
 }

@@ -28,8 +28,6 @@ pub(super) mod class {
     pub const SEND: u8 = 2;
     pub const ALARM: u8 = 3;
     pub const CANCEL: u8 = 4;
-    /// The cancel of a receive that another one took the place of.
-    pub const REPLACE: u8 = 5;
 }
 
 /// The group of buffers: a ring of ours has one.

@@ -4,8 +4,6 @@
 //! zero-byte datagram, with an error, and when completions found no room; then it is armed
 //! again, here and by nobody else.
 //!
-//! Who arms, and so copies, differs where queues are handed over (see `armer`).
-//!
 //! Under load no receive stays armed: each dequeue *sweeps* instead (see `sweep` here, and
 //! `sweeping`). Receives are armed again before a wait, and when sweeps stay dry.
 
@@ -13,10 +11,8 @@ pub(super) mod ends_of_peers;
 mod sweep;
 
 use super::{
-    armer::ArmedBy,
     arming::forget_then_ask,
     common::{Common, GROUP, class},
-    messages::Messages,
     requests::UringRequests,
     sends::{Segments, Sends},
     sweeping::Sweeping,
@@ -28,7 +24,6 @@ use crate::{
     rio::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
-        turn::Parking,
     },
     socket::DatagramSocket,
     wake::Waker,
@@ -57,20 +52,8 @@ pub(super) struct Receive {
 pub(super) enum Kind {
     /// Nothing but what ends a multishot receive: it is the socket's.
     Armed,
-    /// It was armed, and is being cancelled since another took its place.
-    Replaced,
     /// It never waits.
     Sweep,
-}
-
-/// What makes a form of polling.
-pub(super) struct Form {
-    /// Receives do not stay armed under load.
-    pub sweeps: bool,
-    /// Turns are passed from ring to ring.
-    pub messages: bool,
-    /// Who arms.
-    pub armed_by: ArmedBy,
 }
 
 /// The completion queue of all sockets of one ring.
@@ -83,12 +66,6 @@ pub struct UringCompletions<T: Sharing> {
     pub(super) disarmed: Vec<u32>,
     /// `None` where receives stay armed under load, too.
     sweeping: Option<Sweeping>,
-    messages: bool,
-    armed_by: ArmedBy,
-    /// Receives that others took the place of and that are not over.
-    pub(super) replaced: u32,
-    /// When their end was asked for last.
-    pub(super) replaced_at: Instant,
     pub(super) alarm_armed: bool,
     /// Buffers that came back during one dequeue.
     ids: Vec<u16>,
@@ -136,19 +113,17 @@ impl Found {
 }
 
 impl<T: Sharing> UringCompletions<T> {
-    /// Arms a receive for each socket, from the calling thread.
+    /// Arms a receive for each socket, from the calling thread. `sweeps`: they do not stay armed under load.
     pub(super) fn start(
         common: Arc<Common<T>>,
         completions: Completions,
-        form: Form,
+        sweeps: bool,
         counters: &Counters,
     ) -> io::Result<Self> {
-        let Form { sweeps, messages, armed_by } = form;
         let sockets = common.sockets.len() as u32;
         let sweeping = sweeps.then(|| Sweeping::new(common.needs.per_dequeue));
-        // Beside the one that waits: sweeps, or the one that it replaced.
-        let replaces = matches!(armed_by, ArmedBy::EachHolder(_));
-        let most = sweeping.as_ref().map_or(u32::from(replaces), Sweeping::most);
+        // Beside the one that waits.
+        let most = sweeping.as_ref().map_or(0, Sweeping::most);
         let window = common.buffers.with(|buffers| buffers.window());
         let hears = common.sockets.iter().any(DatagramSocket::hears_errors);
         let ends_of_peers = vec![EndsOfPeers::default(); if hears { sockets as usize } else { 0 }];
@@ -158,10 +133,6 @@ impl<T: Sharing> UringCompletions<T> {
             receives: Slots::new(class::RECEIVE, (sockets * (1 + most)) as usize),
             disarmed: (0..sockets).collect(),
             sweeping,
-            messages,
-            armed_by,
-            replaced: 0,
-            replaced_at: Instant::now(),
             alarm_armed: false,
             ids: Vec::with_capacity(window as usize),
             unused: Vec::with_capacity((sockets * most) as usize),
@@ -210,19 +181,9 @@ impl<T: Sharing> UringCompletions<T> {
         can_receive: bool,
         counters: &Counters,
     ) -> io::Result<bool> {
-        let Self { common, receives, disarmed, alarm_armed, armed_by, .. } = self;
+        let Self { common, receives, disarmed, alarm_armed, .. } = self;
         if *alarm_armed && !can_receive {
             return Ok(false);
-        }
-        if let ArmedBy::Armer(armer) = armed_by {
-            while can_receive && let Some(&socket) = disarmed.last() {
-                let token = insert_armed(receives, socket);
-                if let Err(error) = armer.arm(receive_entry(common, socket, token, how, 0)) {
-                    receives.remove(token);
-                    return Err(error);
-                }
-                disarmed.pop();
-            }
         }
         // Submitted under the same guard: the thread that submits a receive is the one whose
         // task copies, and that must be this one.
@@ -234,7 +195,8 @@ impl<T: Sharing> UringCompletions<T> {
                 *alarm_armed = unsafe { push(submissions, &entries, counters) }?;
             }
             while can_receive && let Some(&socket) = disarmed.last() {
-                let token = insert_armed(receives, socket);
+                let receive = Receive { socket, kind: Kind::Armed };
+                let token = receives.insert(receive).expect("a socket has one that waits");
                 let entry = receive_entry(common, socket, token, how, 0);
                 // SAFETY: see `receive_entry`.
                 match unsafe { push(submissions, &[entry], counters) } {
@@ -276,7 +238,7 @@ impl<T: Sharing> UringCompletions<T> {
     #[inline]
     pub(super) fn look(&mut self, out: &mut Batch, counters: &Counters) -> Found {
         let mut found = Found::default();
-        let Self { common, completions, receives, disarmed, ids, unused, replaced, .. } = self;
+        let Self { common, completions, receives, disarmed, ids, unused, .. } = self;
         let ends_of_peers = &mut self.ends_of_peers;
         let mut queue = completions.take();
         while out.room() > 0 {
@@ -285,13 +247,6 @@ impl<T: Sharing> UringCompletions<T> {
             let token = Token::from_user_data(entry.user_data());
             let (result, flags) = (entry.result(), entry.flags());
             if token.class() != class::RECEIVE {
-                if token.class() == class::REPLACE {
-                    // It was over already, or running just then and missed it: then it is asked again.
-                    if !matches!(-result, libc::ENOENT | libc::EALREADY) {
-                        found.failed = Some(io::Error::from_raw_os_error(-result));
-                    }
-                    continue;
-                }
                 let Some(completion) = settle_other(common, token, result, counters) else {
                     self.alarm_armed &= token.class() != class::ALARM;
                     self.cancels -= u32::from(token.class() == class::CANCEL);
@@ -314,13 +269,9 @@ impl<T: Sharing> UringCompletions<T> {
             let receive = receives.get(token).copied();
             let socket = receive.map(|receive| receive.socket);
             if !cqueue::more(flags)
-                && let Some(Receive { socket, kind }) = receives.remove(token)
+                && let Some(Receive { socket, kind: Kind::Armed }) = receives.remove(token)
             {
-                match kind {
-                    Kind::Armed => disarmed.push(socket),
-                    Kind::Replaced => *replaced -= 1,
-                    Kind::Sweep => {}
-                }
+                disarmed.push(socket);
             }
             if let Some(Receive { kind: Kind::Sweep, .. }) = receive
                 && (result == -libc::EAGAIN || result == -libc::ENOBUFS)
@@ -432,12 +383,6 @@ impl<T: Sharing> UringCompletions<T> {
         }
         count
     }
-}
-
-/// Takes a slot for a receive that is to be armed.
-fn insert_armed(receives: &mut Slots<Receive>, socket: u32) -> Token {
-    let receive = Receive { socket, kind: Kind::Armed };
-    receives.insert(receive).expect("a socket has one that waits")
 }
 
 /// A multishot receive. The header it names never moves while requests are under way, and a
@@ -589,27 +534,14 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
         if let Some(sweeping) = &mut self.sweeping {
             sweeping.stop();
         }
-        if self.armed_by.passes_to_this_thread() {
-            self.replace(counters)?;
-        }
         self.arm_again(counters)?;
         self.attention(counters)?;
-        if self.replaced > 0 {
-            return self.wait_beside_replaced(at_least, timeout, counters);
-        }
         let Self { common, completions, .. } = self;
         common.alarm.wait(&common.ring, completions, at_least, timeout, counters)
     }
 
     fn waker(&self) -> Waker {
         self.common.alarm.waker()
-    }
-
-    fn parking(&self, threads: usize) -> io::Result<Option<Box<dyn Parking>>> {
-        if !self.messages {
-            return Ok(None);
-        }
-        Ok(Some(Box::new(Messages::new(threads)?)))
     }
 
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped {

@@ -3,22 +3,18 @@
 //! | file | what |
 //! | --- | --- |
 //! | `arming` | the order that keeps a post from going unheard |
-//! | `armer` | who arms, and so copies, where queues are handed over |
 //! | `buffers` | posted slices: the kernel's window, and a stack behind it |
 //! | `frame` | where in a slice the kernel writes header, source and payload |
 //! | `sends` | messages under way |
 //! | `requests`, `completions`, `stop` | the contract's queues, and their end |
 //! | `sweeping` | when receives stay armed, and when they are asked for anew |
-//! | `messages` | turns passed from ring to ring |
 //! | `common` | what the queues have in common |
 
-mod armer;
 mod arming;
 pub(super) mod buffers;
 mod common;
 mod completions;
 mod frame;
-mod messages;
 mod requests;
 mod sends;
 mod stop;
@@ -42,9 +38,7 @@ use crate::{
     },
     socket::{DatagramSocket, Endpoint},
 };
-use armer::ArmedBy;
 use common::Common;
-use completions::Form;
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -79,24 +73,10 @@ impl Uring {
         Wanted { r#use, submissions, completions, kernel: KERNEL }
     }
 
-    /// What it would be with queues that stay on one thread, where it is nothing of its own then.
-    fn on_one_thread(&self) -> Option<Self> {
-        let polling = match self.polling {
-            Polling::Armer | Polling::Rearm => Polling::Armed,
-            Polling::Message => Polling::Deferred,
-            _ => return None,
-        };
-        Some(Self { polling, ..*self })
-    }
-
     /// Receives a datagram from ourselves, armed and swept: only that shows that all of it works
     /// here.
     fn prove<T: Sharing>(&self) -> Result<(), Unavailable> {
         let unavailable = |reason: String| Unavailable::new(self.what(), reason);
-        if self.polling == Polling::Message {
-            messages::Messages::prove()
-                .map_err(|e| unavailable(format!("a message from ring to ring: {e}")))?;
-        }
         // Two slices: the second is there for the sweep that finds nothing more.
         let needs = Needs { payload: 1, receives: 2, sends: 0, per_dequeue: 2, offload: false };
         let region = Region::new(frame::layout(&needs), 2, RegionOptions::default())
@@ -134,7 +114,7 @@ impl Uring {
 }
 
 /// The first Linux with multishot receives of messages. Task work is deferred from 6.1 on; on 6.0 the
-/// kernel interrupts, and the provider says so. MSG_RING is older (5.18).
+/// kernel interrupts, and the provider says so.
 const KERNEL: &str = "6.0";
 
 /// Entries of the submission queue: at least for arming many sockets at once, at most for a
@@ -214,11 +194,6 @@ impl<T: Sharing> Provider<T> for Uring {
             return Err(Unavailable::new(self.what(), reason)
                 .advise(format!("choose 1 to {}", buffers::MOST_HELD)));
         }
-        if let Some(same) = self.on_one_thread().filter(|_| !T::HANDS_OVER) {
-            let reason = "it is a way of handing queues over, and these stay on one thread";
-            return Err(Unavailable::new(self.what(), reason)
-                .advise(format!("use provider {}, which is the same there", same.name())));
-        }
         // On a thread of its own: the kernel interrupts a thread that used a ring once more, some
         // time after the ring is gone, and that must not be a caller's.
         let proof = std::thread::scope(|scope| scope.spawn(|| self.prove::<T>()).join());
@@ -270,15 +245,9 @@ impl<T: Sharing> Provider<T> for Uring {
         // group away or leaks both.
         unsafe { ring.register_buffers(address, entries, common::GROUP) }
             .map_err(|e| Error::io("registering the ring of buffers", e))?;
-        let armed_by = ArmedBy::new(self.polling, &common)
-            .map_err(|e| Error::io("starting the thread that arms the receives", e))?;
-        let form = Form {
-            sweeps: matches!(self.polling, Polling::Deferred | Polling::Message),
-            messages: self.polling == Polling::Message,
-            armed_by,
-        };
+        let sweeps = self.polling == Polling::Deferred;
         let counters = Counters::default();
-        let queue = UringCompletions::start(Arc::clone(&common), completions, form, &counters)
+        let queue = UringCompletions::start(Arc::clone(&common), completions, sweeps, &counters)
             .map_err(|e| Error::io("arming the receives", e))?;
         let requests =
             (0..count).map(|socket| UringRequests::new(Arc::clone(&common), socket)).collect();
@@ -304,11 +273,7 @@ fn polled(ring: &Ring, asked: Polling) -> String {
         (_, true, _) => "deferred: the thread that dequeues copies when it enters the kernel",
         (_, _, true) => "kernel thread: it copies",
         (Polling::Interrupt, ..) => "interrupt: the thread that armed the receives copies at once",
-        (Polling::Armer, ..) => "interrupt: a thread that armed the receives, and only copies",
-        (Polling::Rearm, ..) => {
-            "interrupt: the thread that holds the queue, and armed the receives anew, copies at once"
-        }
-        (Polling::Deferred | Polling::Message, ..) => {
+        (Polling::Deferred, ..) => {
             "interrupt, since deferral needs one thread and a newer kernel: the thread that armed \
              the receives copies at once; under load the one that dequeues does"
         }

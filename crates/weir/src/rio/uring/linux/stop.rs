@@ -16,7 +16,7 @@ const DISCARDED: usize = 256;
 
 /// How long to wait for what was cancelled before asking again: a request that was running just
 /// then may have missed it.
-pub(super) const ASK_AGAIN: Duration = Duration::from_millis(50);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Ends a queue. Slices that the kernel still holds at the deadline are left to it.
 pub(super) fn stop<T: Sharing>(

@@ -202,32 +202,3 @@ fn a_receive_that_fails_for_ever_stops_the_queue<T: Sharing>(polling: Polling) {
     assert_eq!(fail(&mut rig, 1), Some(libc::EACCES));
     rig.stop();
 }
-
-/// A receive that was replaced and that its cancel missed.
-#[test]
-fn a_replaced_receive_that_missed_its_cancel_is_asked_again() {
-    if cannot_run_here::<HandOver>(Polling::Rearm) {
-        return;
-    }
-    let mut rig = Rig::<HandOver>::new(Polling::Rearm, NEEDS, &[loopback()]);
-    rig.post(4);
-    let token = live_token(&rig);
-    // As `replace` leaves it, but without the cancel.
-    rig.queue.receives.get_mut(token).unwrap().kind = completions::Kind::Replaced;
-    rig.queue.disarmed.push(0);
-    (rig.queue.replaced, rig.queue.replaced_at) = (1, Instant::now());
-    let answer = Token::bare(common::class::REPLACE);
-    inject(&rig, answer, -libc::ENOENT, 0);
-    inject(&rig, answer, -libc::EALREADY, 0);
-    peer(rig.at[0]).send_to(b"one", rig.at[0]).unwrap();
-    assert_eq!(rig.completions().len(), 1);
-    let by = Instant::now() + PATIENCE;
-    while rig.queue.replaced > 0 {
-        assert!(Instant::now() < by, "it is not over");
-        rig.queue.wait(1, Some(stop::ASK_AGAIN), &rig.counters).unwrap();
-        rig.queue.dequeue(&mut rig.batch, &rig.counters).unwrap();
-    }
-    assert!(rig.queue.receives.get(token).is_none());
-    assert_eq!(live_token(&rig).class(), common::class::RECEIVE);
-    rig.stop();
-}

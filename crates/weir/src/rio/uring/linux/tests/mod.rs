@@ -2,7 +2,6 @@
 //! thread and handed over.
 
 mod ends;
-mod handing_over;
 mod injected;
 mod receiving;
 mod sending;
@@ -27,8 +26,6 @@ macro_rules! under_every_form {
         under_every_form!(@ handed_over HandOver Deferred: $($test),*);
         under_every_form!(@ interrupt_handed_over HandOver Interrupt: $($test),*);
         under_every_form!(@ kernel_thread_handed_over HandOver KernelThread: $($test),*);
-        under_every_form!(@ armer_handed_over HandOver Armer: $($test),*);
-        under_every_form!(@ rearm_handed_over HandOver Rearm: $($test),*);
     };
     (@ $form:ident $Threading:ident $Polling:ident: $($test:ident),*) => {
         mod $form {

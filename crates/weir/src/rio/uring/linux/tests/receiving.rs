@@ -280,7 +280,7 @@ fn a_poster_wakes_a_starved_holder() {
     if cannot_run_here::<HandOver>(Polling::Interrupt) {
         return;
     }
-    for polling in [Polling::Interrupt, Polling::KernelThread, Polling::Armer, Polling::Rearm] {
+    for polling in [Polling::Interrupt, Polling::KernelThread] {
         let Rig { region, mut queue, mut requests, at, .. } =
             Rig::<HandOver>::new(polling, Needs { receives: 1, ..NEEDS }, &[loopback()]);
         let sender = peer(at[0]);
@@ -324,7 +324,7 @@ fn queues_change_hands_while_another_thread_posts() {
     if cannot_run_here::<HandOver>(Polling::Interrupt) {
         return;
     }
-    for polling in [Polling::Interrupt, Polling::Deferred, Polling::Armer, Polling::Rearm] {
+    for polling in [Polling::Interrupt, Polling::Deferred] {
         queues_change_hands(polling);
     }
 }
