@@ -1,6 +1,11 @@
 //! The table of the providers, and the choice of one by name.
 
-use super::{HandOver, Needs, OneThread, Provider};
+use super::{
+    HandOver, Needs, OneThread, Provider,
+    batch::PlainSockets,
+    uring::{Polling, Uring},
+    xdp::{Mode, Xdp},
+};
 use crate::{Unavailable, options::Named};
 use std::{fmt, str::FromStr};
 
@@ -15,8 +20,15 @@ pub struct AboutProvider {
     pub origin: &'static str,
 }
 
+/// A provider, of the type that implements it.
+pub(crate) enum Chosen {
+    Uring(Uring),
+    Batch(PlainSockets),
+    Xdp(Xdp),
+}
+
 macro_rules! providers {
-    ($($Choice:ident $name:literal: $summary:literal, $origin:literal;)*) => {
+    ($($Choice:ident $name:literal: $summary:literal, $origin:literal, $Type:ident($provider:expr);)*) => {
         /// A provider of registered I/O, by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Choice {
@@ -37,6 +49,14 @@ macro_rules! providers {
                 match self.resolve() {
                     $(Choice::$Choice => AboutProvider {
                         name: $name, summary: $summary, origin: $origin },)*
+                    Choice::Auto => unreachable!("resolved above"),
+                }
+            }
+
+            /// The provider itself; of `Auto` that which it stands for here.
+            pub(crate) fn provider(self) -> Chosen {
+                match self.resolve() {
+                    $(Choice::$Choice => Chosen::$Type($provider),)*
                     Choice::Auto => unreachable!("resolved above"),
                 }
             }
@@ -64,34 +84,44 @@ macro_rules! providers {
 providers! {
     Uring "uring":
         "io_uring: a ring of buffers under one multishot receive, swept instead while loaded",
-        "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1";
+        "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1",
+        Uring(Uring::polling(Polling::Deferred));
     UringArmed "uring-armed":
         "io_uring, with the multishot receive left armed under load, too",
-        "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1";
+        "multishot recvmsg, Linux 6.0; DEFER_TASKRUN, Linux 6.1",
+        Uring(Uring::polling(Polling::Armed));
     UringInterrupt "uring-interrupt":
         "io_uring, with the kernel's work done whenever it interrupts the thread",
-        "multishot recvmsg, Linux 6.0";
+        "multishot recvmsg, Linux 6.0",
+        Uring(Uring::polling(Polling::Interrupt));
     UringSqpoll "uring-sqpoll":
         "io_uring, with the kernel's work done by a kernel thread that polls",
-        "SQPOLL, Linux 5.1; multishot recvmsg, Linux 6.0";
+        "SQPOLL, Linux 5.1; multishot recvmsg, Linux 6.0",
+        Uring(Uring::polling(Polling::KernelThread));
     Batch "batch":
         "plain sockets: slices wait in user space and a dequeue is one batched receive",
-        "recvmmsg(2), Linux 2.6.33; plain receives on other systems";
+        "recvmmsg(2), Linux 2.6.33; plain receives on other systems",
+        Batch(PlainSockets);
     Xdp "xdp":
         "AF_XDP: frames between a queue of a network device and our memory, past the network stack",
-        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
+        Xdp(Xdp::default());
     XdpBusyPolled "xdp-busy-polled":
         "AF_XDP, with the device served by the thread that finds nothing to dequeue",
-        "preferred busy polling, Linux 5.11";
+        "preferred busy polling, Linux 5.11",
+        Xdp(Xdp::of(Mode::BusyPolled));
     XdpCopied "xdp-copied":
         "AF_XDP, with frames copied by the kernel also where the device could use our memory",
-        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
+        Xdp(Xdp::of(Mode::Copied));
     XdpGeneric "xdp-generic":
         "AF_XDP, with the program outside the device's driver: what every device can",
-        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
+        Xdp(Xdp::of(Mode::Generic));
     XdpAnyPort "xdp-any-port":
         "AF_XDP, with the datagrams to every port of the address, not to the bound one alone",
-        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9";
+        "AF_XDP, Linux 4.18; links for programs on devices, Linux 5.9",
+        Xdp(Xdp { any_port: true, ..Xdp::default() });
 }
 
 impl Choice {
@@ -110,14 +140,7 @@ impl Choice {
     /// Whether it receives on loopback. Those that see the frames of a device do not: there are
     /// none.
     pub fn reaches_loopback(self) -> bool {
-        !matches!(
-            self.resolve(),
-            Choice::Xdp
-                | Choice::XdpAnyPort
-                | Choice::XdpBusyPolled
-                | Choice::XdpCopied
-                | Choice::XdpGeneric
-        )
+        !matches!(self.provider(), Chosen::Xdp(_))
     }
 
     /// Whether it can run here, on one thread and handed over, by trying both: they may set up
@@ -147,56 +170,14 @@ impl Choice {
     }
 }
 
-/// Calls `$body` with the provider that `$choice` names, as `$provider`: once compiled for
-/// each. Where a provider cannot even be compiled, the result is `Unavailable`.
+/// Calls `$body` with the provider that `$choice` names, as `$provider`: once compiled for each type of
+/// provider, not for each name.
 macro_rules! with_provider {
     ($choice:expr, |$provider:ident| $body:expr) => {
-        match $crate::rio::Choice::resolve($choice) {
-            $crate::rio::Choice::Batch => {
-                let $provider = $crate::rio::batch::PlainSockets;
-                $body
-            }
-            $crate::rio::Choice::Uring => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Deferred);
-                $body
-            }
-            $crate::rio::Choice::UringArmed => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Armed);
-                $body
-            }
-            $crate::rio::Choice::UringInterrupt => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::Interrupt);
-                $body
-            }
-            $crate::rio::Choice::UringSqpoll => {
-                let $provider =
-                    $crate::rio::uring::Uring::polling($crate::rio::uring::Polling::KernelThread);
-                $body
-            }
-            $crate::rio::Choice::Xdp => {
-                let $provider = $crate::rio::xdp::Xdp::default();
-                $body
-            }
-            $crate::rio::Choice::XdpBusyPolled => {
-                let $provider = $crate::rio::xdp::Xdp::of($crate::rio::xdp::Mode::BusyPolled);
-                $body
-            }
-            $crate::rio::Choice::XdpCopied => {
-                let $provider = $crate::rio::xdp::Xdp::of($crate::rio::xdp::Mode::Copied);
-                $body
-            }
-            $crate::rio::Choice::XdpGeneric => {
-                let $provider = $crate::rio::xdp::Xdp::of($crate::rio::xdp::Mode::Generic);
-                $body
-            }
-            $crate::rio::Choice::XdpAnyPort => {
-                let $provider = $crate::rio::xdp::Xdp { any_port: true, ..Default::default() };
-                $body
-            }
-            $crate::rio::Choice::Auto => unreachable!("resolved above"),
+        match $crate::rio::Choice::provider($choice) {
+            $crate::rio::Chosen::Uring($provider) => $body,
+            $crate::rio::Chosen::Batch($provider) => $body,
+            $crate::rio::Chosen::Xdp($provider) => $body,
         }
     };
 }

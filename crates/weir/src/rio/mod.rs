@@ -52,8 +52,8 @@ pub mod uring;
 pub mod xdp;
 
 pub use crate::socket::{Peer, Span, Unsent};
-pub(crate) use choice::with_provider;
 pub use choice::{AboutProvider, Choice};
+pub(crate) use choice::{Chosen, with_provider};
 pub use requests::Refused;
 
 use crate::{
