@@ -48,9 +48,9 @@ macro_rules! designs {
     (
         $Running:ty;
         { $($(#[$meta:meta])* $also:ident: $Also:ty;)* }
-        $($file:ident::$Design:ident,)*
+        $($room:ident::$Design:ident,)*
     ) => {
-        $(#[forbid(unsafe_code)] mod $file; pub use $file::$Design;)*
+        $(pub use $room::$Design;)*
 
         /// Any design, with its options: what a name is turned into.
         #[derive(Debug, Clone, PartialEq)]

@@ -11,9 +11,7 @@
 //! Origin: ioctl(2); the fast control path of the original (OSR), which skips the I/O manager.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Wants, Worker,
-    native::Controls,
-    queue::Issue,
+    About, Contract, Design, Handler, Job, Running, Wants, Worker, native::Controls, queue::Issue,
 };
 use crate::{
     Error, Unavailable,
@@ -68,7 +66,12 @@ fn run<H: Handler>(worker: &mut Worker<H>, controls: &Controls) -> Result<(), Er
 }
 
 #[inline]
-fn handle<H: Handler>(worker: &mut Worker<H>, controls: &Controls, issue: &Issue, calls: &Counters) {
+fn handle<H: Handler>(
+    worker: &mut Worker<H>,
+    controls: &Controls,
+    issue: &Issue,
+    calls: &Counters,
+) {
     let outcome = controls.call(calls);
     worker.finish(issue, outcome, &[]);
 }

@@ -117,6 +117,31 @@ pub enum Wants {
     Calls,
 }
 
+#[forbid(unsafe_code)]
+mod control;
+#[forbid(unsafe_code)]
+mod libaio;
+#[forbid(unsafe_code)]
+mod no_op;
+#[forbid(unsafe_code)]
+mod overlapped_pool;
+#[forbid(unsafe_code)]
+mod port;
+#[forbid(unsafe_code)]
+mod ring;
+#[forbid(unsafe_code)]
+mod ring_polled;
+#[forbid(unsafe_code)]
+mod ring_registered;
+#[forbid(unsafe_code)]
+mod sync;
+#[forbid(unsafe_code)]
+mod sync_empty;
+#[forbid(unsafe_code)]
+mod threads;
+#[forbid(unsafe_code)]
+mod uring_cmd;
+
 designs! {
     Running<H>;
     {

@@ -65,7 +65,8 @@ impl Design for Port {
         self.resolve();
         let region = job.buffers(self.depth as usize)?;
         let (descriptor, threads) = (&job.device.descriptor, self.threads);
-        let port = DevicePort::open("design port", descriptor, region.clone(), threads, self.concurrency)?;
+        let port =
+            DevicePort::open("design port", descriptor, region.clone(), threads, self.concurrency)?;
         port.granted().into_iter().for_each(|(name, value)| job.state(name, value));
         let port = Arc::new(port);
         for thread in 0..threads {

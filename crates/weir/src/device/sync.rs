@@ -55,11 +55,7 @@ impl Design for Synchronous {
     }
 }
 
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    plain: &Plain,
-    mut buffer: Slice,
-) -> Result<(), Error> {
+fn run<H: Handler>(worker: &mut Worker<H>, plain: &Plain, mut buffer: Slice) -> Result<(), Error> {
     let calls = Arc::clone(&worker.calls);
     worker.ready(Some(plain.waker()));
     while let Some(issue) = worker.issue() {

@@ -30,23 +30,20 @@
 //! stands in [`Connection`], which does no I/O.
 
 mod active;
-mod blocking_crowd;
-mod blocking_times;
+#[forbid(unsafe_code)]
+mod blocking;
 mod connection;
 mod door;
-mod event_groups;
 mod handler;
 mod job;
 mod limits;
-mod port_flow;
-mod port_frame;
-mod port_hand;
-mod port_places;
-mod port_shares;
-mod ready_frame;
+#[forbid(unsafe_code)]
+mod port;
+#[forbid(unsafe_code)]
+mod ready;
 mod reason;
-mod ring_flow;
-mod ring_frame;
+#[forbid(unsafe_code)]
+mod ring;
 mod running;
 mod server;
 mod table;
@@ -57,7 +54,7 @@ pub use handler::{Asks, Handler, Output, Refused};
 pub(crate) use handler::{Echo, Queue};
 pub use job::Job;
 pub use limits::{ACTIVE, Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
-pub use port_frame::Idle;
+pub use port::Idle;
 pub use reason::Reason;
 pub use running::{Final, Gone, Running, ThreadFinal};
 pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
@@ -120,18 +117,18 @@ designs! {
         parks_threads: bool;
     }
     blocking::Blocking,
-    select::Select,
-    select_indexed::SelectIndexed,
-    poll::Poll,
-    async_select::AsyncSelect,
-    event_select::EventSelect,
-    overlapped_events::OverlappedEvents,
+    ready::Select,
+    ready::SelectIndexed,
+    ready::Poll,
+    ready::AsyncSelect,
+    ready::EventSelect,
+    port::OverlappedEvents,
     port::Port,
-    port_ordered::PortOrdered,
-    epoll::Epoll,
+    port::PortOrdered,
+    ready::Epoll,
     ring::Ring,
-    rio_tcp::RioTcp,
-    ring_hybrid::RingHybrid,
+    ring::RioTcp,
+    ring::RingHybrid,
 }
 
 /// How a design serves no more connections at a time than [`Limits::active`] says.

@@ -87,6 +87,35 @@ pub trait Design: Options {
     fn availability(&self) -> Result<(), Unavailable>;
 }
 
+#[forbid(unsafe_code)]
+mod blocking;
+#[forbid(unsafe_code)]
+mod blocking_batch;
+#[forbid(unsafe_code)]
+mod epoll;
+#[forbid(unsafe_code)]
+mod epoll_batch;
+#[forbid(unsafe_code)]
+mod port;
+#[forbid(unsafe_code)]
+mod port_batch;
+#[forbid(unsafe_code)]
+mod rio_event;
+#[forbid(unsafe_code)]
+mod rio_event_polled;
+#[forbid(unsafe_code)]
+mod rio_hybrid;
+#[forbid(unsafe_code)]
+mod rio_hybrid_reader;
+#[forbid(unsafe_code)]
+mod rio_polled;
+#[forbid(unsafe_code)]
+mod rio_port;
+#[forbid(unsafe_code)]
+mod rio_reader;
+#[forbid(unsafe_code)]
+mod rio_sharded;
+
 designs! {
     Running<H>;
     {

@@ -82,10 +82,7 @@ impl Port {
     }
 }
 
-fn run<H: Handler, P: port::Port>(
-    worker: &mut Worker<H>,
-    shared: &Shared<P>,
-) -> Result<(), Error> {
+fn run<H: Handler, P: port::Port>(worker: &mut Worker<H>, shared: &Shared<P>) -> Result<(), Error> {
     let mut taker = port_frame::join(worker, shared)?;
     let mut taken = Taken::new(1);
     while port_frame::take(worker, &mut taker, &mut taken)? {

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     Error, Unavailable,
-    options::{Options as _, options},
     memory::Slice,
+    options::{Options as _, options},
     port::{Native, Port, Provider as _, Shape, SocketId, Taken, Worker as Taker},
 };
 

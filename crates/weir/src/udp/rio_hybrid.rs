@@ -28,9 +28,7 @@ use super::{
 use crate::{
     Error, Unavailable,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
-    rio::{
-        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, with_provider,
-    },
+    rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, with_provider},
 };
 
 options! {
@@ -100,17 +98,14 @@ impl RioHybrid {
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
         if !self.hands_over() {
-            let ready = rio_frame::open::<OneThread, P, H>(
-                &mut job, &provider, outstanding, dequeue_max,
-            )?;
+            let ready =
+                rio_frame::open::<OneThread, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
             job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;
             return job.run();
         }
         let ready =
             rio_frame::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
-        let run = move |worker: &mut Worker<H>, crew: &Crew<_>| {
-            run_together(worker, crew, &tuning)
-        };
+        let run = move |worker: &mut Worker<H>, crew: &Crew<_>| run_together(worker, crew, &tuning);
         rio_crew::spawn(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
         job.run()
     }

@@ -4,10 +4,11 @@
 //! that peers that read slowly cannot keep all of them; and what comes while a connection's output is full
 //! is held in memory of its own: receiving is stopped then, so that is no more than was under way.
 
-use super::{Connection, Handler, Reason, Worker, ring_frame::Room};
+use super::frame::Room;
 use crate::{
     memory::Slice,
     rio::streams::{Load, StreamId, StreamQueue},
+    tcp::{Connection, Handler, Reason, Worker},
     timer::Tick,
 };
 use std::{io, mem};

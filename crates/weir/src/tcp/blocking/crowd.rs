@@ -1,10 +1,11 @@
 //! What the threads of `blocking` share: the two of a connection, and all connections that are open.
 
-use super::{Connection, Handler, Reason, Worker, blocking_times::Times, connection::NEVER};
+use super::times::Times;
 use crate::{
     counters::Counters,
     crew::lock,
     stream::Stream,
+    tcp::{Connection, Handler, Reason, Worker, connection::NEVER},
     timer::{TICK, Tick},
 };
 use std::{

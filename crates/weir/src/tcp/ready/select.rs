@@ -12,12 +12,13 @@
 //! Origin: the non-blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund;
 //! select(2), 4.2BSD.
 
-use super::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker, ready_frame::Room};
+use super::engine::Room;
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{Select as Sets, Trigger},
     stream::Listener,
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {

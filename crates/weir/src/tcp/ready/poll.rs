@@ -12,15 +12,13 @@
 //!
 //! Origin: poll(2), System V Release 3, 1986.
 
-use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
-    ready_frame::{Room, ask_for_connections},
-};
+use super::engine::{Room, ask_for_connections};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{Poll as PollSet, Trigger},
     stream::{self, Listener},
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -43,7 +41,7 @@ impl Design for Poll {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 

@@ -15,15 +15,13 @@
 //!
 //! Origin: epoll(7), Linux 2.6; what a Linux engineer writes today.
 
-use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Share, Worker,
-    ready_frame::{Room, ask_for_connections},
-};
+use super::engine::{Room, ask_for_connections};
 use crate::{
     Error, Unavailable,
     options::{Named, Options as _, options},
     readiness::{Epoll as EpollSet, Trigger},
     stream::Listener,
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Share, Worker},
 };
 
 options! {
@@ -50,7 +48,7 @@ impl Design for Epoll {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 
@@ -106,7 +104,8 @@ fn run<H: Handler>(
         if room.listens() != listening {
             listening = !listening;
             let exclusive = options.share == Share::Exclusive;
-            let listen = |set: &mut EpollSet, listener: &_, token| set.listen(listener, token, exclusive);
+            let listen =
+                |set: &mut EpollSet, listener: &_, token| set.listen(listener, token, exclusive);
             let forget = EpollSet::forget_listener;
             ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }

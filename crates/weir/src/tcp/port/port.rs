@@ -26,9 +26,8 @@
 //! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker,
-    port_frame::{self, Numbers, Shared},
-    port_hand::Hand,
+    frame::{self, Numbers, Shared},
+    hand::Hand,
 };
 use crate::{
     Error, Unavailable,
@@ -37,6 +36,7 @@ use crate::{
         self, Shape,
         streams::{Completion, Native, Provider as _, Taken},
     },
+    tcp::{About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker},
 };
 
 options! {
@@ -78,7 +78,7 @@ impl Design for Port {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 
@@ -97,14 +97,14 @@ impl Design for Port {
             drain: self.drain,
         };
         let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
-        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        let shared = frame::open(&mut job, &Native { shape }, numbers)?;
         let take = self.take as usize;
-        port_frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
+        frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
         job.run()
     }
 
     fn active_set(&self) -> ActiveSet {
-        port_frame::active_set()
+        frame::active_set()
     }
 
     fn idle_holds(&self) -> IdleHolds {
@@ -125,7 +125,7 @@ impl Design for Port {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        port_frame::availability()
+        frame::availability()
     }
 }
 
@@ -134,7 +134,7 @@ fn run<H: Handler, P: port::streams::Port>(
     shared: &Shared<P, H>,
     take: usize,
 ) -> Result<(), Error> {
-    let mut hand = port_frame::join(worker, shared)?;
+    let mut hand = frame::join(worker, shared)?;
     let mut taken = Taken::new(take);
     while hand.take(&mut taken)? {
         for completion in taken.drain() {

@@ -12,9 +12,8 @@
 //! Origin: the "RIO hybrid" of Holgate's study of UDP (2012), for TCP.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
+    frame::{self, DEQUEUED, Room},
     ring::needs,
-    ring_frame::{self, DEQUEUED, Room},
 };
 use crate::{
     Error, Unavailable,
@@ -23,6 +22,7 @@ use crate::{
         Batch,
         streams::{Idle, StreamCompletion, StreamQueue},
     },
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
 };
 use std::{
     sync::{
@@ -60,7 +60,7 @@ impl Design for RingHybrid {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 
@@ -73,22 +73,22 @@ impl Design for RingHybrid {
             threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
             spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
         };
-        ring_frame::start(&mut job, self.threads, needs, move |worker, room| {
+        frame::start(&mut job, self.threads, needs, move |worker, room| {
             run(worker, room, &tuning)
         })?;
         job.run()
     }
 
     fn active_set(&self) -> ActiveSet {
-        ring_frame::active_set(self.threads)
+        frame::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {
-        ring_frame::provider()
+        frame::provider()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        ring_frame::availability()
+        frame::availability()
     }
 }
 
@@ -126,7 +126,8 @@ impl Spells {
         let now = Instant::now();
         let Some(since) = self.since else {
             let time = Duration::from_micros(tuning.spin_us.load(Relaxed));
-            let wins = u64::from(self.won) * 1000 >= tuning.threshold.load(Relaxed) * u64::from(Self::ALL);
+            let wins =
+                u64::from(self.won) * 1000 >= tuning.threshold.load(Relaxed) * u64::from(Self::ALL);
             if time.is_zero() || (!wins && self.not_tried < TRIED) {
                 self.not_tried += 1;
                 return false;

@@ -3,8 +3,15 @@
 //! A group that runs empty ends where another is empty too: so as connections go threads and descriptors do, and one
 //! group stays for those that come.
 
-use super::{Connection, Handler, Reason, Worker, ready_frame::Room};
-use crate::{Error, crew::lock, readiness::Events, stream::Accepted, wake::Waker};
+use super::engine::Room;
+use crate::{
+    Error,
+    crew::lock,
+    readiness::Events,
+    stream::Accepted,
+    tcp::{Connection, Handler, Reason, Worker},
+    wake::Waker,
+};
 use std::{
     io,
     sync::{
@@ -14,7 +21,7 @@ use std::{
 };
 
 /// A group as the accepting thread sees it.
-pub(super) struct Group {
+pub(in crate::tcp) struct Group {
     /// Connections that it may have.
     places: u32,
     /// Those that it has, or that wait in its inbox. Only the accepting thread adds.
@@ -33,7 +40,7 @@ struct Inbox {
 }
 
 impl Group {
-    pub(super) fn new(places: u32, waker: Waker) -> Self {
+    pub(in crate::tcp) fn new(places: u32, waker: Waker) -> Self {
         let (taken, inbox) = (AtomicU32::new(0), Mutex::default());
         Self { places, taken, inbox, waker }
     }
@@ -55,7 +62,7 @@ impl Group {
     }
 
     /// What was handed over since the last time.
-    pub(super) fn came(&self) -> Vec<Accepted> {
+    pub(in crate::tcp) fn came(&self) -> Vec<Accepted> {
         std::mem::take(&mut lock(&self.inbox).came)
     }
 
@@ -76,7 +83,7 @@ impl Group {
     }
 
     /// Of so many connections so many are left.
-    pub(super) fn left(&self, before: u32, after: usize) {
+    pub(in crate::tcp) fn left(&self, before: u32, after: usize) {
         let gone = before - after as u32;
         if gone > 0 {
             self.taken.fetch_sub(gone, Relaxed);
@@ -84,14 +91,14 @@ impl Group {
     }
 
     /// Takes nothing more.
-    pub(super) fn close(&self) {
+    pub(in crate::tcp) fn close(&self) {
         lock(&self.inbox).closed = true;
     }
 }
 
 /// The groups that there are, in the order in which they were started.
 #[derive(Default)]
-pub(super) struct Groups(Mutex<Vec<Arc<Group>>>);
+pub(in crate::tcp) struct Groups(Mutex<Vec<Arc<Group>>>);
 
 impl Groups {
     /// Hands a connection to the first one that has room, or back.
@@ -115,7 +122,7 @@ impl Groups {
     }
 
     /// Whether a group is to end: it is empty, and so is another. If so nothing is handed over to it any more.
-    pub(super) fn retire(&self, group: &Arc<Group>) -> bool {
+    pub(in crate::tcp) fn retire(&self, group: &Arc<Group>) -> bool {
         let mut groups = lock(&self.0);
         let Some(place) = groups.iter().position(|other| Arc::ptr_eq(other, group)) else {
             return false;
@@ -133,7 +140,7 @@ impl Groups {
 }
 
 /// Hands a connection to the first group that has room, or to a new one.
-pub(super) fn deal<H: Handler>(
+pub(in crate::tcp) fn deal<H: Handler>(
     worker: &mut Worker<H>,
     groups: &Groups,
     accepted: Accepted,
@@ -157,7 +164,11 @@ pub(super) fn deal<H: Handler>(
 }
 
 /// Closes a connection that no group has room for.
-pub(super) fn turn_away<H: Handler>(worker: &mut Worker<H>, accepted: Accepted, reason: Reason) {
+pub(in crate::tcp) fn turn_away<H: Handler>(
+    worker: &mut Worker<H>,
+    accepted: Accepted,
+    reason: Reason,
+) {
     let Accepted { stream, peer } = accepted;
     let mut connection = Connection::open(worker, peer);
     connection.fail(reason);

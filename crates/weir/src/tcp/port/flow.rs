@@ -2,11 +2,10 @@
 //! connection's own lock.
 
 use super::{
-    Handler, Reason,
-    port_frame::{Idle, close},
-    port_hand::Hand,
-    port_places::{Open, Sending},
-    port_shares::{Place, STUCK_AFTER},
+    frame::{Idle, close},
+    hand::Hand,
+    places::{Open, Sending},
+    shares::{Place, STUCK_AFTER},
 };
 use crate::{
     crew::{lock, try_lock},
@@ -16,6 +15,7 @@ use crate::{
         streams::{Closing, Outcome, Port, StreamId, Worker as _},
     },
     stream::Mode,
+    tcp::{Handler, Reason},
 };
 use std::{io, sync::Arc, time::Instant};
 

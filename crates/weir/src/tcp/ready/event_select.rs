@@ -15,10 +15,8 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
-    door::{ACCEPTED_AT_ONCE, Came, Door},
-    event_groups::{self, Group, Groups},
-    ready_frame::{LISTENERS, Room, ask_for_connections},
+    engine::{LISTENERS, Room, ask_for_connections},
+    groups::{self, Group, Groups},
 };
 use crate::{
     Error, Unavailable,
@@ -26,6 +24,10 @@ use crate::{
     readiness::{Events, Trigger},
     rio::Woken,
     stream::Listener,
+    tcp::{
+        About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
+        door::{ACCEPTED_AT_ONCE, Came, Door},
+    },
 };
 use std::{sync::Arc, time::Instant};
 
@@ -61,7 +63,9 @@ impl Design for EventSelect {
     }
 
     fn active_set(&self) -> ActiveSet {
-        ActiveSet::Absent("a thread serves its own group only, and groups come with the connections")
+        ActiveSet::Absent(
+            "a thread serves its own group only, and groups come with the connections",
+        )
     }
 
     fn provider(&self) -> &'static str {
@@ -101,7 +105,7 @@ fn run<H: Handler>(
         };
         for _ in 0..ACCEPTED_AT_ONCE {
             match door.accept(worker, listener)? {
-                Came::In(accepted) => event_groups::deal(worker, &groups, accepted, |worker| {
+                Came::In(accepted) => groups::deal(worker, &groups, accepted, |worker| {
                     start_group(worker, &groups, buffer_bytes, options)
                 }),
                 Came::Gone => {}

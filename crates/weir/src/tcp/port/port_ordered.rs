@@ -18,9 +18,8 @@
 //! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker,
-    port_frame::{self, Numbers, Shared},
-    port_hand::Hand,
+    frame::{self, Numbers, Shared},
+    hand::Hand,
 };
 use crate::{
     Error, Unavailable,
@@ -29,6 +28,7 @@ use crate::{
         self, Shape,
         streams::{Completion, Native, Provider as _, Taken},
     },
+    tcp::{About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker},
 };
 
 options! {
@@ -68,7 +68,7 @@ impl Design for PortOrdered {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 
@@ -87,14 +87,14 @@ impl Design for PortOrdered {
             drain: 1,
         };
         let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
-        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        let shared = frame::open(&mut job, &Native { shape }, numbers)?;
         let take = self.take as usize;
-        port_frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
+        frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
         job.run()
     }
 
     fn active_set(&self) -> ActiveSet {
-        port_frame::active_set()
+        frame::active_set()
     }
 
     fn idle_holds(&self) -> IdleHolds {
@@ -112,7 +112,7 @@ impl Design for PortOrdered {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        port_frame::availability()
+        frame::availability()
     }
 }
 
@@ -121,7 +121,7 @@ fn run<H: Handler, P: port::streams::Port>(
     shared: &Shared<P, H>,
     take: usize,
 ) -> Result<(), Error> {
-    let mut hand = port_frame::join(worker, shared)?;
+    let mut hand = frame::join(worker, shared)?;
     let mut taken = Taken::new(take);
     while hand.take(&mut taken)? {
         for completion in taken.drain() {

@@ -13,15 +13,15 @@
 //!
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
-use super::{
-    About, ActiveSet, Connection, Contract, Design, Handler, IdleHolds, Job, Limits, Reason, Running,
-    Worker,
-    blocking_crowd::{Crowd, Pair},
-};
+use super::crowd::{Crowd, Pair};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     stream::{self, Accepted, Listener, Mode},
+    tcp::{
+        About, ActiveSet, Connection, Contract, Design, Handler, IdleHolds, Job, Limits, Reason,
+        Running, Worker,
+    },
     timer::TICK,
     wake::Waker,
 };
@@ -57,7 +57,9 @@ impl Design for Blocking {
     }
 
     fn active_set(&self) -> ActiveSet {
-        ActiveSet::Absent("each connection has threads of its own, which serve nobody else meanwhile")
+        ActiveSet::Absent(
+            "each connection has threads of its own, which serve nobody else meanwhile",
+        )
     }
 
     fn idle_holds(&self) -> IdleHolds {

@@ -1,10 +1,9 @@
 //! A thread at a completion port: what it takes, minds the time, lets connections in, and ends the server.
 
 use super::{
-    Connection, Handler, Worker,
-    port_frame::{Idle, Shared, close},
-    port_places::{Open, Order, Sending},
-    port_shares::{Slow, end_accepting},
+    frame::{Idle, Shared, close},
+    places::{Open, Order, Sending},
+    shares::{Slow, end_accepting},
 };
 use crate::{
     Error,
@@ -15,6 +14,7 @@ use crate::{
         streams::{Completion, Outcome, Port, StreamId, Taken, Worker as _},
     },
     stream::{self, Accepted, Mode},
+    tcp::{Connection, Handler, Worker},
     timer::Tick,
 };
 use std::{

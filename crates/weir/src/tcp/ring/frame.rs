@@ -1,15 +1,10 @@
 //! What every design does whose connections are registered I/O: starting, what a completion means, accepting,
-//! and giving everything back. What a connection receives and sends stands in [`ring_flow`](super::ring_flow).
+//! and giving everything back. What a connection receives and sends stands in [`flow`](super::flow).
 //!
 //! When to wait, and what slices are received into, is what the designs differ in: it stands in their own
 //! files.
 
-use super::{
-    ActiveSet, Connection, Handler, Job, Reason, Worker,
-    active::Active,
-    door::Door,
-    ring_flow::{Entry, Open},
-};
+use super::flow::{Entry, Open};
 use crate::{
     Error, Unavailable,
     rio::{
@@ -20,6 +15,7 @@ use crate::{
         },
     },
     stream::{self, Listener},
+    tcp::{ActiveSet, Connection, Handler, Job, Reason, Worker, active::Active, door::Door},
     timer::Tick,
 };
 use std::{
@@ -419,7 +415,7 @@ mod tests {
     fn a_slice_that_is_lost_ends_the_server_with_an_error() {
         let server = Server::bind("127.0.0.1:0".parse().unwrap());
         for (lost, said) in [(0, None), (3, Some("3 of 8 did not come back"))] {
-            let handler = |_: &mut [u8], _: &mut super::super::Output<'_>| {};
+            let handler = |_: &mut [u8], _: &mut crate::tcp::Output<'_>| {};
             let mut worker = server.job(move |_| handler).unwrap().worker();
             let receiving = Receiving::Posted { each: 1, slices: 8 };
             let (slice_bytes, connections, tables) = (64, 8, 0);
@@ -437,7 +433,7 @@ mod tests {
     /// Beside a place in the provider's table (24 bytes) and a link in the wheel (12).
     #[test]
     fn an_idle_connection_costs_little() {
-        type Handler = fn(&mut [u8], &mut super::super::Output<'_>);
+        type Handler = fn(&mut [u8], &mut crate::tcp::Output<'_>);
         let bytes = size_of::<Entry<Handler>>();
         assert!(bytes + 24 + 12 <= 200, "{bytes} bytes for an entry");
     }

@@ -4,16 +4,16 @@
 //! The waiting, and what is asked of the system for it, is what the designs differ in: it stands in
 //! their own files.
 
-use super::{
-    Connection, Handler, Reason, Wants, Worker,
-    active::Active,
-    door::{ACCEPTED_AT_ONCE, Came, Door},
-    table::{Open, Table},
-};
 use crate::{
     Error,
     readiness::{Interest, Streams, Trigger},
     stream::{Accepted, Listener, Mode, Stream},
+    tcp::{
+        Connection, Handler, Reason, Wants, Worker,
+        active::Active,
+        door::{ACCEPTED_AT_ONCE, Came, Door},
+        table::{Open, Table},
+    },
     timer::Tick,
 };
 use std::time::{Duration, Instant};

@@ -1,18 +1,16 @@
 //! What the designs on a completion port share: opening the port, starting its threads, and giving everything
-//! back. What a thread does stands in [`port_hand`](super::port_hand), what becomes of a connection's completions
-//! in [`port_flow`](super::port_flow).
+//! back. What a thread does stands in [`hand`](super::hand), what becomes of a connection's completions
+//! in [`flow`](super::flow).
 //!
 //! Completions of one connection come to several threads, so each connection stands behind a lock of its
 //! own, as behind the original's critical section. Whoever has one of its completions takes that lock, calls
-//! the handler, and starts what the connection wants next; the other locks ([`port_shares`](super::port_shares))
+//! the handler, and starts what the connection wants next; the other locks ([`shares`](super::shares))
 //! are taken under it for a few steps each, never the other way round.
 
 use super::{
-    ActiveSet, Connection, Handler, Job, Reason, Worker,
-    active::Active,
-    port_hand::Hand,
-    port_places::{Open, Places},
-    port_shares::{Accepts, Clock, Pool, Sends},
+    hand::Hand,
+    places::{Open, Places},
+    shares::{Accepts, Clock, Pool, Sends},
 };
 use crate::{
     Error, Unavailable,
@@ -23,6 +21,7 @@ use crate::{
         streams::{ListenerId, Native, Needs, Port, Provider, Worker as _},
     },
     stream::{self, Listener},
+    tcp::{ActiveSet, Connection, Handler, Job, Reason, Worker, active::Active},
     timer::Wheel,
 };
 use std::{

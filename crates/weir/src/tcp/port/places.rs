@@ -1,14 +1,12 @@
 //! The connections of a server whose threads share them all, each behind a lock of its own.
 
-use super::{
-    Connection,
-    port_shares::{Place, STUCK_AFTER, Slow},
-};
+use super::shares::{Place, STUCK_AFTER, Slow};
 use crate::{
     crew::lock,
     memory::{Load, Slice},
     port::streams::{Outcome, StreamId},
     stream::Stream,
+    tcp::Connection,
     timer::Tick,
 };
 use std::sync::{

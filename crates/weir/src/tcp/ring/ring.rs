@@ -23,10 +23,7 @@
 //!
 //! Origin: io_uring, Linux 5.1; multishot receives and provided buffers, 6.0.
 
-use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
-    ring_frame::{self, DEQUEUED, Room},
-};
+use super::frame::{self, DEQUEUED, Room};
 use crate::{
     Error, Unavailable,
     options::{Bytes, Options as _, options},
@@ -34,6 +31,7 @@ use crate::{
         Batch,
         streams::{Idle, Receiving, StreamCompletion, StreamNeeds, StreamQueue},
     },
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -62,7 +60,7 @@ impl Design for Ring {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 
@@ -71,20 +69,20 @@ impl Design for Ring {
         self.availability()?;
         self.resolve();
         let needs = needs(&job, self.slices, self.idle, self.rings, self.zero_copy);
-        ring_frame::start(&mut job, self.threads, needs, run)?;
+        frame::start(&mut job, self.threads, needs, run)?;
         job.run()
     }
 
     fn active_set(&self) -> ActiveSet {
-        ring_frame::active_set(self.threads)
+        frame::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {
-        ring_frame::provider()
+        frame::provider()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        ring_frame::availability()
+        frame::availability()
     }
 }
 

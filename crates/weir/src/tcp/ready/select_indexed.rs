@@ -12,15 +12,13 @@
 //! Origin: the cure that "Network Programming for Microsoft Windows" (Jones and Ohlund) suggests for its
 //! non-blocking server; select(2), 4.2BSD.
 
-use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
-    ready_frame::{Room, ask_for_connections},
-};
+use super::engine::{Room, ask_for_connections};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{SelectIndexed as Set, Trigger},
     stream::Listener,
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {

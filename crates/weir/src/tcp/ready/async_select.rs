@@ -16,15 +16,13 @@
 //! Origin: the WSAAsyncSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
 
-use super::{
-    About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
-    ready_frame::{LISTENERS, Room, ask_for_connections},
-};
+use super::engine::{LISTENERS, Room, ask_for_connections};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{Signals, Trigger},
     stream::Listener,
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
 };
 use std::time::Duration;
 

@@ -1,8 +1,13 @@
 //! The times of `blocking` at which handlers asked to be called: one thread for all connections, started
 //! where the first one asks.
 
-use super::{Handler, Worker, blocking_crowd::Crowd};
-use crate::{Error, crew::lock, timer::Tick};
+use super::crowd::Crowd;
+use crate::{
+    Error,
+    crew::lock,
+    tcp::{Handler, Worker},
+    timer::Tick,
+};
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::Instant,

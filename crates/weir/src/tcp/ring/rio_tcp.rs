@@ -11,10 +11,7 @@
 //!
 //! Origin: registered I/O, Windows 8, for TCP: left open by Holgate's study of UDP (2012).
 
-use super::{
-    About, ActiveSet, Contract, Design, Handler, IdleHolds, Job, Running, Worker,
-    ring_frame::{self, DEQUEUED, Room},
-};
+use super::frame::{self, DEQUEUED, Room};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
@@ -22,6 +19,7 @@ use crate::{
         Batch,
         streams::{Receiving, StreamCompletion, StreamNeeds, StreamQueue},
     },
+    tcp::{About, ActiveSet, Contract, Design, Handler, IdleHolds, Job, Running, Worker},
 };
 
 options! {
@@ -48,7 +46,7 @@ impl Design for RioTcp {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::tcp::cores();
         }
     }
 
@@ -57,12 +55,12 @@ impl Design for RioTcp {
         self.availability()?;
         self.resolve();
         let needs = self.needs(&job);
-        ring_frame::start(&mut job, self.threads, needs, run)?;
+        frame::start(&mut job, self.threads, needs, run)?;
         job.run()
     }
 
     fn active_set(&self) -> ActiveSet {
-        ring_frame::active_set(self.threads)
+        frame::active_set(self.threads)
     }
 
     fn idle_holds(&self) -> IdleHolds {
@@ -70,11 +68,11 @@ impl Design for RioTcp {
     }
 
     fn provider(&self) -> &'static str {
-        ring_frame::provider()
+        frame::provider()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        ring_frame::availability()
+        frame::availability()
     }
 }
 

@@ -18,11 +18,9 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
-    event_groups::{self, Group, Groups},
-    port_frame::{self, Numbers, STOP, Shared},
-    port_hand::Hand,
-    port_shares::{Accepts, Pool, end_accepting},
+    frame::{self, Numbers, STOP, Shared},
+    hand::Hand,
+    shares::{Accepts, Pool, end_accepting},
 };
 use crate::{
     Error, Unavailable,
@@ -30,10 +28,15 @@ use crate::{
     port::{
         Key, Packet,
         streams::{
-            Completion, ListenerId, NativeEvents, Needs, Outcome, Port, Provider, Taken, Worker as _,
+            Completion, ListenerId, NativeEvents, Needs, Outcome, Port, Provider, Taken,
+            Worker as _,
         },
     },
     stream::{self, Accepted, Listener},
+    tcp::{
+        About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
+        ready::groups::{self, Group, Groups},
+    },
 };
 use std::{
     sync::Arc,
@@ -110,9 +113,14 @@ fn begin<H: Handler, P: Provider>(
     let buffer_bytes = job.buffer_bytes;
     job.spawn(move |worker| {
         let groups = Arc::new(Groups::default());
-        run(worker, port, &listeners, &groups, |worker| {
-            start_group(worker, &groups, &provider, buffer_bytes, &options)
-        }, options.accepts)
+        run(
+            worker,
+            port,
+            &listeners,
+            &groups,
+            |worker| start_group(worker, &groups, &provider, buffer_bytes, &options),
+            options.accepts,
+        )
     })
 }
 
@@ -157,7 +165,7 @@ fn run<H: Handler>(
             if let Completion::Accept { key, outcome, .. } = completion {
                 let accepted = accepted(worker, &mut accepts, key.0 as usize, outcome)?;
                 if let Some(accepted) = accepted.filter(|its| worker.admit(&its.stream)) {
-                    event_groups::deal(worker, groups, accepted, &start_group);
+                    groups::deal(worker, groups, accepted, &start_group);
                 }
             }
         }
@@ -222,7 +230,7 @@ fn start_group<H: Handler>(
         // What was handed over at the last moment is cut off too.
         its.close();
         for accepted in its.came() {
-            event_groups::turn_away(worker, accepted, Reason::Stopped);
+            groups::turn_away(worker, accepted, Reason::Stopped);
         }
         result.and(shared.end(worker))
     })?;
@@ -236,7 +244,7 @@ fn look_after<H: Handler, P: Port>(
     group: &Arc<Group>,
     groups: &Groups,
 ) -> Result<(), Error> {
-    let mut hand = port_frame::join(worker, shared)?;
+    let mut hand = frame::join(worker, shared)?;
     let mut taken = Taken::new(1);
     let mut open = 0;
     while hand.take(&mut taken)? {
