@@ -22,7 +22,8 @@ pub fn run_python(script: &str, arguments: &[&str]) -> Result<Vec<u8>, Skipped> 
 /// is one: what a version manager calls by that name takes longer to find Python than a script to run.
 pub fn python(script: &str) -> Command {
     let its_own = "/usr/bin/python3";
-    let mut command = Command::new(if Path::new(its_own).exists() { its_own } else { "python3" });
+    let is_there = cfg!(unix) && Path::new(its_own).exists();
+    let mut command = Command::new(if is_there { its_own } else { "python3" });
     command.args(["-I", "-S", "-c", script]);
     command
 }
