@@ -263,9 +263,7 @@ fn a_generator_and_a_server_that_are_killed_cost_a_run_each() {
     // The generator is there once the server listens, so that both are in the middle of a run, which lasts 2 s.
     let first = child_with("flood", length);
     common::kill(first);
-    while child_with("flood", length) == first {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    common::until("the next run", || child_with("flood", length) != first);
     common::kill(child_with("serve", length));
     let run = child.wait_with_output().unwrap();
     let document = document(&run);

@@ -9,9 +9,8 @@ mod common;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use common::{SOON, document, ends, errors, kill, output, weir};
+use common::{SOON, document, ends, errors, kill, output, until, weir};
 use serde_json::Value;
 use weir_confine::Confinement;
 use weir_lab::link::{Link, Site};
@@ -134,11 +133,7 @@ fn privilege_is_given_up_by_the_kernel_s_threads_of_a_provider_too() {
         let (mut child, mut lines, at) =
             server(site, "rio-port --provider uring-sqpoll --threads 2");
         // The kernel's thread names itself when it first runs.
-        let deadline = std::time::Instant::now() + common::SOON;
-        while !has_thread(&child, "iou-sqp") {
-            assert!(std::time::Instant::now() < deadline, "the kernel's thread");
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        until("the kernel's thread", || has_thread(&child, "iou-sqp"));
         without_privilege(&child, 4);
         echo(at);
         drop(child.stdin.take());
@@ -157,12 +152,8 @@ fn a_server_that_is_killed_leaves_no_program_behind() {
             assert!(has_program(site), "{}", device(site));
             kill(child.id());
             ends(child);
-            let by = Instant::now() + SOON;
             // The kernel may let go of it behind its back; it sends no event to a test.
-            while has_program(site) && Instant::now() < by {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            assert!(!has_program(site), "{}", device(site));
+            until("the end of its program", || !has_program(site));
         }
     });
 }

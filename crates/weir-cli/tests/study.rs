@@ -170,8 +170,8 @@ fn receive_offload_is_paired_in_one_run_and_ranked_apart() {
     let makes_pairs = |run: &Value| {
         run["counted"] == true && run["received_per_s"].as_f64().is_some_and(|rate| rate > 0.0)
     };
-    let runs = rows(&document).iter().flat_map(|row| row["runs"].as_array().unwrap());
-    if common::machine_changed(&document) || !runs.into_iter().all(makes_pairs) {
+    let mut runs = rows(&document).iter().flat_map(|row| row["runs"].as_array().unwrap());
+    if common::machine_changed(&document) || !runs.all(makes_pairs) {
         return eprintln!("skipped: the machine was too busy or changed, so there are no pairs");
     }
     let gains = &document["loads"][0]["receive_offload"]["gains"];

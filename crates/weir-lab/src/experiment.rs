@@ -580,12 +580,6 @@ fn is_settled(results: &mut Results, load: usize) -> bool {
 /// What disturbed a run, if anything did. That datagrams are lost is no disturbance where more are offered than a
 /// row takes, or where that is what is searched for.
 fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
-    // Nothing arrived while it was measured, and all that was sent did: the generator had no core then.
-    let is_empty = sample.received_per_s.is_none_or(|rate| rate == 0.0)
-        && sample.ledger.received >= sample.ledger.sent;
-    if sample.wrong().is_none() && is_empty {
-        return Some(Disturbance::PaceNotKept);
-    }
     if sample.wrong().is_some() || !load.is_paced() {
         return sample.disturbance();
     }

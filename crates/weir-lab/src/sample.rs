@@ -286,8 +286,13 @@ impl Measured for Sample {
         if self.changed_machine() {
             return Some(Disturbance::MachineChanged);
         }
-        let unbalanced = matches!(self.ledger.balance(), Balance::Unbalanced(_));
-        unbalanced.then_some(Disturbance::Unbalanced)
+        if matches!(self.ledger.balance(), Balance::Unbalanced(_)) {
+            return Some(Disturbance::Unbalanced);
+        }
+        // Nothing arrived while it was measured, and all that was sent did: the generator had no core then.
+        let is_empty = self.received_per_s.is_none_or(|rate| rate == 0.0)
+            && self.ledger.received >= self.ledger.sent;
+        is_empty.then_some(Disturbance::PaceNotKept)
     }
 
     fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {

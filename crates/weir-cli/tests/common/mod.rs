@@ -94,6 +94,16 @@ pub fn errors(output: &Output) -> String {
 /// that fails.
 pub const SOON: Duration = Duration::from_secs(60);
 
+/// Waits for something that nobody announces.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let by = std::time::Instant::now() + SOON;
+    while !done() {
+        assert!(std::time::Instant::now() < by, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Sends Ctrl-C's signal to a process that this test started.
 #[cfg(unix)]
 pub fn interrupt(id: u32) {

@@ -31,9 +31,19 @@
 //! with what came.
 
 #[forbid(unsafe_code)]
+mod control;
+#[forbid(unsafe_code)]
 mod handler;
 #[forbid(unsafe_code)]
 mod job;
+#[forbid(unsafe_code)]
+mod libaio;
+#[forbid(unsafe_code)]
+mod no_op;
+#[forbid(unsafe_code)]
+mod overlapped_pool;
+#[forbid(unsafe_code)]
+mod port;
 #[forbid(unsafe_code)]
 mod positions;
 #[forbid(unsafe_code)]
@@ -41,13 +51,27 @@ mod queue;
 #[forbid(unsafe_code)]
 mod reads;
 #[forbid(unsafe_code)]
+mod ring;
+#[forbid(unsafe_code)]
+mod ring_polled;
+#[forbid(unsafe_code)]
+mod ring_registered;
+#[forbid(unsafe_code)]
 mod running;
 #[forbid(unsafe_code)]
 mod sampling;
+#[forbid(unsafe_code)]
+mod sync;
+#[forbid(unsafe_code)]
+mod sync_empty;
 // Its rules hold everywhere; only where devices can be opened is anything found to apply them to.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 #[forbid(unsafe_code)]
 mod target;
+#[forbid(unsafe_code)]
+mod threads;
+#[forbid(unsafe_code)]
+mod uring_cmd;
 #[forbid(unsafe_code)]
 mod worker;
 
@@ -116,31 +140,6 @@ pub enum Wants {
     /// Control calls that do nothing, of weir's own nothing device only: it takes no files.
     Calls,
 }
-
-#[forbid(unsafe_code)]
-mod control;
-#[forbid(unsafe_code)]
-mod libaio;
-#[forbid(unsafe_code)]
-mod no_op;
-#[forbid(unsafe_code)]
-mod overlapped_pool;
-#[forbid(unsafe_code)]
-mod port;
-#[forbid(unsafe_code)]
-mod ring;
-#[forbid(unsafe_code)]
-mod ring_polled;
-#[forbid(unsafe_code)]
-mod ring_registered;
-#[forbid(unsafe_code)]
-mod sync;
-#[forbid(unsafe_code)]
-mod sync_empty;
-#[forbid(unsafe_code)]
-mod threads;
-#[forbid(unsafe_code)]
-mod uring_cmd;
 
 designs! {
     Running<H>;

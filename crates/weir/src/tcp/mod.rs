@@ -30,19 +30,15 @@
 //! stands in [`Connection`], which does no I/O.
 
 mod active;
-#[forbid(unsafe_code)]
 mod blocking;
 mod connection;
 mod door;
 mod handler;
 mod job;
 mod limits;
-#[forbid(unsafe_code)]
 mod port;
-#[forbid(unsafe_code)]
 mod ready;
 mod reason;
-#[forbid(unsafe_code)]
 mod ring;
 mod running;
 mod server;

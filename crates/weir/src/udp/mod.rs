@@ -28,13 +28,27 @@
 //! table below.
 
 mod batch_frame;
+mod blocking;
+mod blocking_batch;
+mod epoll;
+mod epoll_batch;
 mod handler;
 mod job;
 mod loops;
+mod port;
+mod port_batch;
 mod port_frame;
 mod rio_basket;
 mod rio_crew;
+mod rio_event;
+mod rio_event_polled;
 mod rio_frame;
+mod rio_hybrid;
+mod rio_hybrid_reader;
+mod rio_polled;
+mod rio_port;
+mod rio_reader;
+mod rio_sharded;
 mod rio_winning;
 mod running;
 mod server;
@@ -86,35 +100,6 @@ pub trait Design: Options {
     /// Why it cannot.
     fn availability(&self) -> Result<(), Unavailable>;
 }
-
-#[forbid(unsafe_code)]
-mod blocking;
-#[forbid(unsafe_code)]
-mod blocking_batch;
-#[forbid(unsafe_code)]
-mod epoll;
-#[forbid(unsafe_code)]
-mod epoll_batch;
-#[forbid(unsafe_code)]
-mod port;
-#[forbid(unsafe_code)]
-mod port_batch;
-#[forbid(unsafe_code)]
-mod rio_event;
-#[forbid(unsafe_code)]
-mod rio_event_polled;
-#[forbid(unsafe_code)]
-mod rio_hybrid;
-#[forbid(unsafe_code)]
-mod rio_hybrid_reader;
-#[forbid(unsafe_code)]
-mod rio_polled;
-#[forbid(unsafe_code)]
-mod rio_port;
-#[forbid(unsafe_code)]
-mod rio_reader;
-#[forbid(unsafe_code)]
-mod rio_sharded;
 
 designs! {
     Running<H>;
