@@ -3,6 +3,7 @@
 use super::*;
 use std::{
     net::{Ipv6Addr, UdpSocket},
+    sync::Barrier,
     thread,
     time::{Duration, Instant},
 };
@@ -265,6 +266,13 @@ fn several_datagrams_come_as_one_where_that_was_asked_for() {
     }
 }
 
+/// A port that nobody else gets, and that takes nothing from anybody but itself.
+fn nobody() -> UdpSocket {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    nobody.connect(nobody.local_addr().unwrap()).unwrap();
+    nobody
+}
+
 /// Errors wait in the socket, more than are taken at a time: neither what is sent nor what is
 /// received meanwhile is lost by them, and all are told in the end.
 #[test]
@@ -277,7 +285,8 @@ fn errors_of_peers_are_taken_a_few_at_a_time() {
         Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
     };
     let counters = Counters::default();
-    let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = nobody();
+    let gone = nobody.local_addr().unwrap();
     for _ in 0..ERRORS {
         socket.send(b"to nobody", &gone.into(), &counters).unwrap();
     }
@@ -305,6 +314,43 @@ fn errors_of_peers_are_taken_a_few_at_a_time() {
     assert_eq!(told.len(), ERRORS);
     assert!(told.iter().all(|error| error.destination == gone));
     assert!(socket.receive(&mut [0; 8], Mode::Try, &counters).unwrap().is_none());
+}
+
+/// Taking one error makes the next one pending. Whoever sends at the same time meets them, one after
+/// the other, and its datagrams go all the same.
+#[test]
+fn errors_taken_by_one_thread_fail_no_send_of_another() {
+    const ROUNDS: usize = 400;
+    let options = SocketOptions { peer_errors: true, ..SocketOptions::default() };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let socket = match DatagramSocket::bind(&Endpoint { address, options }) {
+        Ok(socket) => socket,
+        Err(error) => return assert!(matches!(error, Error::Unavailable(_)), "{error}"),
+    };
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = nobody();
+    let to_nobody = Peer::from(nobody.local_addr().unwrap());
+    let (counters, to_peer) = (Counters::default(), Peer::from(peer.local_addr().unwrap()));
+    for _ in 0..ROUNDS {
+        for _ in 0..100 {
+            socket.send(b"to nobody", &to_nobody, &counters).unwrap();
+        }
+        let together = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let counters = Counters::default();
+                together.wait();
+                while socket.take_errors(&counters, drop) > 0 {}
+            });
+            together.wait();
+            for _ in 0..20 {
+                socket.send(b"to a peer", &to_peer, &counters).unwrap();
+            }
+        });
+        for _ in 0..20 {
+            peer.recv_from(&mut [0; 16]).unwrap();
+        }
+    }
 }
 
 #[test]

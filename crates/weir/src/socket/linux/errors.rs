@@ -3,8 +3,9 @@
 //! The kernel tells of an error twice. It goes into the queue, and it is *pending*: the next call on
 //! the socket fails with it, whatever that call was for, and only that one. So a call that fails with
 //! such an error is noted and made again; whoever has the thread takes the queue then. Taking one error
-//! makes the next one pending, so none that is left is forgotten. What is queued counts against the
-//! receive buffer: it must be taken, or no datagram finds room.
+//! makes the next one pending, so none that is left is forgotten, and nobody takes any while a call is
+//! made again: all of them could meet it. What is queued counts against the receive buffer: it must be
+//! taken, or no datagram finds room.
 
 use super::{Native, entered, message, set_flag, unless_empty};
 use crate::{
@@ -16,7 +17,10 @@ use std::{
     io,
     mem::{self, MaybeUninit},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
 };
 
 /// How often a call is made again that failed with a pending error. Each failure takes one away, and
@@ -33,6 +37,8 @@ pub(super) struct Errors {
     noted: AtomicBool,
     /// How many were taken from the queue; it wraps.
     taken: AtomicU32,
+    /// Held by who takes one, and by who makes a call again that met one.
+    taking: Mutex<()>,
 }
 
 impl Errors {
@@ -43,6 +49,10 @@ impl Errors {
             set_flag(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR)?;
         }
         Ok(Self::default())
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,16 +123,9 @@ impl Native {
     pub(super) fn receive_behind_errors<R>(
         &self,
         received: io::Result<R>,
-        mut receive: impl FnMut() -> io::Result<R>,
+        receive: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        let mut received = received;
-        for _ in 0..TRIES {
-            match &received {
-                Err(e) if self.was_pending(e) => received = receive(),
-                _ => return received,
-            }
-        }
-        match received {
+        match self.again_behind_errors(received, receive) {
             Err(e) if self.was_pending(&e) => Err(io::ErrorKind::WouldBlock.into()),
             received => received,
         }
@@ -134,14 +137,40 @@ impl Native {
         &self,
         mut send: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        let mut sent = send();
+        let sent = send();
+        self.again_behind_errors(sent, send)
+    }
+
+    #[inline]
+    fn again_behind_errors<R>(
+        &self,
+        result: io::Result<R>,
+        again: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        match result {
+            Err(e) if self.was_pending(&e) => self.again_while_none_is_taken(e, again),
+            result => result,
+        }
+    }
+
+    /// Makes a call again that met a pending error. Nobody takes errors from the queue meanwhile: each
+    /// that is taken makes the next one pending, and all of them could meet this call.
+    #[cold]
+    fn again_while_none_is_taken<R>(
+        &self,
+        met: io::Error,
+        mut again: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let Some(errors) = &self.errors else { return Err(met) };
+        let _alone = errors.alone();
+        let mut met = met;
         for _ in 0..TRIES {
-            match &sent {
-                Err(e) if self.was_pending(e) => sent = send(),
-                _ => break,
+            match again() {
+                Err(e) if self.was_pending(&e) => met = e,
+                result => return result,
             }
         }
-        sent
+        Err(met)
     }
 
     /// Takes an error from the queue, if there is one.
@@ -151,6 +180,7 @@ impl Native {
     ) -> io::Result<Option<PeerError>> {
         #[repr(C, align(8))]
         struct Control([MaybeUninit<u8>; CONTROL_BYTES]);
+        let Some(errors) = &self.errors else { return Ok(None) };
         let mut control = Control([MaybeUninit::uninit(); CONTROL_BYTES]);
         let mut name = MaybeUninit::<libc::sockaddr_storage>::uninit();
         // What came back of the datagram itself is not asked for.
@@ -161,13 +191,15 @@ impl Native {
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         // SAFETY: the header points at a name, an empty vector and control data that outlive the call,
         // with their lengths.
-        let taken = entered(counters, || unsafe { libc::recvmsg(self.fd(), &mut header, flags) });
+        let take = || unsafe { libc::recvmsg(self.fd(), &mut header, flags) };
+        let taken = {
+            let _alone = errors.alone();
+            entered(counters, take)
+        };
         if unless_empty(taken)?.is_none() {
             return Ok(None);
         }
-        if let Some(Errors { taken, .. }) = &self.errors {
-            taken.fetch_add(1, Relaxed);
-        }
+        errors.taken.fetch_add(1, Relaxed);
         // SAFETY: recvmsg filled name and control data, and says how much of each.
         Ok(unsafe { read_error(&header) })
     }
