@@ -2,6 +2,7 @@
 
 use super::*;
 use std::{
+    collections::BTreeSet,
     net::{Ipv6Addr, UdpSocket},
     sync::Barrier,
     thread,
@@ -263,6 +264,24 @@ fn several_datagrams_come_as_one_where_that_was_asked_for() {
         let got = socket.receive(&mut buffer, Mode::Wait, &counters).unwrap().unwrap();
         assert_eq!((got.len, got.segment, got.datagrams()), (len, several, datagrams));
         assert_eq!(buffer[..len], bytes);
+    }
+}
+
+/// The system would choose a port that others share for one of so many now and then.
+#[test]
+fn a_port_that_the_system_chooses_is_shared_with_nobody() {
+    let options = SocketOptions { reuse_port: true, ..SocketOptions::default() };
+    for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
+        let endpoint = Endpoint { address, options };
+        let sockets: Vec<_> =
+            (0..600).map_while(|_| DatagramSocket::bind(&endpoint).ok()).collect();
+        let ports: BTreeSet<_> =
+            sockets.iter().map(|socket| socket.local_address().port()).collect();
+        assert_eq!(ports.len(), sockets.len());
+        if let Some(first) = sockets.first() {
+            let its = Endpoint { address: first.local_address(), options };
+            DatagramSocket::bind(&its).expect("who knows the port may share it");
+        }
     }
 }
 

@@ -95,7 +95,7 @@ impl Native {
             true => Some(Errors::ask(&socket, address).map_err(refused("IP_RECVERR"))?),
             false => None,
         };
-        socket.bind(&address.into()).map_err(|source| Error::Bind { address, source })?;
+        bind(&socket, endpoint)?;
         if let Some(sockets) = options.steer_by_core {
             steer_by_core(&socket, sockets).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
@@ -282,6 +282,29 @@ impl Native {
     pub(super) fn end_receiving(&self, _local_address: SocketAddr) {
         let _ = self.socket.shutdown(std::net::Shutdown::Read);
     }
+}
+
+/// Binds a socket that has its options.
+///
+/// Where the system chooses a port for one whose address is shared, it may choose one that another server shares
+/// (udp_lib_lport_inuse, Linux 6.18, passes over sockets of the same user that share). So another socket has it choose
+/// one that nobody has, lets it be shared from then on, and keeps it until this one is bound there.
+fn bind(socket: &Socket, endpoint: &Endpoint) -> Result<(), Error> {
+    let Endpoint { mut address, options } = *endpoint;
+    let failed = |source| Error::Bind { address: endpoint.address, source };
+    if !options.reuse_port || address.port() != 0 {
+        return socket.bind(&address.into()).map_err(failed);
+    }
+    let chooses = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(failed)?;
+    if options.only_v6 && address.is_ipv6() {
+        chooses.set_only_v6(true).map_err(failed)?;
+    }
+    chooses.bind(&address.into()).map_err(failed)?;
+    chooses.set_reuse_port(true).map_err(failed)?;
+    let chosen = chooses.local_addr().map_err(failed)?.as_socket();
+    address.set_port(chosen.map_or(0, |chosen| chosen.port()));
+    socket.bind(&address.into()).map_err(failed)
 }
 
 /// Enters the kernel by a call that answers a count or -1, again where a signal came in between.
