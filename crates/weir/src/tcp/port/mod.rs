@@ -1,16 +1,14 @@
-//! Designs on operations that are started and whose completions come later, to whichever thread takes them.
+//! Designs on operations that are started and whose completions come later, to whichever thread takes them: what all do
+//! stands in [`engine`], and what their threads share in [`shared`].
 
-mod flow;
-mod frame;
-mod hand;
+mod engine;
 mod overlapped_events;
-mod places;
 #[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the room has")]
 mod port;
 mod port_ordered;
-mod shares;
+mod shared;
 
-pub use frame::Idle;
+pub use engine::Idle;
 pub use overlapped_events::OverlappedEvents;
 pub use port::Port;
 pub use port_ordered::PortOrdered;

@@ -18,9 +18,8 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    frame::{self, Numbers, STOP, Shared},
-    hand::Hand,
-    shares::{Accepts, Pool, end_accepting},
+    engine::{self, Numbers, PortServer, PortThread, STOP},
+    shared::{Accepts, Pool},
 };
 use crate::{
     Error, Unavailable,
@@ -170,7 +169,7 @@ fn run<H: Handler>(
             }
         }
         if worker.stopping() && accepts.shut() {
-            end_accepting(listeners.iter().map(|(listener, _)| listener));
+            listeners.iter().for_each(|(listener, _)| listener.end_accepting());
         }
     }
     drop(taker);
@@ -216,23 +215,30 @@ fn start_group<H: Handler>(
     let port = provider.open(&needs(0, 0, places, places))?;
     let group = Arc::new(Group::new(places, port.poster(CAME)));
     let (its, groups) = (Arc::clone(&group), Arc::clone(groups));
-    let idle = Idle::Buffer;
-    let (threads, concurrency, accepts, receives, drain) = (1, 1, (0, 0, 0), 1, 1);
-    let (sends, stuck) = (options.sends, places);
-    let numbers = Numbers { threads, concurrency, accepts, sends, stuck, receives, idle, drain };
+    let numbers = Numbers {
+        threads: 1,
+        concurrency: 1,
+        take: 1,
+        accepts: (0, 0, 0),
+        sends: options.sends,
+        stuck: places,
+        receives: 1,
+        idle: Idle::Buffer,
+        drain: 1,
+    };
     worker.spawn(options.stack as usize * 1024, move |worker| {
         let stop = port.poster(STOP);
         worker.ready(Some(stop.clone()));
         let pool = Pool::new(buffer_bytes);
-        let shared = Shared::of_connections(port, places, pool, worker.since(), numbers);
-        let result = look_after(worker, &shared, &its, &groups);
+        let server = PortServer::of_connections(port, places, pool, worker.since(), numbers);
+        let result = look_after(worker, &server, &its, &groups);
         worker.forget(&stop);
         // What was handed over at the last moment is cut off too.
         its.close();
         for accepted in its.came() {
             groups::turn_away(worker, accepted, Reason::Stopped);
         }
-        result.and(shared.end(worker))
+        result.and(server.end(worker))
     })?;
     Ok(group)
 }
@@ -240,19 +246,19 @@ fn start_group<H: Handler>(
 /// The thread of a group.
 fn look_after<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &Shared<P, H>,
+    server: &PortServer<P, H>,
     group: &Arc<Group>,
     groups: &Groups,
 ) -> Result<(), Error> {
-    let mut hand = frame::join(worker, shared)?;
+    let mut thread = engine::join(worker, server)?;
     let mut taken = Taken::new(1);
     let mut open = 0;
-    while hand.take(&mut taken)? {
+    while thread.take(&mut taken)? {
         for completion in taken.drain() {
-            open += handle(&mut hand, group, completion)?;
+            open += handle(&mut thread, group, completion)?;
         }
-        group.left(open, hand.open() as usize);
-        open = hand.open();
+        group.left(open, thread.connections() as usize);
+        open = thread.connections();
         if open == 0 && groups.retire(group) {
             break;
         }
@@ -262,7 +268,7 @@ fn look_after<H: Handler, P: Port>(
 
 /// Answers how many connections came.
 fn handle<H: Handler, P: Port>(
-    hand: &mut Hand<'_, '_, P, H>,
+    thread: &mut PortThread<'_, '_, P, H>,
     group: &Group,
     completion: Completion,
 ) -> Result<u32, Error> {
@@ -270,9 +276,9 @@ fn handle<H: Handler, P: Port>(
         Completion::Packet(CAME) => {
             let came = group.came();
             let count = came.len() as u32;
-            came.into_iter().for_each(|accepted| hand.take_in(accepted));
+            came.into_iter().for_each(|accepted| thread.take_in(accepted));
             Ok(count)
         }
-        completion => hand.handle(completion).map(|()| 0),
+        completion => thread.handle(completion).map(|()| 0),
     }
 }

@@ -17,18 +17,15 @@
 //! Origin: the advice on several outstanding receives in "Network Programming for Microsoft Windows", Jones and
 //! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
 
-use super::{
-    frame::{self, Numbers, Shared},
-    hand::Hand,
-};
+use super::engine::{self, Numbers};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     port::{
-        self, Shape,
-        streams::{Completion, Native, Provider as _, Taken},
+        Shape,
+        streams::{Native, Provider as _},
     },
-    tcp::{About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running, Worker},
+    tcp::{About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running},
 };
 
 options! {
@@ -72,29 +69,27 @@ impl Design for PortOrdered {
         }
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
         self.check()?;
         self.availability()?;
         self.resolve();
         let numbers = Numbers {
             threads: self.threads,
             concurrency: self.concurrency,
+            take: self.take,
             accepts: (self.accepts, self.accepts_most, self.accept_burst),
             sends: self.sends,
-            stuck: if self.stuck == 0 { job.limits.connections } else { self.stuck },
+            stuck: self.stuck,
             receives: self.receives,
             idle: Idle::Buffer,
             drain: 1,
         };
         let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
-        let shared = frame::open(&mut job, &Native { shape }, numbers)?;
-        let take = self.take as usize;
-        frame::spawn(&mut job, shared, move |worker, shared| run(worker, shared, take))?;
-        job.run()
+        engine::start(job, &Native { shape }, numbers)
     }
 
     fn active_set(&self) -> ActiveSet {
-        frame::active_set()
+        engine::active_set()
     }
 
     fn idle_holds(&self) -> IdleHolds {
@@ -112,29 +107,6 @@ impl Design for PortOrdered {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        frame::availability()
+        engine::availability()
     }
-}
-
-fn run<H: Handler, P: port::streams::Port>(
-    worker: &mut Worker<H>,
-    shared: &Shared<P, H>,
-    take: usize,
-) -> Result<(), Error> {
-    let mut hand = frame::join(worker, shared)?;
-    let mut taken = Taken::new(take);
-    while hand.take(&mut taken)? {
-        for completion in taken.drain() {
-            handle(&mut hand, completion)?;
-        }
-    }
-    Ok(())
-}
-
-#[inline]
-fn handle<H: Handler, P: port::streams::Port>(
-    hand: &mut Hand<'_, '_, P, H>,
-    completion: Completion,
-) -> Result<(), Error> {
-    hand.handle(completion)
 }

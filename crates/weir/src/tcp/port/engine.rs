@@ -1,0 +1,1008 @@
+//! What every design on a completion port does, from top to bottom: it opens the port and starts its threads; a thread
+//! takes what has finished and runs the timers; each completion goes to its connection (an accept brings one), under
+//! that connection's lock; what was received is handled, and what the connection wants next is started; the stop.
+//!
+//! Completions of one connection come to several threads, so each connection stands behind a lock of its
+//! own, as behind the original's critical section. Whoever has one of its completions takes that lock, calls
+//! the handler, and starts what the connection wants next; the other locks ([`shared`](super::server))
+//! are taken under it for a few steps each, never the other way round.
+
+use super::shared::{
+    Accepts, Clock, Open, Order, Place, Places, Pool, STUCK_AFTER, Sending, Sends, SharedAccepts,
+    Slow,
+};
+use crate::{
+    Error, Unavailable,
+    crew::{contain, lock, try_lock},
+    memory::{Load, Slice},
+    options::Named,
+    port::{
+        Key, Packet, Refused,
+        streams::{
+            Closing, Completion, ListenerId, Native, Needs, Outcome, Port, Provider, StreamId,
+            Taken, Worker as _,
+        },
+    },
+    stream::{self, Accepted, Listener, Mode},
+    tcp::{ActiveSet, Connection, Handler, Job, Reason, Running, Worker, active::Active},
+    timer::{Tick, Wheel},
+};
+use std::{
+    fmt, io,
+    panic::resume_unwind,
+    str::FromStr,
+    sync::{Arc, Mutex, TryLockError},
+    time::{Duration, Instant},
+};
+
+/// The numbers that the designs let one choose.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    pub(super) threads: u32,
+    /// Most threads that run at a time; 0 for as many as there are cores.
+    pub(super) concurrency: u32,
+    /// Completions taken at a time.
+    pub(super) take: u32,
+    /// Accepts outstanding at first, at most, and how many more when they run dry.
+    pub(super) accepts: (u32, u32, u32),
+    /// Most sends outstanding, of all connections, of peers that are not stuck.
+    pub(super) sends: u32,
+    /// Most of those that are; 0 for as many as there may be connections.
+    pub(super) stuck: u32,
+    /// Receives outstanding on each connection, and what it waits with.
+    pub(super) receives: u32,
+    pub(super) idle: Idle,
+    /// Most receives for one wait, where it waits without a buffer.
+    pub(super) drain: u32,
+}
+
+/// What a connection waits with for something to receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// A receive, which holds a buffer.
+    Buffer,
+    /// A receive of no bytes, which holds none; what has come is received when it ends.
+    ZeroByte,
+}
+
+impl Idle {
+    /// The names accepted.
+    pub const NAMES: Named = Named(&["buffer", "zero-byte"]);
+}
+
+impl FromStr for Idle {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "buffer" => Ok(Idle::Buffer),
+            "zero-byte" => Ok(Idle::ZeroByte),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Idle::Buffer => "buffer",
+            Idle::ZeroByte => "zero-byte",
+        })
+    }
+}
+
+/// Whether a port can be had here.
+pub(super) fn availability() -> Result<(), Unavailable> {
+    Native::default().availability()
+}
+
+/// How it serves no more connections at a time than may be: the threads share one order.
+pub(super) fn active_set() -> ActiveSet {
+    ActiveSet::InOrder
+}
+
+/// A port, its connections, and what its threads share. The last to leave stops it.
+pub(super) struct PortServer<P, H> {
+    port: P,
+    listeners: Vec<(Listener, ListenerId)>,
+    places: Places<H>,
+    pool: Pool,
+    sends: Sends,
+    /// Who is served and who waits.
+    active: Mutex<Active>,
+    accepts: SharedAccepts,
+    clock: Mutex<Clock>,
+    numbers: Numbers,
+}
+
+/// Of the packet that tells of the end of the server.
+pub(super) const STOP: Packet = Packet { key: Key(u64::MAX), value: 0 };
+
+/// How long giving back may take that has only to be asked for.
+const GIVING_BACK: Duration = Duration::from_secs(10);
+
+/// Starts a server on this port.
+pub(super) fn start<H: Handler>(
+    mut job: Job<H>,
+    provider: &impl Provider,
+    numbers: Numbers,
+) -> Result<Running, Error> {
+    let server = open(&mut job, provider, numbers)?;
+    spawn(&mut job, server)?;
+    job.run()
+}
+
+/// Opens the port, listens, and associates the listening sockets.
+fn open<H: Handler, P: Provider>(
+    job: &mut Job<H>,
+    provider: &P,
+    numbers: Numbers,
+) -> Result<PortServer<P::Port, H>, Error> {
+    let (first, most, burst) = numbers.accepts;
+    let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
+    let stuck = if numbers.stuck == 0 { connections } else { numbers.stuck };
+    let numbers = Numbers { stuck, ..numbers };
+    let needs = Needs {
+        listeners,
+        streams: connections,
+        accepts: most.max(first).saturating_mul(listeners),
+        receives: connections.saturating_mul(numbers.receives),
+        // One of each connection.
+        sends: numbers.sends.saturating_add(stuck).min(connections),
+        packets: 1,
+        threads: numbers.threads,
+        concurrency: numbers.concurrency,
+    };
+    let port = provider.open(&needs)?;
+    let listening = job.listen()?;
+    let associate = |(number, listener): (usize, Listener)| {
+        port.listen(listener.clone(), Key(number as u64)).map(|id| (listener, id))
+    };
+    let listeners: Vec<_> =
+        listening.into_iter().enumerate().map(associate).collect::<Result<_, _>>()?;
+    for (name, value) in port.granted() {
+        job.state(name, value);
+    }
+    let accepts = Accepts::new(listeners.len(), first, most, burst);
+    let pool = Pool::new(job.buffer_bytes);
+    Ok(PortServer {
+        accepts: SharedAccepts::new(accepts),
+        active: Mutex::new(Active::new(job.limits.active)),
+        listeners,
+        ..PortServer::of_connections(port, connections, pool, job.since(), numbers)
+    })
+}
+
+impl<P: Port, H: Handler> PortServer<P, H> {
+    /// For connections that others accept.
+    pub(super) fn of_connections(
+        port: P,
+        connections: u32,
+        pool: Pool,
+        since: Instant,
+        numbers: Numbers,
+    ) -> Self {
+        Self {
+            port,
+            listeners: Vec::new(),
+            places: Places::new(connections),
+            pool,
+            sends: Sends::new(numbers.sends, numbers.stuck, since),
+            active: Mutex::default(),
+            accepts: SharedAccepts::new(Accepts::new(0, 0, 0, 0)),
+            clock: Mutex::new(Clock::new(Wheel::starting(since))),
+            numbers,
+        }
+    }
+}
+
+/// Starts the threads. The last to leave gives everything back.
+fn spawn<H: Handler, P: Port>(job: &mut Job<H>, server: PortServer<P, H>) -> Result<(), Error> {
+    let closer = server.port.closer();
+    job.on_stop(server.port.poster(STOP));
+    let threads = server.numbers.threads;
+    // One share for each thread and none for this one, so that the last thread finds itself last.
+    let server = Arc::new(server);
+    let shares: Vec<_> = (1..threads).map(|_| Arc::clone(&server)).collect();
+    for server in shares.into_iter().chain([server]) {
+        let spawned = job.spawn(move |worker| {
+            let result = contain(|| run(worker, &server));
+            server.port.close(); // the others must not wait for this thread
+            let given_back = Arc::into_inner(server).map_or(Ok(()), |server| server.end(worker));
+            result.unwrap_or_else(|panic| resume_unwind(panic)).and(given_back)
+        });
+        if spawned.is_err() {
+            closer.wake();
+            return spawned;
+        }
+    }
+    Ok(())
+}
+
+/// A thread at the port, with what it has at hand.
+pub(super) struct PortThread<'p, 'w, P: Port, H: Handler> {
+    worker: &'w mut Worker<H>,
+    server: &'p PortServer<P, H>,
+    taker: P::Worker<'p>,
+    slices: Vec<Slice>,
+    /// Takes since it last looked at the clock.
+    unlooked: u32,
+    due: Vec<u32>,
+    /// A send is over, and another connection waits for its turn; or one has begun to wait.
+    sent: bool,
+    /// Connections that are to be served from now on, in the place of others.
+    next: Vec<u32>,
+}
+
+/// Slices that a thread keeps at hand.
+const AT_HAND: usize = 16;
+
+/// Takes between two looks at the clock, at most, while completions lie ready.
+const LOOK_AFTER: u32 = 16;
+
+/// The loop of a thread.
+fn run<H: Handler, P: Port>(
+    worker: &mut Worker<H>,
+    server: &PortServer<P, H>,
+) -> Result<(), Error> {
+    let mut thread = join(worker, server)?;
+    let mut taken = Taken::new(server.numbers.take as usize);
+    while thread.take(&mut taken)? {
+        for completion in taken.drain() {
+            thread.handle(completion)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a place among the threads that take. The first thread starts the first accepts.
+pub(super) fn join<'p, 'w, H: Handler, P: Port>(
+    worker: &'w mut Worker<H>,
+    server: &'p PortServer<P, H>,
+) -> Result<PortThread<'p, 'w, P, H>, Error> {
+    let taker = server.port.worker()?;
+    let mut thread = PortThread {
+        worker,
+        server,
+        taker,
+        slices: Vec::new(),
+        unlooked: 0,
+        due: Vec::new(),
+        sent: false,
+        next: Vec::new(),
+    };
+    if thread.worker.index == 0 {
+        thread.keep_accepting();
+        let calls = Arc::clone(&thread.worker.calls);
+        thread.taker.commit(&calls).map_err(|e| Error::io("starting accepts", e))?;
+    }
+    thread.worker.ready(None);
+    Ok(thread)
+}
+
+// Taking: a thread waits for completions, and runs the timers wherever it may have waited.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// Takes what has finished, and minds the clock: wherever it may have waited, and else after so many takes.
+    /// False: the port was closed.
+    pub(super) fn take(&mut self, taken: &mut Taken) -> Result<bool, Error> {
+        loop {
+            self.close_when_over();
+            let mut count = 0;
+            if self.unlooked < LOOK_AFTER {
+                self.unlooked += 1;
+                count = self.taker.take_ready(taken);
+            }
+            if count == 0 {
+                let timeout = self.watch();
+                let took = self.taker.take(taken, timeout, &self.worker.calls);
+                let Some(brought) = took.map_err(|e| Error::io("taking completions", e))? else {
+                    return Ok(false);
+                };
+                count = brought;
+                self.run_timers();
+            }
+            if count > 0 {
+                self.worker.counters.batches.record(count as u64);
+                return Ok(true);
+            }
+        }
+    }
+
+    /// How long this thread may wait, from when it last looked at the clock.
+    fn watch(&self) -> Option<Duration> {
+        let (thread, now) = (self.worker.index, self.worker.clock.looked());
+        let pause =
+            self.server.accepts.paused_until().into_iter().chain(self.server.sends.look_at()).min();
+        let until = lock(&self.server.clock).watch(thread, now, pause);
+        until.map(|until| until.saturating_duration_since(now))
+    }
+
+    /// What the clock and the end of the server ask for.
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        self.unlooked = 0;
+        self.worker.clock.expired(now, &mut self.due); // it has no timers, and tells the time
+        let time_is_over = lock(&self.server.clock).back(self.worker.index, now, &mut self.due);
+        while let Some(slot) = self.due.pop() {
+            self.with(slot, |thread, open| {
+                open.armed = Tick::MAX;
+                open.connection.timed(thread.worker);
+            });
+        }
+        if self.server.accepts.resume(Some(now)) {
+            self.keep_accepting();
+        }
+        if self.server.sends.is_to_look(now) {
+            self.set_stuck_aside(now);
+        }
+        if self.worker.stopping() {
+            self.stop();
+        }
+        if time_is_over {
+            self.server.port.close(); // whoever leaves last cuts off what is still open
+        }
+    }
+}
+
+// What has finished goes to its connection.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    #[inline]
+    pub(super) fn handle(&mut self, completion: Completion) -> Result<(), Error> {
+        match completion {
+            Completion::Accept { key, outcome, .. } => self.accepted(key.0 as usize, outcome)?,
+            Completion::Receive { key, stream, slice, number, outcome, .. } => {
+                self.arrived(key, stream, slice, number, outcome);
+            }
+            Completion::Send { key, stream, load, outcome, .. } => {
+                self.sent(key, stream, load, outcome);
+            }
+            Completion::Closed { key, stream } => self.closed(key, stream),
+            Completion::Wait { key, stream, outcome, .. } => self.waited(key, stream, outcome),
+            Completion::Packet(_) => self.stop(),
+        }
+        Ok(())
+    }
+
+    /// An accept is over: with a connection, or not.
+    fn accepted(&mut self, listener: usize, outcome: Outcome<Accepted>) -> Result<(), Error> {
+        let mut outcome = outcome;
+        loop {
+            match outcome {
+                Outcome::Done(accepted) => {
+                    if self.worker.admit(&accepted.stream) {
+                        self.take_in(accepted);
+                    }
+                    let ask = self.server.accepts.lock().succeeded(listener);
+                    if !ask {
+                        break;
+                    }
+                    let waits =
+                        self.server.listeners[listener].0.accept(Mode::Try, &self.worker.calls);
+                    outcome = match waits {
+                        Ok(Some(accepted)) => {
+                            self.server.accepts.lock().ran_dry(listener);
+                            Outcome::Done(accepted)
+                        }
+                        Ok(None) => break,
+                        Err(e) => Outcome::Failed(e),
+                    };
+                }
+                Outcome::Failed(e) if stream::is_want_of_resources(&e) => {
+                    if self.server.accepts.pause(listener) {
+                        self.worker.counters.accept_pauses.one();
+                    }
+                    break;
+                }
+                Outcome::Failed(e) if stream::concerns_one_connection(&e) => {
+                    self.worker.counters.accept_errors.one();
+                    break;
+                }
+                Outcome::Failed(e) => return Err(Error::io("accepting a connection", e)),
+                Outcome::Returned => break,
+            }
+        }
+        self.server.accepts.lock().back(listener, 1);
+        self.keep_accepting();
+        Ok(())
+    }
+
+    /// Starts as many accepts as are to be outstanding.
+    fn keep_accepting(&mut self) {
+        for (number, (_, id)) in self.server.listeners.iter().enumerate() {
+            let more = self.server.accepts.lock().start_more(number);
+            let started = (0..more).take_while(|_| self.taker.accept(*id).is_ok()).count() as u32;
+            if started < more {
+                self.server.accepts.lock().back(number, more - started); // the port is closed
+            }
+        }
+    }
+
+    /// Takes in a connection that was admitted.
+    pub(super) fn take_in(&mut self, accepted: Accepted) {
+        let Accepted { stream, peer } = accepted;
+        let server = self.server;
+        let mut connection = Connection::open(self.worker, peer);
+        let slot = server.places.claim();
+        let mut place = lock(server.places.get(slot));
+        let id = match server.port.associate(stream.clone(), Key(slot.into())) {
+            Ok(id) => id,
+            Err(refused) => {
+                drop(place);
+                server.places.give_back(slot);
+                connection.fail(self.refused(refused));
+                return close(self.worker, connection, &stream);
+            }
+        };
+        *place = Some(Open {
+            connection,
+            stream,
+            id,
+            receives: 0,
+            order: Order::default(),
+            sending: Sending::Nothing,
+            slow: Slow::default(),
+            received: 0,
+            armed: Tick::MAX,
+            closing: false,
+        });
+        if let Some(open) = place.as_mut().filter(|_| !lock(&server.active).admit(slot)) {
+            open.connection.wait_for_its_turn(self.worker);
+        }
+        drop(place);
+        if server.accepts.lock().is_shut() {
+            return self.with(slot, Self::finish); // it was on its way here when the server stopped
+        }
+        // What has come already is the first data with the accept: a receive that is started now is tried
+        // as it is submitted, and where none is started it is tried here.
+        match server.numbers.idle {
+            Idle::Buffer => self.with(slot, |_, _| ()),
+            Idle::ZeroByte => self.with(slot, |thread, open| thread.drain(slot, open)),
+        }
+    }
+
+    /// Connections that are open.
+    pub(super) fn connections(&self) -> u32 {
+        self.server.places.open()
+    }
+
+    /// A receive is over.
+    #[inline]
+    fn arrived(
+        &mut self,
+        key: Key,
+        id: StreamId,
+        slice: Slice,
+        number: u32,
+        outcome: Outcome<usize>,
+    ) {
+        let mut slice = Some(slice);
+        self.with_its(key, id, |_, open| {
+            open.receives -= 1;
+            open.order.put(number, slice.take().expect("it is put once"), outcome);
+        });
+        slice.into_iter().for_each(|slice| self.keep(slice)); // its connection is over, or about to be
+    }
+
+    /// A wait to receive is over: receives what is there, and waits again.
+    fn waited(&mut self, key: Key, id: StreamId, outcome: Outcome<()>) {
+        self.with_its(key, id, |thread, open| {
+            open.receives -= 1;
+            match outcome {
+                Outcome::Done(()) => thread.drain(key.0 as u32, open),
+                Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
+                Outcome::Returned => {}
+            }
+        });
+    }
+
+    /// A send is over.
+    #[inline]
+    fn sent(&mut self, key: Key, id: StreamId, load: Load, outcome: Outcome<usize>) {
+        let (mut load, mut left) = (Some(load), None);
+        // Where its connection is about to be over the place is given back with it.
+        self.with_its(key, id, |thread, open| {
+            let mut load = load.take().expect("it is handled once");
+            if let Sending::UnderWay { place, seen } = std::mem::take(&mut open.sending) {
+                open.slow.sent(seen.is_some_and(|seen| seen.elapsed() >= STUCK_AFTER));
+                thread.give_back(place);
+            }
+            match outcome {
+                Outcome::Done(0) => {
+                    open.connection.fail(Reason::Failed(io::ErrorKind::WriteZero.into()))
+                }
+                Outcome::Done(count) => {
+                    load.sent(count);
+                    open.connection.returned(thread.worker, count);
+                }
+                Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
+                Outcome::Returned => {}
+            }
+            if load.left().is_empty() || open.connection.wants(&thread.worker.limits).close {
+                left = Some(load);
+            } else {
+                thread.send(key.0 as u32, open, load);
+            }
+        });
+        load.into_iter().chain(left).for_each(|load| self.put_away(load));
+    }
+
+    /// A connection is over that was taken from the port.
+    fn closed(&mut self, key: Key, id: StreamId) {
+        let slot = key.0 as u32;
+        let open = lock(self.server.places.get(slot)).take_if(|open| open.id == id);
+        self.over(slot, open);
+        if std::mem::take(&mut self.sent) {
+            self.pass_the_turn();
+        }
+        self.begin_next();
+    }
+}
+
+// Under a connection's lock: what came is handled, and what it wants next is started.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// Calls `f` with the connection in a slot, if there is one, and starts what it wants next.
+    fn with(&mut self, slot: u32, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+        self.with_any(slot, None, f);
+    }
+
+    /// The same where it is the connection of a completion. Between a take and this lock another thread may
+    /// have had the last of that connection, and a new one may have its slot.
+    #[inline]
+    fn with_its(&mut self, key: Key, id: StreamId, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+        self.with_any(key.0 as u32, Some(id), f);
+    }
+
+    #[inline]
+    fn with_any(
+        &mut self,
+        slot: u32,
+        id: Option<StreamId>,
+        f: impl FnOnce(&mut Self, &mut Open<H>),
+    ) {
+        let server = self.server;
+        let mut place = lock(server.places.get(slot));
+        let meant = |open: &&mut Open<H>| !open.closing && id.is_none_or(|id| id == open.id);
+        if let Some(open) = place.as_mut().filter(meant) {
+            f(self, open);
+            self.settle(slot, &mut place);
+        }
+        drop(place);
+        if std::mem::take(&mut self.sent) {
+            self.pass_the_turn();
+        }
+        if !self.next.is_empty() {
+            self.begin_next();
+        }
+    }
+
+    /// Handles what was received, starts what the connection wants next, and takes it from the port when it
+    /// is to be closed.
+    #[inline]
+    fn settle(&mut self, slot: u32, place: &mut Option<Open<H>>) {
+        let Some(open) = place.as_mut() else { return };
+        let limits = self.worker.limits;
+        let mut wants = open.connection.wants(&limits);
+        // A pause that is over, before what was held back begins another.
+        open.connection.note_pause(self.worker, wants);
+        while wants.receive
+            && let Some((slice, outcome)) = open.order.take()
+        {
+            self.deliver(slot, open, slice, outcome);
+            wants = open.connection.wants(&limits);
+        }
+        if wants.send && matches!(open.sending, Sending::Nothing) {
+            let mut bytes = Vec::new();
+            open.connection.lend(&mut bytes);
+            self.send(slot, open, Load::of_vector(bytes));
+        }
+        if wants.end_sending {
+            match open.stream.end_sending(&self.worker.calls) {
+                Ok(()) => open.connection.told(self.worker),
+                Err(e) => open.connection.fail(Reason::Failed(e)),
+            }
+        }
+        wants = open.connection.wants(&limits);
+        open.connection.note_pause(self.worker, wants);
+        if wants.receive {
+            self.receive(open);
+            wants = open.connection.wants(&limits);
+        }
+        if wants.close {
+            return self.close(slot, place);
+        }
+        // A timer that fires too early is set again; only one that would be late is moved.
+        if let Some(due) = open.connection.deadline(&limits)
+            && due < open.armed
+        {
+            open.armed = due;
+            lock(&self.server.clock).set(slot, due);
+        }
+    }
+
+    /// Receives what is there without waiting, within a bound.
+    fn drain(&mut self, slot: u32, open: &mut Open<H>) {
+        for _ in 0..self.server.numbers.drain {
+            if !open.connection.wants(&self.worker.limits).receive {
+                break;
+            }
+            let mut slice = match self.slice() {
+                Ok(slice) => slice,
+                Err(e) => return open.connection.fail(Reason::Failed(io::Error::other(e))),
+            };
+            let room = slice.payload().len();
+            match open.stream.receive(slice.payload_mut(), Mode::Try, &self.worker.calls) {
+                Ok(Some(count)) => {
+                    self.deliver(slot, open, slice, Outcome::Done(count));
+                    if count < room {
+                        break;
+                    }
+                }
+                Ok(None) => {
+                    self.worker.counters.empty_receives.one();
+                    return self.keep(slice);
+                }
+                Err(e) => return self.deliver(slot, open, slice, Outcome::Failed(e)),
+            }
+        }
+    }
+
+    /// Gives the connection what a receive brought.
+    #[inline]
+    fn deliver(
+        &mut self,
+        slot: u32,
+        open: &mut Open<H>,
+        mut slice: Slice,
+        outcome: Outcome<usize>,
+    ) {
+        match outcome {
+            Outcome::Done(0) => open.connection.ended(self.worker),
+            Outcome::Done(count) => {
+                open.received += count as u64;
+                let echo = open.connection.received(self.worker, &mut slice.payload_mut()[..count]);
+                if echo > 0 {
+                    open.connection.lend_echo(echo);
+                    return self.send(slot, open, Load::of_slice(slice, echo));
+                }
+            }
+            Outcome::Failed(e) => open.connection.fail(Reason::Failed(e)),
+            Outcome::Returned => {}
+        }
+        self.keep(slice);
+    }
+
+    /// Has as many receives outstanding as are meant to be, or a wait for one.
+    #[inline]
+    fn receive(&mut self, open: &mut Open<H>) {
+        let most = self.server.numbers.receives;
+        while open.receives + open.order.len() < most {
+            let started = match self.server.numbers.idle {
+                Idle::ZeroByte => self.taker.wait_to_receive(open.id).map(drop),
+                Idle::Buffer => match self.slice() {
+                    Ok(slice) => {
+                        self.taker.receive(open.id, slice).map(drop).map_err(|(slice, refused)| {
+                            self.keep(slice);
+                            refused
+                        })
+                    }
+                    Err(e) => return open.connection.fail(Reason::Failed(io::Error::other(e))),
+                },
+            };
+            match started {
+                Ok(()) => open.receives += 1,
+                Err(refused) => return open.connection.fail(self.refused(refused)),
+            }
+        }
+    }
+
+    /// Serves those whose turn has come in the active set.
+    #[cold]
+    fn begin_next(&mut self) {
+        while let Some(slot) = self.next.pop() {
+            self.with(slot, |thread, open| {
+                // It may have gone meanwhile, and the one that has its slot waits.
+                if lock(&thread.server.active).serves(slot) {
+                    open.connection.begin(thread.worker);
+                }
+            });
+        }
+    }
+}
+
+// Sends, and their turns among all connections.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// Sends what a connection has lent, now or when its turn comes.
+    #[inline]
+    fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
+        let left = match self.server.sends.take_in_turn(open.slow.is()) {
+            Some(place) => self.send_now(slot, open, load, place),
+            None => Some(load),
+        };
+        if let Some(load) = left {
+            open.sending = Sending::Queued(load);
+            self.server.sends.join(slot, open.id);
+            // One may have come back before.
+            self.sent = true;
+        }
+    }
+
+    /// Sends, at this place. Answers what must wait after all, since the system has nothing to tell of one more send
+    /// with: then others are outstanding.
+    #[inline]
+    fn send_now(
+        &mut self,
+        slot: u32,
+        open: &mut Open<H>,
+        load: Load,
+        place: Place,
+    ) -> Option<Load> {
+        let (load, refused) = match self.taker.send(open.id, load) {
+            Ok(_) => {
+                // One whose peer is likely to be stuck is clocked from the beginning, others when somebody waits.
+                let seen = match place {
+                    Place::Pool => {
+                        self.server.places.mark(slot);
+                        None
+                    }
+                    Place::Beside => Some(Instant::now()),
+                };
+                open.sending = Sending::UnderWay { place, seen };
+                return None;
+            }
+            Err(back) => back,
+        };
+        self.give_back(place);
+        if refused == Refused::Full {
+            return Some(load);
+        }
+        open.connection.fail(self.refused(refused));
+        self.put_away(load);
+        None
+    }
+
+    /// A send gives its place back: it may be another's turn.
+    #[inline]
+    fn give_back(&mut self, place: Place) {
+        self.server.sends.give_back(place);
+        self.sent |= self.server.sends.any();
+    }
+
+    /// Starts the sends whose turn has come.
+    #[cold]
+    fn pass_the_turn(&mut self) {
+        let server = self.server;
+        while let Some((slot, id)) = server.sends.first() {
+            let mut place = lock(server.places.get(slot));
+            let open = place.as_mut().filter(|open| open.id == id && !open.closing);
+            let queued = open.and_then(|open| open.sending.take_queued().map(|load| (open, load)));
+            let Some((open, load)) = queued else {
+                // It is over, or about to be, or another thread has just sent it.
+                server.sends.leave(slot, id);
+                continue;
+            };
+            let left = match server.sends.take(open.slow.is()) {
+                Some(place) => self.send_now(slot, open, load, place),
+                None => Some(load),
+            };
+            if let Some(load) = left {
+                open.sending = Sending::Queued(load);
+                break; // whoever has one of those back that are outstanding goes on
+            }
+            server.sends.leave(slot, id);
+            self.settle(slot, &mut place);
+        }
+        self.sent = false;
+    }
+
+    /// Others wait for their turn: takes those sends from the pool whose peers are stuck. Where more are stuck than
+    /// may be, those that have been for longest are given up for the ones that wait.
+    #[cold]
+    fn set_stuck_aside(&mut self, now: Instant) {
+        let server = self.server;
+        let (leaving, mut in_pool) = (server.sends.leaving(), 0);
+        for slot in server.places.marked() {
+            // Who is at work on one another time.
+            let Some(mut place) = try_lock(server.places.get(slot)) else { continue };
+            let open = place.as_mut().filter(|open| !open.closing && open.sending.is_in_pool());
+            let Some(open) = open else {
+                server.places.unmark(slot);
+                continue;
+            };
+            if !open.sending.is_stuck(now) {
+                continue;
+            }
+            if server.sends.set_aside() {
+                open.sending.set_aside();
+            } else {
+                in_pool += 1;
+            }
+        }
+        if in_pool > 0 {
+            self.give_up_stuck(now, in_pool, leaving);
+        }
+        server.sends.look_again(now);
+        self.pass_the_turn();
+    }
+
+    /// Gives up who has been stuck for longest.
+    fn give_up_stuck(&mut self, now: Instant, in_pool: usize, leaving: usize) {
+        let server = self.server;
+        if server.sends.to_give_up(in_pool, usize::MAX, leaving) == 0 {
+            return; // however many are stuck
+        }
+        let mut stuck = Vec::new();
+        for slot in 0..server.places.slots() {
+            let Some(place) = try_lock(server.places.get(slot)) else { continue };
+            let Some(open) = place.as_ref().filter(|open| !open.closing) else { continue };
+            if let Some(since) = open.sending.stuck_since(now) {
+                stuck.push((since, slot, open.id));
+            }
+        }
+        let count = server.sends.to_give_up(in_pool, stuck.len(), leaving);
+        stuck.sort_unstable_by_key(|(since, ..)| *since);
+        for (since, slot, id) in stuck.into_iter().take(count) {
+            self.with_its(Key(slot.into()), id, |_, open| {
+                // Unless it has moved meanwhile.
+                if open.sending.stuck_since(now) == Some(since) {
+                    open.connection.fail(Reason::Stalled);
+                }
+            });
+        }
+    }
+}
+
+// The end of a connection.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// Why a connection must be closed where the port does not take its operation.
+    fn refused(&self, refused: Refused) -> Reason {
+        match refused {
+            Refused::Closed => Reason::Stopped,
+            refused => Reason::Failed(io::Error::other(refused.to_string())),
+        }
+    }
+
+    /// Takes a connection from the port. It is over now, or when all that is outstanding has come back.
+    #[cold]
+    fn close(&mut self, slot: u32, place: &mut Option<Open<H>>) {
+        let Some(open) = place.as_mut() else { return };
+        open.closing = true;
+        if let Some(load) = open.sending.take_queued() {
+            self.put_away(load);
+        }
+        if matches!(open.sending, Sending::UnderWay { .. }) {
+            self.server.sends.leaves();
+        }
+        let calls = Arc::clone(&self.worker.calls);
+        match self.taker.close(open.id, &calls) {
+            Closing::Follows => {}
+            Closing::Over | Closing::Gone => {
+                let open = place.take();
+                self.over(slot, open);
+            }
+        }
+    }
+
+    fn over(&mut self, slot: u32, open: Option<Open<H>>) {
+        let Some(Open { connection, stream, sending, closing, .. }) = open else { return };
+        if let Sending::UnderWay { place, .. } = sending {
+            self.give_back(place);
+            if closing {
+                self.server.sends.has_left();
+            }
+        }
+        lock(&self.server.clock).wheel.cancel(slot);
+        self.next.extend(lock(&self.server.active).leave(slot));
+        // Before its end is counted, and another admitted.
+        self.server.places.give_back(slot);
+        close(self.worker, connection, &stream);
+        drop(stream);
+        if self.server.accepts.resume(None) {
+            self.keep_accepting();
+        }
+    }
+}
+
+/// Ends a connection, and tells its handler.
+fn close<H: Handler>(worker: &mut Worker<H>, connection: Connection<H>, stream: &stream::Stream) {
+    if connection.close(worker).is_abrupt() {
+        stream.reset_when_closed();
+    }
+}
+
+// The end of the server.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// The server stops: accepts no more, and has every connection finish once what the system has received
+    /// of it by now is handled.
+    fn stop(&mut self) {
+        let server = self.server;
+        if !server.accepts.shut() {
+            return;
+        }
+        server.listeners.iter().for_each(|(listener, _)| listener.end_accepting());
+        lock(&server.active).dissolve();
+        lock(&server.clock).stop_by = Some(Instant::now() + self.worker.limits.stop);
+        // Those whose handler is at work on another thread are told last.
+        let is_busy = |slot: &u32| {
+            matches!(server.places.get(*slot).try_lock(), Err(TryLockError::WouldBlock))
+        };
+        let (busy, others): (Vec<_>, Vec<_>) = (0..server.places.slots()).partition(is_busy);
+        for slot in others.into_iter().chain(busy) {
+            self.with(slot, Self::finish);
+        }
+    }
+
+    fn finish(&mut self, open: &mut Open<H>) {
+        open.connection.begin(self.worker);
+        // Not what waits in the system: a completion may have it, or another thread.
+        let received = open.stream.received_in_all(&self.worker.calls).unwrap_or(0);
+        let left = received.saturating_sub(open.received);
+        open.connection.finish_after(self.worker, usize::try_from(left).unwrap_or(usize::MAX));
+    }
+
+    /// Once the server has stopped and the last connection has gone there is nothing to take any more.
+    fn close_when_over(&self) {
+        if self.worker.stopping() && self.server.places.open() == 0 {
+            let accepts = self.server.accepts.lock();
+            let over = accepts.is_shut() && accepts.outstanding() == 0;
+            drop(accepts);
+            if over && self.server.places.open() == 0 {
+                self.server.port.close();
+            }
+        }
+    }
+}
+
+// The last thread that leaves gives everything back.
+impl<P: Port, H: Handler> PortServer<P, H> {
+    /// Stops the port, and cuts off the connections that are still open.
+    pub(super) fn end(self, worker: &mut Worker<H>) -> Result<(), Error> {
+        let Self { port, places, pool, clock, .. } = self;
+        let stopped = port.stop(Instant::now() + GIVING_BACK);
+        let mut clock = clock.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for slot in 0..places.slots() {
+            if let Some(Open { mut connection, stream, .. }) = lock(places.get(slot)).take() {
+                clock.wheel.cancel(slot);
+                connection.fail(Reason::Stopped);
+                close(worker, connection, &stream);
+            }
+        }
+        worker.add_timers(clock.wheel.counts());
+        let (made, out) = pool.account();
+        if stopped.missing == 0 && out == 0 {
+            return Ok(());
+        }
+        let missing =
+            io::Error::other(format!("{} of {made} did not come back", stopped.missing.max(out)));
+        Err(Error::io("taking slices back from the port", missing))
+    }
+}
+
+// Slices at hand.
+impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
+    /// A slice to receive into.
+    #[inline]
+    fn slice(&mut self) -> Result<Slice, Error> {
+        self.slices.pop().map_or_else(|| self.server.pool.take(), Ok)
+    }
+
+    #[inline]
+    fn keep(&mut self, slice: Slice) {
+        self.slices.push(slice);
+        if self.slices.len() > AT_HAND {
+            self.server.pool.give(self.slices.drain(AT_HAND / 2..));
+        }
+    }
+
+    #[inline]
+    fn put_away(&mut self, load: Load) {
+        match load.into_slice() {
+            Ok(slice) => self.keep(slice),
+            Err(bytes) => self.worker.spare.put(bytes),
+        }
+    }
+}
+
+impl<P: Port, H: Handler> Drop for PortThread<'_, '_, P, H> {
+    fn drop(&mut self) {
+        self.server.pool.give(self.slices.drain(..));
+    }
+}

@@ -1,0 +1,16 @@
+//! What the threads of a server on a completion port share. Each stands behind a lock of its own, which is held for a
+//! few steps and, but for a connection's, never while a handler is called.
+
+mod accepts;
+mod clock;
+mod connections;
+mod order;
+mod pool;
+mod sends;
+
+pub(super) use accepts::{Accepts, SharedAccepts};
+pub(super) use clock::Clock;
+pub(super) use connections::{Open, Places};
+pub(super) use order::Order;
+pub(super) use pool::Pool;
+pub(super) use sends::{Place, STUCK_AFTER, Sending, Sends, Slow};
