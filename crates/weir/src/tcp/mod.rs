@@ -24,9 +24,10 @@
 //! A handler is made for each connection ([`Handler`]): the server's threads call it, one at a time,
 //! whatever the design. A design is chosen by its type, or by its name as above.
 //!
-//! Each design is one file, in the same order: its options; what it is (`ABOUT`); `start`, with
-//! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what it does
-//! with what came. What happens to the bytes and when a connection is over is no design's business: it
+//! Designs stand in rooms by their mechanism (`blocking`, `ready`, `port`, `ring`). A room has one engine, which is
+//! read from top to bottom: it starts threads, waits, takes what came, handles it, asks for what is wanted next, and stops.
+//! Each design is a file beside it: its options, what it is (`ABOUT`), and what it alone decides. What happens to the
+//! bytes and when a connection is over is no design's business: it
 //! stands in [`Connection`], which does no I/O.
 
 mod active;

@@ -1,7 +1,7 @@
-//! Designs on a ring of submissions and one of completions for each thread, which shares nothing.
+//! Designs on a ring of submissions and one of completions for each thread, which shares nothing: what all do stands in
+//! [`engine`].
 
-mod flow;
-mod frame;
+mod engine;
 #[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the room has")]
 mod ring;
 mod ring_hybrid;

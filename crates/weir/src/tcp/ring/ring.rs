@@ -23,15 +23,12 @@
 //!
 //! Origin: io_uring, Linux 5.1; multishot receives and provided buffers, 6.0.
 
-use super::frame::{self, DEQUEUED, Room};
+use super::engine;
 use crate::{
     Error, Unavailable,
     options::{Bytes, Options as _, options},
-    rio::{
-        Batch,
-        streams::{Idle, Receiving, StreamCompletion, StreamNeeds, StreamQueue},
-    },
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
+    rio::streams::{Idle, Receiving, StreamNeeds},
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
 };
 
 options! {
@@ -64,25 +61,24 @@ impl Design for Ring {
         }
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
         self.check()?;
         self.availability()?;
         self.resolve();
         let needs = needs(&job, self.slices, self.idle, self.rings, self.zero_copy);
-        frame::start(&mut job, self.threads, needs, run)?;
-        job.run()
+        engine::start(job, self.threads, needs, || ())
     }
 
     fn active_set(&self) -> ActiveSet {
-        frame::active_set(self.threads)
+        engine::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {
-        frame::provider()
+        engine::provider()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        frame::availability()
+        engine::availability()
     }
 }
 
@@ -105,27 +101,4 @@ pub(super) fn needs<H: Handler>(
         tables: rings,
         zero_copy_bytes: (zero_copy > 0).then_some(zero_copy as usize),
     }
-}
-
-fn run<H: Handler, Q: StreamQueue>(
-    worker: &mut Worker<H>,
-    room: &mut Room<H, Q>,
-) -> Result<(), Error> {
-    let mut batch = Batch::new(DEQUEUED);
-    while worker.serving(room.len()) {
-        if room.dequeue(&mut batch)? == 0 {
-            room.wait(worker)?;
-        }
-        handle(worker, room, &mut batch);
-    }
-    Ok(())
-}
-
-fn handle<H: Handler, Q: StreamQueue>(
-    worker: &mut Worker<H>,
-    room: &mut Room<H, Q>,
-    batch: &mut Batch<StreamCompletion>,
-) {
-    room.mind_the_time(worker);
-    room.handle(worker, batch);
 }

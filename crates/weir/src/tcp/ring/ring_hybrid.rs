@@ -12,17 +12,14 @@
 //! Origin: the "RIO hybrid" of Holgate's study of UDP (2012), for TCP.
 
 use super::{
-    frame::{self, DEQUEUED, Room},
+    engine::{self, BeforeWaiting},
     ring::needs,
 };
 use crate::{
     Error, Unavailable,
     options::{Bytes, Microseconds, MicrosecondsValue, Options as _, options},
-    rio::{
-        Batch,
-        streams::{Idle, StreamCompletion, StreamQueue},
-    },
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
+    rio::streams::Idle,
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
 };
 use std::{
     sync::{
@@ -64,7 +61,7 @@ impl Design for RingHybrid {
         }
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
         self.check()?;
         self.availability()?;
         self.resolve();
@@ -73,22 +70,19 @@ impl Design for RingHybrid {
             threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
             spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
         };
-        frame::start(&mut job, self.threads, needs, move |worker, room| {
-            run(worker, room, &tuning)
-        })?;
-        job.run()
+        engine::start(job, self.threads, needs, move || Spells::new(tuning.clone()))
     }
 
     fn active_set(&self) -> ActiveSet {
-        frame::active_set(self.threads)
+        engine::active_set(self.threads)
     }
 
     fn provider(&self) -> &'static str {
-        frame::provider()
+        engine::provider()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        frame::availability()
+        engine::availability()
     }
 }
 
@@ -105,6 +99,7 @@ const TRIED: u32 = 16;
 
 /// Whether polling wins.
 struct Spells {
+    tuning: Tuning,
     /// Of the last spells, those that won, in 65,536: each counts an eighth of what the one after it does
     /// less.
     won: u32,
@@ -116,18 +111,28 @@ struct Spells {
 impl Spells {
     const ALL: u32 = 1 << 16;
 
-    fn new() -> Self {
-        Self { won: Self::ALL, since: None, until: None, not_tried: 0 }
+    fn new(tuning: Tuning) -> Self {
+        Self { tuning, won: Self::ALL, since: None, until: None, not_tried: 0 }
+    }
+}
+
+impl BeforeWaiting for Spells {
+    const POLLS: bool = true;
+
+    #[inline]
+    fn found(&mut self) {
+        if self.since.take().is_some() {
+            self.won += (Self::ALL - self.won) / 8;
+        }
     }
 
-    /// Whether to look again rather than wait, after a look that found nothing.
     #[inline]
-    fn again(&mut self, tuning: &Tuning) -> bool {
+    fn again(&mut self) -> bool {
         let now = Instant::now();
         let Some(since) = self.since else {
-            let time = Duration::from_micros(tuning.spin_us.load(Relaxed));
-            let wins =
-                u64::from(self.won) * 1000 >= tuning.threshold.load(Relaxed) * u64::from(Self::ALL);
+            let time = Duration::from_micros(self.tuning.spin_us.load(Relaxed));
+            let wins = u64::from(self.won) * 1000
+                >= self.tuning.threshold.load(Relaxed) * u64::from(Self::ALL);
             if time.is_zero() || (!wins && self.not_tried < TRIED) {
                 self.not_tried += 1;
                 return false;
@@ -144,42 +149,6 @@ impl Spells {
         self.won -= self.won / 8;
         false
     }
-
-    /// Something came.
-    #[inline]
-    fn found(&mut self) {
-        if self.since.take().is_some() {
-            self.won += (Self::ALL - self.won) / 8;
-        }
-    }
-}
-
-fn run<H: Handler, Q: StreamQueue>(
-    worker: &mut Worker<H>,
-    room: &mut Room<H, Q>,
-    tuning: &Tuning,
-) -> Result<(), Error> {
-    let mut spells = Spells::new();
-    let mut batch = Batch::new(DEQUEUED);
-    while worker.serving(room.len()) {
-        if room.dequeue(&mut batch)? > 0 {
-            spells.found();
-        } else if !spells.again(tuning) {
-            worker.calls.notifies.one();
-            room.wait(worker)?;
-        }
-        handle(worker, room, &mut batch);
-    }
-    Ok(())
-}
-
-fn handle<H: Handler, Q: StreamQueue>(
-    worker: &mut Worker<H>,
-    room: &mut Room<H, Q>,
-    batch: &mut Batch<StreamCompletion>,
-) {
-    room.mind_the_time(worker);
-    room.handle(worker, batch);
 }
 
 #[cfg(test)]
@@ -192,33 +161,34 @@ mod tests {
     }
 
     /// A spell that finds nothing.
-    fn loses(spells: &mut Spells, tuning: &Tuning) -> bool {
-        let polled = spells.again(tuning);
-        while spells.since.is_some() && spells.again(tuning) {}
+    fn loses(spells: &mut Spells) -> bool {
+        let polled = spells.again();
+        while spells.since.is_some() && spells.again() {}
         polled
     }
 
     #[test]
     fn it_waits_at_once_where_polling_does_not_win_and_tries_again() {
-        let (mut spells, tuning) = (Spells::new(), tuning(500, 1));
-        while loses(&mut spells, &tuning) {}
-        let waited = (1..).take_while(|_| !loses(&mut spells, &tuning)).count();
+        let mut spells = Spells::new(tuning(500, 1));
+        while loses(&mut spells) {}
+        let waited = (1..).take_while(|_| !loses(&mut spells)).count();
         assert_eq!(waited as u32, TRIED - 1, "waits between two tries, the first was seen above");
         // It wins again, and polls each time.
         for _ in 0..16 {
-            while !spells.again(&tuning) {}
+            while !spells.again() {}
             spells.found();
         }
-        assert!(loses(&mut spells, &tuning) && loses(&mut spells, &tuning));
+        assert!(loses(&mut spells) && loses(&mut spells));
     }
 
     #[test]
     fn what_is_tuned_holds_at_once() {
-        let (mut spells, never) = (Spells::new(), tuning(500, 0));
-        assert!(!spells.again(&never));
+        let never = tuning(500, 0);
+        let mut spells = Spells::new(never.clone());
+        assert!(!spells.again());
         never.spin_us.store(1, Relaxed);
-        while loses(&mut spells, &never) {}
+        while loses(&mut spells) {}
         never.threshold.store(0, Relaxed);
-        assert!((0..100).all(|_| loses(&mut spells, &never)), "it always polls");
+        assert!((0..100).all(|_| loses(&mut spells)), "it always polls");
     }
 }

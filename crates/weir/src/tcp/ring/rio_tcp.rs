@@ -11,15 +11,12 @@
 //!
 //! Origin: registered I/O, Windows 8, for TCP: left open by Holgate's study of UDP (2012).
 
-use super::frame::{self, DEQUEUED, Room};
+use super::engine;
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    rio::{
-        Batch,
-        streams::{Receiving, StreamCompletion, StreamNeeds, StreamQueue},
-    },
-    tcp::{About, ActiveSet, Contract, Design, Handler, IdleHolds, Job, Running, Worker},
+    rio::streams::{Receiving, StreamNeeds},
+    tcp::{About, ActiveSet, Contract, Design, Handler, IdleHolds, Job, Running},
 };
 
 options! {
@@ -50,17 +47,16 @@ impl Design for RioTcp {
         }
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
+    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
         self.check()?;
         self.availability()?;
         self.resolve();
         let needs = self.needs(&job);
-        frame::start(&mut job, self.threads, needs, run)?;
-        job.run()
+        engine::start(job, self.threads, needs, || ())
     }
 
     fn active_set(&self) -> ActiveSet {
-        frame::active_set(self.threads)
+        engine::active_set(self.threads)
     }
 
     fn idle_holds(&self) -> IdleHolds {
@@ -68,11 +64,11 @@ impl Design for RioTcp {
     }
 
     fn provider(&self) -> &'static str {
-        frame::provider()
+        engine::provider()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        frame::availability()
+        engine::availability()
     }
 }
 
@@ -95,27 +91,4 @@ impl RioTcp {
             zero_copy_bytes: None,
         }
     }
-}
-
-fn run<H: Handler, Q: StreamQueue>(
-    worker: &mut Worker<H>,
-    room: &mut Room<H, Q>,
-) -> Result<(), Error> {
-    let mut batch = Batch::new(DEQUEUED);
-    while worker.serving(room.len()) {
-        if room.dequeue(&mut batch)? == 0 {
-            room.wait(worker)?;
-        }
-        handle(worker, room, &mut batch);
-    }
-    Ok(())
-}
-
-fn handle<H: Handler, Q: StreamQueue>(
-    worker: &mut Worker<H>,
-    room: &mut Room<H, Q>,
-    batch: &mut Batch<StreamCompletion>,
-) {
-    room.mind_the_time(worker);
-    room.handle(worker, batch);
 }
