@@ -27,29 +27,12 @@
 //! frame beside them: `rio_frame`, `port_frame`). Adding a design is adding a file and a line in the
 //! table below.
 
-mod batch_frame;
-mod blocking;
-mod blocking_batch;
-mod epoll;
-mod epoll_batch;
 mod handler;
 mod job;
 mod loops;
+mod plain;
 mod port;
-mod port_batch;
-mod port_frame;
-mod rio_basket;
-mod rio_crew;
-mod rio_event;
-mod rio_event_polled;
-mod rio_frame;
-mod rio_hybrid;
-mod rio_hybrid_reader;
-mod rio_polled;
-mod rio_port;
-mod rio_reader;
-mod rio_sharded;
-mod rio_winning;
+mod rio;
 mod running;
 mod server;
 mod spec;
@@ -111,20 +94,20 @@ designs! {
     parks_threads: bool;
     }
 
-    blocking::Blocking,
-    blocking_batch::BlockingBatch,
-    epoll::Epoll,
-    epoll_batch::EpollBatch,
+    plain::Blocking,
+    plain::BlockingBatch,
+    plain::Epoll,
+    plain::EpollBatch,
     port::Port,
-    port_batch::PortBatch,
-    rio_polled::RioPolled,
-    rio_event::RioEvent,
-    rio_event_polled::RioEventPolled,
-    rio_port::RioPort,
-    rio_reader::RioReader,
-    rio_hybrid::RioHybrid,
-    rio_hybrid_reader::RioHybridReader,
-    rio_sharded::RioSharded,
+    port::PortBatch,
+    rio::RioPolled,
+    rio::RioEvent,
+    rio::RioEventPolled,
+    rio::RioPort,
+    rio::RioReader,
+    rio::RioHybrid,
+    rio::RioHybridReader,
+    rio::RioSharded,
 }
 
-pub use rio_sharded::Steering;
+pub use rio::Steering;

@@ -11,16 +11,16 @@
 //! Origin: the "complex hybrid" of Holgate's study (2012).
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_basket::{self, Basket},
-    rio_crew::{self, Crew},
-    rio_frame,
-    rio_winning::{self, Tuning},
+    crew::{self, Crew},
+    engine,
+    return_queue::{self, Basket},
+    winning::{self, Tuning},
 };
 use crate::{
     Error, Unavailable,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{Choice, CompletionQueue, HandOver, Provider, with_provider},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ options! {
 }
 
 fn threshold_within_dequeue(options: &RioHybridReader) -> Result<(), Error> {
-    rio_winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
+    winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
 }
 
 impl Design for RioHybridReader {
@@ -89,15 +89,15 @@ impl RioHybridReader {
     {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
-        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         let basket = Basket::new(&ready.region, job.endpoints.len());
         let filled = Arc::clone(&basket);
-        rio_crew::spawn(
+        crew::spawn(
             &mut job,
             provider,
             ready,
             self.threads as usize + 1,
-            move |worker, crew| rio_basket::read(worker, crew, &basket),
+            move |worker, crew| return_queue::read(worker, crew, &basket),
             move |worker, crew| run(worker, crew, &tuning, &filled),
         )?;
         job.run()
@@ -111,7 +111,7 @@ fn run<H: Handler, Q: CompletionQueue>(
     basket: &Basket,
 ) -> Result<(), Error> {
     let mut done = basket.collection(crew.per_dequeue);
-    rio_winning::run(worker, crew, tuning, |worker, batch| {
-        rio_basket::handle(worker, crew, batch, &mut done, basket)
+    winning::run(worker, crew, tuning, |worker, batch| {
+        return_queue::handle(worker, crew, batch, &mut done, basket)
     })
 }

@@ -1,10 +1,10 @@
 //! What the designs share that receive a batch with one call: their buffers, and what becomes of
 //! a batch.
 
-use super::{Handler, Worker};
 use crate::{
     memory::{Region, Slice},
     socket::{DatagramSocket, Headers, Mode, Peer, Span},
+    udp::{Handler, Worker},
 };
 use std::{io, sync::Arc};
 

@@ -1,7 +1,6 @@
 //! What the registered-I/O designs share: opening the queues, what becomes of a completion,
 //! and giving everything back.
 
-use super::{Handler, Job, Worker, job::stop_deadline};
 use crate::{
     Error,
     crew::contain,
@@ -11,6 +10,7 @@ use crate::{
         Span, Started, Threading,
     },
     socket::Endpoint,
+    udp::{Handler, Job, Worker, job::stop_deadline},
     wake::Waker,
 };
 use std::{panic::resume_unwind, sync::Arc};

@@ -4,7 +4,7 @@ use super::{Basket, Reading};
 use crate::{
     counters::Counters,
     memory::{Layout, Region, RegionOptions},
-    udp::{rio_crew::Done, rio_frame::Next},
+    udp::rio::{crew::Done, engine::Next},
 };
 use std::{sync::Arc, thread};
 

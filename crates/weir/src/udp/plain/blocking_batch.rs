@@ -9,14 +9,12 @@
 //! Origin: recvmmsg(2), Linux 2.6.33; the batch of the study's GetQueuedCompletionStatusEx,
 //! for calls that wait.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    batch_frame::{self, Buffers},
-};
+use super::engine::{self, Buffers};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     socket::{DatagramSocket, Mode},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
     wake::Waker,
 };
 
@@ -76,7 +74,7 @@ fn run<H: Handler>(
         match buffers.receive(worker, socket, Mode::Wait) {
             Ok(0) => {}
             Ok(filled) => {
-                batch_frame::handle(worker, socket, number, &mut buffers, filled);
+                engine::handle(worker, socket, number, &mut buffers, filled);
             }
             Err(e) => worker.receive_failed(e)?,
         }

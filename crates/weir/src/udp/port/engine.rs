@@ -1,7 +1,6 @@
 //! What the designs on a completion port share: opening the port, starting its threads, what
 //! becomes of a completion, and giving everything back.
 
-use super::{Handler, Job, Worker, job::stop_deadline};
 use crate::{
     Error, Unavailable,
     crew::contain,
@@ -9,6 +8,7 @@ use crate::{
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, SocketId, Taken, Worker as Taker,
     },
+    udp::{Handler, Job, Worker, job::stop_deadline},
 };
 use std::{panic::resume_unwind, sync::Arc};
 

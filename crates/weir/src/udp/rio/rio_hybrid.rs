@@ -20,15 +20,15 @@
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_crew::{self, Crew, Done, dequeue_failed, wait_failed},
-    rio_frame::{self, Ready},
-    rio_winning::{self, Spin, Tuning},
+    crew::{self, Crew, Done, dequeue_failed, wait_failed},
+    engine::{self, Ready},
+    winning::{self, Spin, Tuning},
 };
 use crate::{
     Error, Unavailable,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, with_provider},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -50,7 +50,7 @@ options! {
 }
 
 fn threshold_within_dequeue(options: &RioHybrid) -> Result<(), Error> {
-    rio_winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
+    winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
 }
 
 impl Design for RioHybrid {
@@ -99,14 +99,13 @@ impl RioHybrid {
         let Self { outstanding, dequeue_max, .. } = self;
         if !self.hands_over() {
             let ready =
-                rio_frame::open::<OneThread, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
+                engine::open::<OneThread, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
             job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;
             return job.run();
         }
-        let ready =
-            rio_frame::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
+        let ready = engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
         let run = move |worker: &mut Worker<H>, crew: &Crew<_>| run_together(worker, crew, &tuning);
-        rio_crew::spawn(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
+        crew::spawn(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
         job.run()
     }
 }
@@ -118,9 +117,9 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
     tuning: &Tuning,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
-    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
-        rio_frame::post_all(worker, &region, &needs, requests)?;
-        rio_frame::announce(worker, granted, Some(completions.waker()));
+    engine::run(provider.start(opened)?, |completions, requests, granted| {
+        engine::post_all(worker, &region, &needs, requests)?;
+        engine::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         let mut spin = Spin::default();
         while !worker.stopping() {
@@ -130,7 +129,7 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
             worker.hear_errors();
             if !batch.is_empty() {
                 spin.reset();
-                rio_frame::handle(worker, &mut batch, &region, requests)?;
+                engine::handle(worker, &mut batch, &region, requests)?;
             } else if !spin.again(tuning) {
                 spin.reset();
                 worker.counters.notifies.one();
@@ -148,7 +147,7 @@ fn run_together<H: Handler, Q: CompletionQueue>(
     tuning: &Tuning,
 ) -> Result<(), Error> {
     let mut done = Done::new(crew.per_dequeue, crew.requests().len());
-    rio_winning::run(worker, crew, tuning, |worker, batch| {
-        rio_crew::handle(worker, crew, batch, &mut done, crew.per_dequeue)
+    winning::run(worker, crew, tuning, |worker, batch| {
+        crew::handle(worker, crew, batch, &mut done, crew.per_dequeue)
     })
 }

@@ -6,9 +6,8 @@
 //! datagram, so nothing is allocated once the server runs.
 
 use super::{
-    Handler, Replies, Worker,
-    rio_crew::{Crew, Done},
-    rio_frame::{self, Next},
+    crew::{Crew, Done},
+    engine::{self, Next},
 };
 use crate::{
     Error,
@@ -16,6 +15,7 @@ use crate::{
     memory::Region,
     rio::{Batch, CompletionQueue},
     sync::{Condvar, Mutex, MutexGuard},
+    udp::{Handler, Replies, Worker},
     wake::Waker,
 };
 use std::sync::Arc;
@@ -145,8 +145,7 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     basket: &Basket,
 ) -> Result<(), Error> {
     for completion in batch.drain() {
-        let next =
-            rio_frame::settle(worker, completion, |worker| answer(worker, &crew.region, done))?;
+        let next = engine::settle(worker, completion, |worker| answer(worker, &crew.region, done))?;
         done.add(next);
         if worker.has_replies() {
             answer(worker, &crew.region, done);

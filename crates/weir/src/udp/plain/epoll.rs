@@ -9,13 +9,13 @@
 //!
 //! Origin: what a Linux engineer writes first; epoll(7), Linux 2.6.
 
-use super::{About, Contract, Design, Handler, Job, Running, Worker};
 use crate::{
     Error, Unavailable,
     memory::Slice,
     options::{Options as _, options},
     readiness::{Epoll as EpollSet, Trigger},
     socket::{DatagramSocket, Mode},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {

@@ -1,27 +1,26 @@
-//! `rio-event`: one thread asks to be told, waits, and takes what has come.
+//! `rio-polled`: one thread spins on the completion queue of registered I/O.
 //!
-//! The plainest use of registered I/O: notify, wait, dequeue, handle. Receives are posted
-//! without a call, and one wait brings everything that came meanwhile, so the faster the
-//! datagrams come the less each of them costs. When they come slowly each costs a sleep
-//! and a wake-up, as in every design that waits.
+//! It never sleeps, so it answers as fast as the machine can, and it burns a core whether
+//! datagrams come or not. On a provider whose kernel work runs in this thread (io_uring,
+//! deferred) an empty dequeue enters the kernel; on one with a kernel thread it only reads
+//! memory. It fails where cores are scarce: on a core that it shares with the sender it
+//! takes the time that the sender needs.
 //!
 //! On io_uring this thread copies, when it enters the kernel.
 //!
-//! Origin: the "RIO event" server of Holgate's study (2011).
+//! Origin: the "RIO polled" server of Holgate's study (2011).
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_frame::{self, Ready},
-};
+use super::engine::{self, Ready};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
-    /// Options of the design `rio-event`.
-    pub struct RioEvent {
+    /// Options of the design `rio-polled`.
+    pub struct RioPolled {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Receives posted at a time.
@@ -31,11 +30,11 @@ options! {
     }
 }
 
-impl Design for RioEvent {
+impl Design for RioPolled {
     const ABOUT: About = About {
-        name: "rio-event",
-        summary: "one thread waits for registered I/O to complete and takes all that has come",
-        origin: "RIO event, Holgate 2011",
+        name: "rio-polled",
+        summary: "one thread spins on the completion queue of registered I/O",
+        origin: "RIO polled, Holgate 2011",
         contract: Contract::Rio,
     };
 
@@ -56,7 +55,7 @@ impl Design for RioEvent {
     }
 }
 
-impl RioEvent {
+impl RioPolled {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
@@ -67,7 +66,7 @@ impl RioEvent {
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         job.spawn(move |worker| run(worker, &provider, ready))?;
         job.run()
     }
@@ -79,23 +78,20 @@ fn run<H: Handler, P: Provider<OneThread>>(
     ready: Ready<P::Opened>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
-    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
-        rio_frame::post_all(worker, &region, &needs, requests)?;
-        rio_frame::announce(worker, granted, Some(completions.waker()));
+    engine::run(provider.start(opened)?, |completions, requests, granted| {
+        engine::post_all(worker, &region, &needs, requests)?;
+        engine::announce(worker, granted, None);
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
-            worker.hear_errors();
-            worker.counters.notifies.one();
-            worker.counters.waits.one();
-            completions
-                .wait(1, None, &worker.counters)
-                .map_err(|e| Error::io("waiting for completions", e))?;
             let received = completions
                 .dequeue(&mut batch, &worker.counters)
                 .map_err(|e| Error::io("dequeuing completions", e))?;
             worker.counters.dequeued(received);
-            if !batch.is_empty() {
-                rio_frame::handle(worker, &mut batch, &region, requests)?;
+            worker.hear_errors();
+            if batch.is_empty() {
+                std::hint::spin_loop();
+            } else {
+                engine::handle(worker, &mut batch, &region, requests)?;
             }
         }
         Ok(())

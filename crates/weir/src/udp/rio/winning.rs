@@ -1,12 +1,10 @@
 //! What the hybrids share: keeping the queue while winning, giving it up when overwhelmed.
 
-use super::{
-    Handler, Job, Worker,
-    rio_crew::{Crew, dequeue_failed, wait_failed},
-};
+use super::crew::{Crew, dequeue_failed, wait_failed};
 use crate::{
     Error,
     rio::{Batch, CompletionQueue, turn::Turn},
+    udp::{Handler, Job, Worker},
 };
 use std::{
     sync::{

@@ -9,14 +9,12 @@
 //!
 //! Origin: the "RIO event, polled" server of Holgate's study (2012).
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_frame::{self, Ready},
-};
+use super::engine::{self, Ready};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -67,7 +65,7 @@ impl RioEventPolled {
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         job.spawn(move |worker| run(worker, &provider, ready))?;
         job.run()
     }
@@ -79,9 +77,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
     ready: Ready<P::Opened>,
 ) -> Result<(), Error> {
     let Ready { region, opened, needs } = ready;
-    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
-        rio_frame::post_all(worker, &region, &needs, requests)?;
-        rio_frame::announce(worker, granted, Some(completions.waker()));
+    engine::run(provider.start(opened)?, |completions, requests, granted| {
+        engine::post_all(worker, &region, &needs, requests)?;
+        engine::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
             let received = completions
@@ -90,7 +88,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
             worker.counters.dequeued(received);
             worker.hear_errors();
             if !batch.is_empty() {
-                rio_frame::handle(worker, &mut batch, &region, requests)?;
+                engine::handle(worker, &mut batch, &region, requests)?;
                 continue;
             }
             worker.counters.notifies.one();

@@ -4,16 +4,13 @@
 //! The first thread starts the queues and stops them; all threads live until the end, since on
 //! io_uring a receive that is armed ends with the thread that armed it.
 
-use super::{
-    Handler, Job, Worker,
-    job::stop_deadline,
-    rio_frame::{self, Next, Ready},
-};
+use super::engine::{self, Next, Ready};
 use crate::{
     Error,
     crew::contain,
     memory::Region,
     rio::{Batch, CompletionQueue, HandOver, Provider, RequestQueue, Started, turn::Turns},
+    udp::{Handler, Job, Worker, job::stop_deadline},
     wake::Waker,
 };
 use std::{
@@ -67,7 +64,7 @@ where
     job.spawn(move |worker| {
         let Ready { region, opened, needs } = ready;
         let Started { completions, mut requests, granted } = provider.start(opened)?;
-        let posted = rio_frame::post_all(worker, &region, &needs, &mut requests);
+        let posted = engine::post_all(worker, &region, &needs, &mut requests);
         let crew = Arc::new(Crew {
             turns: Turns::new(completions, threads),
             region,
@@ -82,7 +79,7 @@ where
         });
         let result = contain(|| {
             posted?;
-            rio_frame::announce(worker, &granted, Some(close));
+            engine::announce(worker, &granted, Some(close));
             for invitation in invitations {
                 let _ = invitation.send(Arc::clone(&crew));
             }
@@ -172,9 +169,9 @@ impl Done {
             queue.reserve(std::mem::take(receives));
         }
         for next in self.next.drain(..) {
-            rio_frame::post(worker, requests, next);
+            engine::post(worker, requests, next);
         }
-        rio_frame::commit(worker, requests)
+        engine::commit(worker, requests)
     }
 }
 
@@ -189,9 +186,9 @@ pub(super) fn handle<H: Handler, Q: CompletionQueue>(
 ) -> Result<(), Error> {
     for completion in batch.drain() {
         let flush = |worker: &mut Worker<H>| {
-            rio_frame::flush(worker, &crew.region, &mut crew.requests());
+            engine::flush(worker, &crew.region, &mut crew.requests());
         };
-        done.add(rio_frame::settle(worker, completion, flush)?);
+        done.add(engine::settle(worker, completion, flush)?);
         if worker.has_replies() {
             flush(worker);
         }

@@ -15,14 +15,14 @@
 //! took the lock for each post (`--posts-per-lock 1`).
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_crew::{self, Crew, Done, dequeue_failed, wait_failed},
-    rio_frame,
+    crew::{self, Crew, Done, dequeue_failed, wait_failed},
+    engine,
 };
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     rio::{Batch, Choice, CompletionQueue, HandOver, Provider, with_provider},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
@@ -88,10 +88,10 @@ impl RioPort {
         P::Rq: Send,
     {
         self.check()?;
-        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         let posts_per_lock = self.posts_per_lock as usize;
         let run = move |worker: &mut Worker<H>, crew: &Crew<_>| run(worker, crew, posts_per_lock);
-        rio_crew::spawn(&mut job, provider, ready, self.threads as usize, run, run)?;
+        crew::spawn(&mut job, provider, ready, self.threads as usize, run, run)?;
         job.run()
     }
 }
@@ -109,7 +109,7 @@ fn run<H: Handler, Q: CompletionQueue>(
         counters.dequeued(received);
         turn.notify(&counters);
         worker.hear_errors();
-        rio_crew::handle(worker, crew, &mut batch, &mut done, posts_per_lock)?;
+        crew::handle(worker, crew, &mut batch, &mut done, posts_per_lock)?;
     }
     Ok(())
 }

@@ -11,15 +11,15 @@
 //! Origin: the "RIO IOCP with a reader thread" of Holgate's study (2012).
 
 use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_basket::{self, Basket},
-    rio_crew::{self, Crew, dequeue_failed, wait_failed},
-    rio_frame,
+    crew::{self, Crew, dequeue_failed, wait_failed},
+    engine,
+    return_queue::{self, Basket},
 };
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     rio::{Batch, Choice, CompletionQueue, HandOver, Provider, with_provider},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
@@ -79,15 +79,15 @@ impl RioReader {
         P::Rq: Send,
     {
         self.check()?;
-        let ready = rio_frame::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
+        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         let basket = Basket::new(&ready.region, job.endpoints.len());
         let filled = Arc::clone(&basket);
-        rio_crew::spawn(
+        crew::spawn(
             &mut job,
             provider,
             ready,
             self.threads as usize + 1,
-            move |worker, crew| rio_basket::read(worker, crew, &basket),
+            move |worker, crew| return_queue::read(worker, crew, &basket),
             move |worker, crew| run(worker, crew, &filled),
         )?;
         job.run()
@@ -107,7 +107,7 @@ fn run<H: Handler, Q: CompletionQueue>(
         counters.dequeued(received);
         turn.notify(&counters);
         worker.hear_errors();
-        rio_basket::handle(worker, crew, &mut batch, &mut done, basket)?;
+        return_queue::handle(worker, crew, &mut batch, &mut done, basket)?;
     }
     Ok(())
 }

@@ -15,16 +15,14 @@
 //! Origin: SO_REUSEPORT, Linux 3.9, with SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; what readers of
 //! Holgate's study asked for: several queues.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    rio_frame::{self, Ready},
-};
+use super::engine::{self, Ready};
 use crate::{
     Error, Unavailable,
     affinity::{allowed_cores, pin_where_permitted},
     options::{Named, Options as _, options},
     rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, SocketOptions},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -157,7 +155,7 @@ impl RioSharded {
         };
         let mut shards = Vec::new();
         for _ in 0..self.threads {
-            let ready = rio_frame::open_at(&job, &provider, &endpoints, needs)?;
+            let ready = engine::open_at(&job, &provider, &endpoints, needs)?;
             // The first one may have had its port chosen by the system; the others follow it.
             for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
                 endpoint.address = address;
@@ -216,9 +214,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
         worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
     let Ready { region, opened, needs } = ready;
-    rio_frame::run(provider.start(opened)?, |completions, requests, granted| {
-        rio_frame::post_all(worker, &region, &needs, requests)?;
-        rio_frame::announce(worker, granted, Some(completions.waker()));
+    engine::run(provider.start(opened)?, |completions, requests, granted| {
+        engine::post_all(worker, &region, &needs, requests)?;
+        engine::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
             let received = completions
@@ -227,7 +225,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
             worker.counters.dequeued(received);
             worker.hear_errors();
             if !batch.is_empty() {
-                rio_frame::handle(worker, &mut batch, &region, requests)?;
+                engine::handle(worker, &mut batch, &region, requests)?;
                 continue;
             }
             worker.counters.notifies.one();

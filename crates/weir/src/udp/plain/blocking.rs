@@ -8,12 +8,12 @@
 //!
 //! Origin: the "polled UDP" server of Holgate's study (2011), with recvfrom in a loop.
 
-use super::{About, Contract, Design, Handler, Job, Running, Worker};
 use crate::{
     Error, Unavailable,
     memory::Slice,
     options::{Options as _, options},
     socket::{Arrival, DatagramSocket, Mode},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
     wake::Waker,
 };
 

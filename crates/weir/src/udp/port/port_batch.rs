@@ -12,15 +12,13 @@
 //!
 //! Origin: the "IOCP + GQCSEx" server of Holgate's study (2011).
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    port_frame::{self, Numbers, Shared},
-};
+use super::engine::{self, Numbers, Shared};
 use crate::{
     Error, Unavailable,
     memory::Slice,
     options::{Options as _, options},
     port::{Native, Port, Provider as _, Shape, SocketId, Taken, Worker as Taker},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -54,11 +52,9 @@ impl Design for PortBatch {
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };
-        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
+        let shared = engine::open(&mut job, &Native { shape }, numbers)?;
         let batch = self.batch as usize;
-        port_frame::spawn(&mut job, threads, shared, move |worker, shared| {
-            run(worker, shared, batch)
-        })?;
+        engine::spawn(&mut job, threads, shared, move |worker, shared| run(worker, shared, batch))?;
         job.run()
     }
 
@@ -71,7 +67,7 @@ impl Design for PortBatch {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        port_frame::availability()
+        engine::availability()
     }
 }
 
@@ -80,10 +76,10 @@ fn run<H: Handler, P: Port>(
     shared: &Shared<P>,
     batch: usize,
 ) -> Result<(), Error> {
-    let mut taker = port_frame::join(worker, shared)?;
+    let mut taker = engine::join(worker, shared)?;
     let mut taken = Taken::new(batch);
     let mut again = Again { socket: None, slices: Vec::with_capacity(batch) };
-    while port_frame::take(worker, &mut taker, &mut taken)? {
+    while engine::take(worker, &mut taker, &mut taken)? {
         handle(worker, shared, &mut taker, &mut taken, &mut again)?;
     }
     Ok(())
@@ -100,7 +96,7 @@ fn handle<H: Handler, P: Port>(
 ) -> Result<(), Error> {
     let mut received = 0;
     for completion in taken.drain() {
-        let settled = port_frame::settle(worker, shared, taker, completion)?;
+        let settled = engine::settle(worker, shared, taker, completion)?;
         received += settled.received;
         if let Some((socket, slice)) = settled.again {
             again.add(worker, taker, socket, slice);

@@ -8,15 +8,13 @@
 //!
 //! Origin: epoll(7), Linux 2.6, with recvmmsg(2), Linux 2.6.33.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    batch_frame::{self, Buffers},
-};
+use super::engine::{self, Buffers};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{Epoll as EpollSet, Trigger},
     socket::{DatagramSocket, Mode},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -112,7 +110,7 @@ fn handle<H: Handler>(
                 continue;
             }
         };
-        taken += batch_frame::handle(worker, socket, number, buffers, filled);
+        taken += engine::handle(worker, socket, number, buffers, filled);
         if filled < buffers.len() {
             break;
         }

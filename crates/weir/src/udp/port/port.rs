@@ -17,14 +17,12 @@
 //!
 //! Origin: the IOCP servers of Holgate's study (2011), with 1 and with 8 threads.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    port_frame::{self, Numbers, Shared},
-};
+use super::engine::{self, Numbers, Shared};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     port::{self, Completion, Native, Provider as _, Shape, Taken, Worker as _},
+    udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
 
 options! {
@@ -56,8 +54,8 @@ impl Design for Port {
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };
-        let shared = port_frame::open(&mut job, &Native { shape }, numbers)?;
-        port_frame::spawn(&mut job, threads, shared, run)?;
+        let shared = engine::open(&mut job, &Native { shape }, numbers)?;
+        engine::spawn(&mut job, threads, shared, run)?;
         job.run()
     }
 
@@ -70,7 +68,7 @@ impl Design for Port {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        port_frame::availability()
+        engine::availability()
     }
 }
 
@@ -83,9 +81,9 @@ impl Port {
 }
 
 fn run<H: Handler, P: port::Port>(worker: &mut Worker<H>, shared: &Shared<P>) -> Result<(), Error> {
-    let mut taker = port_frame::join(worker, shared)?;
+    let mut taker = engine::join(worker, shared)?;
     let mut taken = Taken::new(1);
-    while port_frame::take(worker, &mut taker, &mut taken)? {
+    while engine::take(worker, &mut taker, &mut taken)? {
         for completion in taken.drain() {
             handle(worker, shared, &mut taker, completion)?;
         }
@@ -101,7 +99,7 @@ fn handle<H: Handler, P: port::Port>(
     taker: &mut P::Worker<'_>,
     completion: Completion,
 ) -> Result<(), Error> {
-    let settled = port_frame::settle(worker, shared, taker, completion)?;
+    let settled = engine::settle(worker, shared, taker, completion)?;
     // A slice that is one too many (it was a reply's) returns to the pool by being dropped.
     if let Some((socket, slice)) = settled.again
         && taker.receive(socket, slice).is_ok()
