@@ -21,10 +21,9 @@
 //! A design is chosen by its type, as above, or by its name, as in
 //! `AnyDesign::parse("rio-hybrid --threads 2")`.
 //!
-//! Each design is one file, in the same order: its options; what it is (`ABOUT`); `start`, with
-//! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what
-//! it does with what came (where several designs do the same with it, that stands in the
-//! frame beside them: `rio_frame`, `port_frame`). Adding a design is adding a file and a line in the
+//! Designs stand in rooms by their mechanism (`plain`, `port`, `rio`). A room has one engine: what its designs do, from top
+//! to bottom. Each design is a file beside it: its options; what it is (`ABOUT`); `start`, with everything that can
+//! fail before a thread runs; `run`, a thread's own loop. Adding a design is adding a file and a line in the
 //! table below.
 
 mod handler;

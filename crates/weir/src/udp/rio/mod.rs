@@ -1,6 +1,5 @@
 //! Designs on registered I/O. What all do stands in [`engine`].
 
-mod crew;
 mod engine;
 mod return_queue;
 mod rio_event;
@@ -11,7 +10,6 @@ mod rio_polled;
 mod rio_port;
 mod rio_reader;
 mod rio_sharded;
-mod winning;
 
 pub use rio_event::RioEvent;
 pub use rio_event_polled::RioEventPolled;

@@ -1,14 +1,11 @@
 //! The hand-over from the threads that handle datagrams to the one that posts their slices.
 //!
-//! What a thread has finished, a whole batch at a time, goes into the basket under a lock that
+//! What a thread has finished, a whole batch at a time, goes into the return queue under a lock that
 //! is held for an append; the reader swaps it for an empty one. Both have room for every slice of
 //! the region, and what a thread collects has room for a batch and the copies that answer a
 //! datagram, so nothing is allocated once the server runs.
 
-use super::{
-    crew::{Crew, Done},
-    engine::{self, Next},
-};
+use super::engine::{self, Done, Next, SharedQueue};
 use crate::{
     Error,
     counters::Counters,
@@ -21,7 +18,7 @@ use crate::{
 use std::sync::Arc;
 
 /// What is finished and not posted yet.
-pub(super) struct Basket {
+pub(super) struct ReturnQueue {
     state: Mutex<State>,
     filled: Condvar,
     /// How many slices there are.
@@ -38,7 +35,7 @@ struct State {
     left: bool,
 }
 
-impl Basket {
+impl ReturnQueue {
     /// For all slices of a region, which belong to so many sockets.
     pub(super) fn new(region: &Region, sockets: usize) -> Arc<Self> {
         let slices = region.count() as usize;
@@ -53,7 +50,7 @@ impl Basket {
         Done::new(per_dequeue + 1 + Replies::MOST_COPIES, self.sockets)
     }
 
-    /// What the reader takes: it is swapped for what is in the basket.
+    /// What the reader takes: it is swapped for what is in the return queue.
     fn taken(&self) -> Done {
         Done::new(self.slices, self.sockets)
     }
@@ -101,13 +98,13 @@ impl Basket {
 
     /// Closes it when the server stops.
     pub(super) fn closer(self: &Arc<Self>) -> Waker {
-        let basket = Arc::clone(self);
-        Waker::new(move || basket.close())
+        let returned = Arc::clone(self);
+        Waker::new(move || returned.close())
     }
 }
 
-/// The reader's place. When it leaves, in a panic too, no slice stays behind in the basket.
-struct Reading<'a>(&'a Basket);
+/// The reader's place. When it leaves, in a panic too, no slice stays behind in the return queue.
+struct Reading<'a>(&'a ReturnQueue);
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
@@ -121,41 +118,42 @@ impl Drop for Reading<'_> {
 /// is around that. It holds the request queues for as long as it lives.
 pub(super) fn read<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    crew: &Crew<Q>,
-    basket: &Arc<Basket>,
+    shared: &SharedQueue<Q>,
+    returned: &Arc<ReturnQueue>,
 ) -> Result<(), Error> {
-    let _reading = Reading(basket);
-    worker.add_waker(basket.closer());
-    let mut requests = crew.requests();
-    let mut done = basket.taken();
-    while basket.take(&mut done, &worker.counters) {
+    let _reading = Reading(returned);
+    worker.add_waker(returned.closer());
+    let mut requests = shared.requests();
+    let mut done = returned.taken();
+    while returned.take(&mut done, &worker.counters) {
         done.post(worker, &mut requests)?;
         worker.hear_errors();
     }
     Ok(())
 }
 
-/// Handles a batch, and puts its slices into the basket: at the end, and before where copies that
+/// Handles a batch, and puts its slices into the return queue: at the end, and before where copies that
 /// answer datagrams make it more than `per_dequeue`.
 pub(super) fn handle<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    crew: &Crew<Q>,
+    shared: &SharedQueue<Q>,
     batch: &mut Batch,
     done: &mut Done,
-    basket: &Basket,
+    returned: &ReturnQueue,
 ) -> Result<(), Error> {
     for completion in batch.drain() {
-        let next = engine::settle(worker, completion, |worker| answer(worker, &crew.region, done))?;
+        let next =
+            engine::settle(worker, completion, |worker| answer(worker, &shared.region, done))?;
         done.add(next);
         if worker.has_replies() {
-            answer(worker, &crew.region, done);
+            answer(worker, &shared.region, done);
         }
-        if done.len() > crew.per_dequeue {
-            basket.put(done);
+        if done.len() > shared.per_dequeue {
+            returned.put(done);
         }
     }
     worker.batch_end();
-    basket.put(done);
+    returned.put(done);
     Ok(())
 }
 

@@ -19,16 +19,22 @@
 //!
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
-use super::{
-    crew::{self, Crew, Done, dequeue_failed, wait_failed},
-    engine::{self, Ready},
-    winning::{self, Spin, Tuning},
-};
+use super::engine::{self, Done, Ready, SharedQueue, dequeue_failed, wait_failed};
 use crate::{
     Error, Unavailable,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, with_provider},
+    rio::{
+        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn, with_provider,
+    },
     udp::{About, Contract, Design, Handler, Job, Running, Worker},
+};
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
 options! {
@@ -50,7 +56,18 @@ options! {
 }
 
 fn threshold_within_dequeue(options: &RioHybrid) -> Result<(), Error> {
-    winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
+    within_dequeue(options.threshold, options.dequeue_max)
+}
+
+/// A threshold that no dequeue can reach would be a mistake.
+pub(super) fn within_dequeue(threshold: u32, dequeue_max: u32) -> Result<(), Error> {
+    if threshold <= dequeue_max {
+        return Ok(());
+    }
+    let problem = format!(
+        "{threshold} can never be reached by a dequeue of at most {dequeue_max}; set it to at most dequeue-max, or raise that",
+    );
+    Err(Error::Option { name: "threshold".into(), problem })
 }
 
 impl Design for RioHybrid {
@@ -104,9 +121,58 @@ impl RioHybrid {
             return job.run();
         }
         let ready = engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
-        let run = move |worker: &mut Worker<H>, crew: &Crew<_>| run_together(worker, crew, &tuning);
-        crew::spawn(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
+        let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
+            run_together(worker, shared, &tuning)
+        };
+        engine::spawn_sharing(&mut job, provider, ready, self.threads as usize, run.clone(), run)?;
         job.run()
+    }
+}
+
+/// What may be changed while the server runs.
+#[derive(Clone)]
+pub(super) struct Tuning {
+    threshold: Arc<AtomicU64>,
+    spin_us: Arc<AtomicU64>,
+}
+
+impl Tuning {
+    pub(super) fn new<H: Handler>(
+        job: &Job<H>,
+        threshold: u32,
+        dequeue_max: u32,
+        spin_us: u64,
+    ) -> Self {
+        Self {
+            threshold: job.tunable("threshold", threshold.into(), 1, dequeue_max.into()),
+            spin_us: job.tunable("spin", spin_us, 0, 1_000_000),
+        }
+    }
+}
+
+/// Polls on for a while after the last datagram.
+#[derive(Default)]
+pub(super) struct Spin {
+    empty_since: Option<Instant>,
+}
+
+impl Spin {
+    /// Whether to look again rather than wait, after an empty dequeue.
+    #[inline]
+    pub(super) fn again(&mut self, tuning: &Tuning) -> bool {
+        let spin_us = tuning.spin_us.load(Relaxed);
+        if spin_us == 0 {
+            return false;
+        }
+        let now = Instant::now();
+        let since = *self.empty_since.get_or_insert(now);
+        std::hint::spin_loop();
+        now - since < Duration::from_micros(spin_us)
+    }
+
+    #[inline]
+    pub(super) fn reset(&mut self) {
+        self.empty_since = None;
     }
 }
 
@@ -143,11 +209,56 @@ fn run_alone<H: Handler, P: Provider<OneThread>>(
 
 fn run_together<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    crew: &Crew<Q>,
+    shared: &SharedQueue<Q>,
     tuning: &Tuning,
 ) -> Result<(), Error> {
-    let mut done = Done::new(crew.per_dequeue, crew.requests().len());
-    winning::run(worker, crew, tuning, |worker, batch| {
-        crew::handle(worker, crew, batch, &mut done, crew.per_dequeue)
+    let mut done = Done::new(shared.per_dequeue, shared.requests().len());
+    hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
+        engine::handle_sharing(worker, shared, batch, &mut done, shared.per_dequeue)
     })
+}
+
+/// Takes the queue when it is this thread's turn, and keeps it for as long as dequeues bring
+/// less than the threshold. What they bring goes to `handle`, after the queue was given up if
+/// it was.
+pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
+    worker: &mut Worker<H>,
+    shared: &SharedQueue<Q>,
+    tuning: &Tuning,
+    mut handle: impl FnMut(&mut Worker<H>, &mut Batch) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut batch = Batch::new(shared.per_dequeue);
+    let mut spin = Spin::default();
+    let counters = Arc::clone(&worker.counters);
+    let mut held: Option<Turn<'_, Q>> = None;
+    while !worker.stopping() {
+        let mut turn = match held.take() {
+            Some(turn) => turn,
+            None => match shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
+                Some(turn) => turn,
+                None => break,
+            },
+        };
+        let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
+        counters.dequeued(received);
+        worker.hear_errors();
+        if batch.is_empty() {
+            if spin.again(tuning) {
+                held = Some(turn);
+                continue;
+            }
+            spin.reset();
+            counters.notifies.one();
+            held = turn.wait(&counters).map_err(wait_failed)?;
+            continue;
+        }
+        spin.reset();
+        if received as u64 >= tuning.threshold.load(Relaxed) {
+            turn.notify(&counters); // overwhelmed: another thread may have the queue
+        } else {
+            held = Some(turn);
+        }
+        handle(worker, &mut batch)?;
+    }
+    Ok(())
 }

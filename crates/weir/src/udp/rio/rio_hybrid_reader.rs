@@ -11,10 +11,9 @@
 //! Origin: the "complex hybrid" of Holgate's study (2012).
 
 use super::{
-    crew::{self, Crew},
-    engine,
-    return_queue::{self, Basket},
-    winning::{self, Tuning},
+    engine::{self, SharedQueue},
+    return_queue::{self, ReturnQueue},
+    rio_hybrid::{self, Tuning},
 };
 use crate::{
     Error, Unavailable,
@@ -43,7 +42,7 @@ options! {
 }
 
 fn threshold_within_dequeue(options: &RioHybridReader) -> Result<(), Error> {
-    winning::threshold_within_dequeue(options.threshold, options.dequeue_max)
+    rio_hybrid::within_dequeue(options.threshold, options.dequeue_max)
 }
 
 impl Design for RioHybridReader {
@@ -90,15 +89,15 @@ impl RioHybridReader {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        let basket = Basket::new(&ready.region, job.endpoints.len());
-        let filled = Arc::clone(&basket);
-        crew::spawn(
+        let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
+        let filled = Arc::clone(&returned);
+        engine::spawn_sharing(
             &mut job,
             provider,
             ready,
             self.threads as usize + 1,
-            move |worker, crew| return_queue::read(worker, crew, &basket),
-            move |worker, crew| run(worker, crew, &tuning, &filled),
+            move |worker, shared| return_queue::read(worker, shared, &returned),
+            move |worker, shared| run(worker, shared, &tuning, &filled),
         )?;
         job.run()
     }
@@ -106,12 +105,12 @@ impl RioHybridReader {
 
 fn run<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    crew: &Crew<Q>,
+    shared: &SharedQueue<Q>,
     tuning: &Tuning,
-    basket: &Basket,
+    returned: &ReturnQueue,
 ) -> Result<(), Error> {
-    let mut done = basket.collection(crew.per_dequeue);
-    winning::run(worker, crew, tuning, |worker, batch| {
-        return_queue::handle(worker, crew, batch, &mut done, basket)
+    let mut done = returned.collection(shared.per_dequeue);
+    rio_hybrid::hold_until_overwhelmed(worker, shared, tuning, |worker, batch| {
+        return_queue::handle(worker, shared, batch, &mut done, returned)
     })
 }

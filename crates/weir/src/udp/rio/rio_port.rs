@@ -14,10 +14,7 @@
 //! Origin: the "RIO IOCP" servers of Holgate's study (2012), on one thread and on eight. Those
 //! took the lock for each post (`--posts-per-lock 1`).
 
-use super::{
-    crew::{self, Crew, Done, dequeue_failed, wait_failed},
-    engine,
-};
+use super::engine::{self, Done, SharedQueue, dequeue_failed, wait_failed};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
@@ -90,26 +87,28 @@ impl RioPort {
         self.check()?;
         let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
         let posts_per_lock = self.posts_per_lock as usize;
-        let run = move |worker: &mut Worker<H>, crew: &Crew<_>| run(worker, crew, posts_per_lock);
-        crew::spawn(&mut job, provider, ready, self.threads as usize, run, run)?;
+        let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
+            run(worker, shared, posts_per_lock)
+        };
+        engine::spawn_sharing(&mut job, provider, ready, self.threads as usize, run, run)?;
         job.run()
     }
 }
 
 fn run<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    crew: &Crew<Q>,
+    shared: &SharedQueue<Q>,
     posts_per_lock: usize,
 ) -> Result<(), Error> {
     let counters = Arc::clone(&worker.counters);
-    let mut batch = Batch::new(crew.per_dequeue);
-    let mut done = Done::new(crew.per_dequeue, crew.requests().len());
-    while let Some(mut turn) = crew.turns.take(worker.index, &counters).map_err(wait_failed)? {
+    let mut batch = Batch::new(shared.per_dequeue);
+    let mut done = Done::new(shared.per_dequeue, shared.requests().len());
+    while let Some(mut turn) = shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
         worker.hear_errors();
-        crew::handle(worker, crew, &mut batch, &mut done, posts_per_lock)?;
+        engine::handle_sharing(worker, shared, &mut batch, &mut done, posts_per_lock)?;
     }
     Ok(())
 }

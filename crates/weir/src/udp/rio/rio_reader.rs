@@ -11,9 +11,8 @@
 //! Origin: the "RIO IOCP with a reader thread" of Holgate's study (2012).
 
 use super::{
-    crew::{self, Crew, dequeue_failed, wait_failed},
-    engine,
-    return_queue::{self, Basket},
+    engine::{self, SharedQueue, dequeue_failed, wait_failed},
+    return_queue::{self, ReturnQueue},
 };
 use crate::{
     Error, Unavailable,
@@ -80,15 +79,15 @@ impl RioReader {
     {
         self.check()?;
         let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        let basket = Basket::new(&ready.region, job.endpoints.len());
-        let filled = Arc::clone(&basket);
-        crew::spawn(
+        let returned = ReturnQueue::new(&ready.region, job.endpoints.len());
+        let filled = Arc::clone(&returned);
+        engine::spawn_sharing(
             &mut job,
             provider,
             ready,
             self.threads as usize + 1,
-            move |worker, crew| return_queue::read(worker, crew, &basket),
-            move |worker, crew| run(worker, crew, &filled),
+            move |worker, shared| return_queue::read(worker, shared, &returned),
+            move |worker, shared| run(worker, shared, &filled),
         )?;
         job.run()
     }
@@ -96,18 +95,18 @@ impl RioReader {
 
 fn run<H: Handler, Q: CompletionQueue>(
     worker: &mut Worker<H>,
-    crew: &Crew<Q>,
-    basket: &Basket,
+    shared: &SharedQueue<Q>,
+    returned: &ReturnQueue,
 ) -> Result<(), Error> {
     let counters = Arc::clone(&worker.counters);
-    let mut batch = Batch::new(crew.per_dequeue);
-    let mut done = basket.collection(crew.per_dequeue);
-    while let Some(mut turn) = crew.turns.take(worker.index, &counters).map_err(wait_failed)? {
+    let mut batch = Batch::new(shared.per_dequeue);
+    let mut done = returned.collection(shared.per_dequeue);
+    while let Some(mut turn) = shared.turns.take(worker.index, &counters).map_err(wait_failed)? {
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
         worker.hear_errors();
-        return_queue::handle(worker, crew, &mut batch, &mut done, basket)?;
+        return_queue::handle(worker, shared, &mut batch, &mut done, returned)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Every interleaving of those who put slices in and the reader, by loom. A wake-up that is lost
 //! shows as a deadlock, a slice that is lost is missing from the pool.
 
-use super::{Basket, Reading};
+use super::{Reading, ReturnQueue};
 use crate::{
     counters::Counters,
     memory::{Layout, Region, RegionOptions},
@@ -10,20 +10,20 @@ use crate::{
 use loom::thread;
 use std::sync::Arc;
 
-fn basket(slices: u32) -> (Arc<Region>, Arc<Basket>) {
+fn queue(slices: u32) -> (Arc<Region>, Arc<ReturnQueue>) {
     let layout = Layout::packed(0, 64, 64);
     let region = Region::new(layout, slices, RegionOptions::default()).unwrap();
-    let basket = Basket::new(&region, 1);
-    (region, basket)
+    let queue = ReturnQueue::new(&region, 1);
+    (region, queue)
 }
 
 /// Puts in one slice, from a thread of its own.
-fn put_one(region: &Arc<Region>, basket: &Arc<Basket>) -> thread::JoinHandle<()> {
-    let (slice, basket) = (region.take().unwrap(), Arc::clone(basket));
+fn put_one(region: &Arc<Region>, queue: &Arc<ReturnQueue>) -> thread::JoinHandle<()> {
+    let (slice, queue) = (region.take().unwrap(), Arc::clone(queue));
     thread::spawn(move || {
-        let mut done = basket.collection(1);
+        let mut done = queue.collection(1);
         done.add(Next::Receive { slice, socket: 0 });
-        basket.put(&mut done);
+        queue.put(&mut done);
         assert!(done.is_empty(), "all of it is put in");
     })
 }
@@ -31,12 +31,12 @@ fn put_one(region: &Arc<Region>, basket: &Arc<Basket>) -> thread::JoinHandle<()>
 #[test]
 fn all_that_is_put_in_is_taken() {
     loom::model(|| {
-        let (region, basket) = basket(2);
-        let threads = [put_one(&region, &basket), put_one(&region, &basket)];
-        let (mut done, counters) = (basket.taken(), Counters::default());
+        let (region, queue) = queue(2);
+        let threads = [put_one(&region, &queue), put_one(&region, &queue)];
+        let (mut done, counters) = (queue.taken(), Counters::default());
         let mut came = 0;
         while came < 2 {
-            assert!(basket.take(&mut done, &counters), "not closed");
+            assert!(queue.take(&mut done, &counters), "not closed");
             came += done.len();
             done.clear();
         }
@@ -50,19 +50,19 @@ fn all_that_is_put_in_is_taken() {
 #[test]
 fn closing_ends_the_wait_after_what_was_put_in() {
     loom::model(|| {
-        let (region, basket) = basket(1);
+        let (region, queue) = queue(1);
         let thread = {
-            let (slice, basket) = (region.take().unwrap(), Arc::clone(&basket));
+            let (slice, queue) = (region.take().unwrap(), Arc::clone(&queue));
             thread::spawn(move || {
-                let mut done = basket.collection(1);
+                let mut done = queue.collection(1);
                 done.add(Next::Receive { slice, socket: 0 });
-                basket.put(&mut done);
-                basket.close();
+                queue.put(&mut done);
+                queue.close();
             })
         };
-        let (mut done, counters) = (basket.taken(), Counters::default());
+        let (mut done, counters) = (queue.taken(), Counters::default());
         let mut came = 0;
-        while basket.take(&mut done, &counters) {
+        while queue.take(&mut done, &counters) {
             came += done.len();
             done.clear();
         }
@@ -74,9 +74,9 @@ fn closing_ends_the_wait_after_what_was_put_in() {
 #[test]
 fn no_slice_stays_behind_when_the_reader_leaves() {
     loom::model(|| {
-        let (region, basket) = basket(2);
-        let threads = [put_one(&region, &basket), put_one(&region, &basket)];
-        drop(Reading(&basket));
+        let (region, queue) = queue(2);
+        let threads = [put_one(&region, &queue), put_one(&region, &queue)];
+        drop(Reading(&queue));
         for thread in threads {
             thread.join().unwrap();
         }
