@@ -1,7 +1,7 @@
 //! What every design is given to start with, and what its threads share.
 
 use super::{
-    Device, Direction, Handler, Running, Worker,
+    Device, Direction, Handler, Running, Wants, Worker,
     positions::Positions,
     reads::Reads,
     running::{Errors, ThreadFinal},
@@ -140,14 +140,21 @@ impl Common {
 }
 
 impl<H: Handler> Job<H> {
-    pub(super) fn new(reads: Reads, make_handler: Box<dyn FnMut(usize) -> H + Send>) -> Self {
+    pub(super) fn new(
+        reads: Reads,
+        wants: Wants,
+        make_handler: Box<dyn FnMut(usize) -> H + Send>,
+    ) -> Self {
         let (device, length) = (reads.device.clone(), reads.length);
         let path = device.path().display();
         let what = match device.direction() {
             Direction::Read => format!("reading {path}"),
             Direction::Write => format!("writing to {path}"),
         };
-        let expected = device.kind().record().map_or(length, |record| length.min(record));
+        let expected = match wants {
+            Wants::Content => device.kind().record().map_or(length, |record| length.min(record)),
+            Wants::Nothing | Wants::Calls => 0,
+        };
         let common = Common {
             shared: Shared::default(),
             left: reads.ios.map(AtomicU64::new),

@@ -1,7 +1,7 @@
 //! Where devices cannot be read yet: nothing of this can be made, and each way to it says why.
 
 use super::{
-    queue::{Issue, Outcome, Queue},
+    io::{Issue, Outcome, Queue},
     target::{Direction, Found, Kind},
 };
 use crate::{

@@ -26,22 +26,17 @@
 //! ends. A handler is made for each thread ([`Handler`]): it gets what each I/O brought, and, of a
 //! sample of them, how long they took.
 //!
-//! Each design is one file, in the same order: its options; what it is (`ABOUT`); `start`, with
-//! everything that can fail before a thread runs; `run`, a thread's own loop; and `handle`, what it does
-//! with what came.
+//! Designs stand in rooms by their mechanism (`plain`, `port`, `queue`), each beside the engine that does what all of
+//! them do: a file has its options, what it is (`ABOUT`), and what it alone decides.
 
-#[forbid(unsafe_code)]
-mod control;
 #[forbid(unsafe_code)]
 mod handler;
 #[forbid(unsafe_code)]
+mod io;
+#[forbid(unsafe_code)]
 mod job;
 #[forbid(unsafe_code)]
-mod libaio;
-#[forbid(unsafe_code)]
-mod no_op;
-#[forbid(unsafe_code)]
-mod overlapped_pool;
+mod plain;
 #[forbid(unsafe_code)]
 mod port;
 #[forbid(unsafe_code)]
@@ -51,27 +46,13 @@ mod queue;
 #[forbid(unsafe_code)]
 mod reads;
 #[forbid(unsafe_code)]
-mod ring;
-#[forbid(unsafe_code)]
-mod ring_polled;
-#[forbid(unsafe_code)]
-mod ring_registered;
-#[forbid(unsafe_code)]
 mod running;
 #[forbid(unsafe_code)]
 mod sampling;
-#[forbid(unsafe_code)]
-mod sync;
-#[forbid(unsafe_code)]
-mod sync_empty;
 // Its rules hold everywhere; only where devices can be opened is anything found to apply them to.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 #[forbid(unsafe_code)]
 mod target;
-#[forbid(unsafe_code)]
-mod threads;
-#[forbid(unsafe_code)]
-mod uring_cmd;
 #[forbid(unsafe_code)]
 mod worker;
 
@@ -150,18 +131,18 @@ designs! {
         /// kernel (futex) where no counter of a contract counts it.
         parks_threads: bool;
     }
-    sync::Synchronous,
-    sync_empty::SynchronousEmpty,
-    threads::Threads,
-    overlapped_pool::OverlappedPool,
+    plain::Synchronous,
+    plain::SynchronousEmpty,
+    plain::Threads,
+    port::OverlappedPool,
     port::Port,
-    ring::Ring,
-    ring_registered::RingRegistered,
-    ring_polled::RingPolled,
-    libaio::Libaio,
-    control::Control,
-    uring_cmd::UringCmd,
-    no_op::NoOp,
+    queue::Ring,
+    queue::RingRegistered,
+    queue::RingPolled,
+    queue::Libaio,
+    plain::Control,
+    queue::UringCmd,
+    queue::NoOp,
 }
 
 impl AnyDesign {

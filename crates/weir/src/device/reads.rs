@@ -1,6 +1,6 @@
 //! What is asked of a run.
 
-use super::{AnyDesign, Device, Handler, Job, Running, native, sampling};
+use super::{AnyDesign, Device, Handler, Job, Running, Wants, native, sampling};
 use crate::{
     Error, Unavailable,
     counters::{ENTRIES_SOURCE, entries_source},
@@ -84,13 +84,16 @@ impl Reads {
         design.check()?;
         design.can(self.device.direction())?;
         design.resolve();
-        let job = Job::new(self, Box::new(make_handler));
-        job.state("design", design.about().name);
+        let (what, wants) = (design.about().name, design.wants());
+        if wants == Wants::Calls {
+            self.device.takes_control_calls(what)?;
+        }
+        let job = Job::new(self, wants, Box::new(make_handler));
+        job.state("design", what);
         job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
         for (name, value) in design.values() {
             job.state(&name, value);
         }
-        let what = design.about().name;
         design.start(job).map_err(|error| short_of(what, error))
     }
 

@@ -2,9 +2,9 @@
 
 use super::{
     Direction, Handler,
+    io::{Issue, Outcome},
     job::Common,
     positions::Positions,
-    queue::{Issue, Outcome},
     sampling::Sampling,
 };
 use crate::{Error, counters::device::Counters, crew::Readiness, wake::Waker};
@@ -78,11 +78,6 @@ impl<H: Handler> Worker<H> {
     /// States a setting that was only known once the thread had started.
     pub fn state(&self, name: &str, value: impl ToString) {
         self.common.state(name, value);
-    }
-
-    /// From now on reads ask for nothing, so they bring as much as expected.
-    pub fn expect_nothing(&mut self) {
-        self.expected = 0;
     }
 
     /// Whether the run is to end.

@@ -14,7 +14,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     device::{
-        queue::{Issue, Outcome, PATIENCE, Queue},
+        io::{Issue, Outcome, PATIENCE, Queue},
         target::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},

@@ -18,7 +18,7 @@ pub(super) use port::{DevicePort, Done};
 pub(super) use ring::{MOST_DEPTH, Operation, RingQueue, Shape};
 
 use super::{
-    queue::Outcome,
+    io::Outcome,
     target::{Direction, Found, Kind},
 };
 use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};

@@ -14,7 +14,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     device::{
-        queue::Outcome,
+        io::Outcome,
         target::{Direction, Kind},
     },
     wake::Waker,

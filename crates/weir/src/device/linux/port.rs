@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    device::queue::{Issue, Outcome, PATIENCE},
+    device::io::{Issue, Outcome, PATIENCE},
     memory::{Region, Slice},
     port::limit::{Limit, Seat as LimitSeat},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},

@@ -13,7 +13,7 @@ use crate::{
     affinity::allowed_cores,
     counters::Counters,
     device::{
-        queue::{Issue, Outcome, PATIENCE, Queue},
+        io::{Issue, Outcome, PATIENCE, Queue},
         target::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},

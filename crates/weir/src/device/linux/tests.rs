@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    device::queue::{Issue, Queue},
+    device::io::{Issue, Queue},
     memory::{Layout, Region, RegionOptions},
     required::cannot_run,
 };

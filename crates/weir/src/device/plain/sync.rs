@@ -11,18 +11,15 @@
 //! Origin: read(2). The original is one thread with ReadFile on a driver that completes every read with
 //! nothing (OSR).
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, Plain},
-    queue::Issue,
-};
+use super::engine::run;
 use crate::{
     Error, Unavailable,
-    counters::Counters,
-    memory::Slice,
-    options::{Options as _, options},
+    device::{
+        About, Contract, Design, Handler, Job, Running,
+        native::{self, Plain},
+    },
+    options::options,
 };
-use std::sync::Arc;
 
 options! {
     /// Options of the design `sync`: it has none.
@@ -43,35 +40,13 @@ impl Design for Synchronous {
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
         let plain = Plain::new(&job.device.descriptor)?;
-        let buffer = job.buffers(1)?.take().expect("just made");
-        job.spawn(move |worker| run(worker, &plain, buffer))?;
+        let mut buffer = job.buffers(1)?.take().expect("just made");
+        job.spawn(move |worker| run(worker, &plain, buffer.payload_mut()))?;
         job.run()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
         native::availability()
     }
-}
-
-fn run<H: Handler>(worker: &mut Worker<H>, plain: &Plain, mut buffer: Slice) -> Result<(), Error> {
-    let calls = Arc::clone(&worker.calls);
-    worker.ready(Some(plain.waker()));
-    while let Some(issue) = worker.issue() {
-        handle(worker, plain, &issue, buffer.payload_mut(), &calls);
-    }
-    Ok(())
-}
-
-#[inline]
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    plain: &Plain,
-    issue: &Issue,
-    buffer: &mut [u8],
-    calls: &Counters,
-) {
-    let outcome = plain.issue(buffer, issue.at, calls);
-    worker.finish(issue, outcome, buffer);
 }

@@ -9,14 +9,13 @@
 //! Origin: I/O completion ports, Windows NT 3.5; on Linux a shared ring with the scheduler of
 //! [`crate::port::limit`].
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, DevicePort, Done, Operation, RingQueue, Shape},
-    queue::Outcome,
-};
 use crate::{
     Error, Unavailable,
-    options::{Options as _, options},
+    device::{
+        About, Contract, Design, Handler, Job, Running, Worker,
+        native::{self, DevicePort, Done, Operation, RingQueue, Shape},
+    },
+    options::options,
 };
 use std::sync::Arc;
 
@@ -46,7 +45,7 @@ impl Design for Port {
     fn resolve(&mut self) {
         for option in [&mut self.threads, &mut self.concurrency] {
             if *option == 0 {
-                *option = super::cores();
+                *option = crate::device::cores();
             }
         }
     }
@@ -59,10 +58,8 @@ impl Design for Port {
         "uring"
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.availability()?;
-        self.resolve();
         let region = job.buffers(self.depth as usize)?;
         let (descriptor, threads) = (&job.device.descriptor, self.threads);
         let port =
@@ -115,25 +112,4 @@ fn handle<H: Handler>(worker: &mut Worker<H>, port: &DevicePort, done: Done) {
     let Done { slice, issue, outcome } = done;
     worker.finish(&issue, outcome, slice.payload());
     worker.start_on(port, slice);
-}
-
-impl<H: Handler> Worker<H> {
-    /// Starts the next I/O with this memory; says whether there was one.
-    #[inline]
-    pub(super) fn start_on(&mut self, port: &DevicePort, slice: crate::memory::Slice) -> bool {
-        let Some(issue) = self.issue() else {
-            self.exhausted = true;
-            return false; // the memory goes back to its pool
-        };
-        if let Err(slice) = port.start(slice, &issue, &self.calls) {
-            self.exhausted = true; // the end came in between
-            self.finish(&issue, Outcome::CalledBack, slice.payload());
-        }
-        true
-    }
-
-    /// Whether no I/O is to be issued any more and all have come back.
-    pub(super) fn is_last(&self, port: &DevicePort) -> bool {
-        self.exhausted && port.is_idle()
-    }
 }

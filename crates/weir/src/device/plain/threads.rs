@@ -10,18 +10,15 @@
 //!
 //! Origin: read(2); a thread for each request is how servers began.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, Plain},
-    queue::Issue,
-};
+use super::engine::run;
 use crate::{
     Error, Unavailable,
-    counters::Counters,
-    memory::Slice,
-    options::{Options as _, options},
+    device::{
+        About, Contract, Design, Handler, Job, Running,
+        native::{self, Plain},
+    },
+    options::options,
 };
-use std::sync::Arc;
 
 options! {
     /// Options of the design `threads`.
@@ -42,7 +39,7 @@ impl Design for Threads {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::device::cores();
         }
     }
 
@@ -50,16 +47,14 @@ impl Design for Threads {
         native::PROVIDER
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
-        self.resolve();
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let threads = self.threads as usize;
         let region = job.buffers(threads)?;
         job.shared_by(threads);
         for _ in 0..threads {
             let plain = Plain::new(&job.device.descriptor)?;
-            let buffer = region.take().expect("one for each thread");
-            job.spawn(move |worker| run(worker, &plain, buffer))?;
+            let mut buffer = region.take().expect("one for each thread");
+            job.spawn(move |worker| run(worker, &plain, buffer.payload_mut()))?;
         }
         job.run()
     }
@@ -67,25 +62,4 @@ impl Design for Threads {
     fn availability(&self) -> Result<(), Unavailable> {
         native::availability()
     }
-}
-
-fn run<H: Handler>(worker: &mut Worker<H>, plain: &Plain, mut buffer: Slice) -> Result<(), Error> {
-    let calls = Arc::clone(&worker.calls);
-    worker.ready(Some(plain.waker()));
-    while let Some(issue) = worker.issue() {
-        handle(worker, plain, &issue, buffer.payload_mut(), &calls);
-    }
-    Ok(())
-}
-
-#[inline]
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    plain: &Plain,
-    issue: &Issue,
-    buffer: &mut [u8],
-    calls: &Counters,
-) {
-    let outcome = plain.issue(buffer, issue.at, calls);
-    worker.finish(issue, outcome, buffer);
 }

@@ -13,7 +13,6 @@
 //!
 //! [`Region::leaked`]: crate::memory::Region::leaked
 
-use super::{Handler, Worker};
 use crate::{Error, counters::Counters, wake::Waker};
 use std::{
     io,
@@ -86,70 +85,4 @@ pub(crate) trait Queue {
 
     /// What was obtained, to be stated beside every figure: name and value.
     fn granted(&self) -> Vec<(&'static str, String)>;
-}
-
-/// Begins with a queue on the thread that will use it, and says that it has started.
-pub(super) fn begin<H: Handler>(
-    worker: &mut Worker<H>,
-    queue: &mut impl Queue,
-) -> Result<(), Error> {
-    queue.begin(&worker.calls)?;
-    for (name, value) in queue.granted() {
-        worker.state(name, value);
-    }
-    worker.ready(Some(queue.waker()));
-    Ok(())
-}
-
-/// Starts I/Os, as many as there is room for, but at most a batch. Returns whether more are to come.
-#[inline]
-pub(super) fn fill<H: Handler>(
-    worker: &mut Worker<H>,
-    queue: &mut impl Queue,
-    batch: usize,
-) -> bool {
-    for _ in 0..queue.room().min(batch) {
-        match worker.issue() {
-            Some(issue) => queue.start(&issue, &worker.calls),
-            None => return false,
-        }
-    }
-    // Also where there was no room: the waker that would end the next wait may have ended the last.
-    !worker.stopping()
-}
-
-/// Takes what is over, at least so many, and counts it.
-#[inline]
-pub(super) fn take<H: Handler>(
-    worker: &mut Worker<H>,
-    queue: &mut impl Queue,
-    at_least: usize,
-    until: Option<Instant>,
-    calls: &Counters,
-) -> Result<(), Error> {
-    let each = |issue: &Issue, outcome, bytes: &[u8]| worker.finish(issue, outcome, bytes);
-    let taken = queue.take(at_least, until, calls, each);
-    let taken = taken.map_err(|e| Error::io("taking the I/Os that are over", e))?;
-    worker.took(taken);
-    Ok(())
-}
-
-/// Takes everything that is under way; once the run is to stop, it is called back.
-pub(super) fn drain<H: Handler>(
-    worker: &mut Worker<H>,
-    queue: &mut impl Queue,
-    calls: &Counters,
-) -> Result<(), Error> {
-    let mut until = None;
-    while queue.outstanding() > 0 {
-        if worker.stopping() {
-            queue.call_back(calls);
-            let end = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if Instant::now() >= end {
-                break; // what the queue still holds is leaked, and accounted for
-            }
-        }
-        take(worker, queue, 1, until, calls)?;
-    }
-    Ok(())
 }

@@ -8,17 +8,15 @@
 //! Origin: read(2) with a length of 0; the 0-byte ReadFile of the original (OSR), which never reached
 //! the driver.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Wants, Worker,
-    native::{self, Plain},
-    queue::Issue,
-};
+use super::engine::run;
 use crate::{
     Error, Unavailable,
-    counters::Counters,
-    options::{Options as _, options},
+    device::{
+        About, Contract, Design, Handler, Job, Running, Wants,
+        native::{self, Plain},
+    },
+    options::options,
 };
-use std::sync::Arc;
 
 options! {
     /// Options of the design `sync-empty`: it has none.
@@ -43,30 +41,13 @@ impl Design for SynchronousEmpty {
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
         job.device.takes_empty_reads("design sync-empty")?;
         let plain = Plain::new(&job.device.descriptor)?;
-        job.spawn(move |worker| run(worker, &plain))?;
+        job.spawn(move |worker| run(worker, &plain, &mut []))?;
         job.run()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
         native::availability()
     }
-}
-
-fn run<H: Handler>(worker: &mut Worker<H>, plain: &Plain) -> Result<(), Error> {
-    let calls = Arc::clone(&worker.calls);
-    worker.expect_nothing();
-    worker.ready(Some(plain.waker()));
-    while let Some(issue) = worker.issue() {
-        handle(worker, plain, &issue, &calls);
-    }
-    Ok(())
-}
-
-#[inline]
-fn handle<H: Handler>(worker: &mut Worker<H>, plain: &Plain, issue: &Issue, calls: &Counters) {
-    let outcome = plain.issue(&mut [], issue.at, calls);
-    worker.finish(issue, outcome, &[]);
 }

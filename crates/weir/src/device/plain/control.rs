@@ -10,15 +10,12 @@
 //!
 //! Origin: ioctl(2); the fast control path of the original (OSR), which skips the I/O manager.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Wants, Worker, native::Controls, queue::Issue,
-};
+use super::engine::run;
 use crate::{
     Error, Unavailable,
-    counters::Counters,
-    options::{Options as _, options},
+    device::{About, Contract, Design, Handler, Job, Running, Wants, native::Controls},
+    options::options,
 };
-use std::sync::Arc;
 
 options! {
     /// Options of the design `control`: it has none.
@@ -43,35 +40,12 @@ impl Design for Control {
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
-        job.device.takes_control_calls("control")?;
         let controls = Controls::of(&job.device.descriptor);
-        job.spawn(move |worker| run(worker, &controls))?;
+        job.spawn(move |worker| run(worker, &controls, &mut []))?;
         job.run()
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
         Controls::availability("design control")
     }
-}
-
-fn run<H: Handler>(worker: &mut Worker<H>, controls: &Controls) -> Result<(), Error> {
-    let calls = Arc::clone(&worker.calls);
-    worker.expect_nothing();
-    worker.ready(Some(controls.waker()));
-    while let Some(issue) = worker.issue() {
-        handle(worker, controls, &issue, &calls);
-    }
-    Ok(())
-}
-
-#[inline]
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    controls: &Controls,
-    issue: &Issue,
-    calls: &Counters,
-) {
-    let outcome = controls.call(calls);
-    worker.finish(issue, outcome, &[]);
 }

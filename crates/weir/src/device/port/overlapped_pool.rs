@@ -13,13 +13,13 @@
 //! Origin: overlapped ReadFile with BindIoCompletionCallback, Windows 2000; CreateThreadpoolIo, Vista. On
 //! Linux the port for devices, and a pool beside it.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, DevicePort, Done, Operation, RingQueue, Shape},
-};
 use crate::{
     Error, Unavailable,
-    options::{Options as _, options},
+    device::{
+        About, Contract, Design, Handler, Job, Running, Worker,
+        native::{self, DevicePort, Done, Operation, RingQueue, Shape},
+    },
+    options::options,
 };
 use std::{
     collections::VecDeque,
@@ -49,7 +49,7 @@ impl Design for OverlappedPool {
 
     fn resolve(&mut self) {
         if self.threads == 0 {
-            self.threads = super::cores();
+            self.threads = crate::device::cores();
         }
     }
 
@@ -61,10 +61,8 @@ impl Design for OverlappedPool {
         "uring"
     }
 
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
+    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         self.availability()?;
-        self.resolve();
         let region = job.buffers(self.depth as usize)?;
         let descriptor = &job.device.descriptor;
         let port = DevicePort::open("design overlapped-pool", descriptor, region.clone(), 1, 1)?;

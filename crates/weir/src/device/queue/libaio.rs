@@ -8,17 +8,15 @@
 //!
 //! Origin: io_submit(2), io_getevents(2), Linux 2.6, here without the library that gave it its name.
 
-use super::{
-    About, Contract, Design, Handler, Job, Running, Worker,
-    native::{self, AioQueue},
-    queue::{Queue, begin, drain, fill, take},
-};
+use super::engine::{self, Sizes};
 use crate::{
     Error, Unavailable,
-    counters::Counters,
-    options::{Options as _, options},
+    device::{
+        About, Contract, Design, Handler, Job, Running,
+        native::{self, AioQueue},
+    },
+    options::options,
 };
-use std::sync::Arc;
 
 options! {
     /// Options of the design `libaio`.
@@ -45,40 +43,14 @@ impl Design for Libaio {
         "aio"
     }
 
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
-        let region = job.buffers(self.depth as usize)?;
-        let queue = AioQueue::open("design libaio", &job.device.descriptor, region)?;
-        job.spawn(move |worker| run(worker, queue, &self))?;
-        job.run()
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
+        engine::start(job, sizes, |descriptor, region| {
+            AioQueue::open("design libaio", descriptor, region)
+        })
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
         AioQueue::availability("design libaio")
     }
-}
-
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    mut queue: impl Queue,
-    options: &Libaio,
-) -> Result<(), Error> {
-    let calls = Arc::clone(&worker.calls);
-    begin(worker, &mut queue)?;
-    while fill(worker, &mut queue, options.batch as usize) {
-        handle(worker, &mut queue, options, &calls)?;
-    }
-    drain(worker, &mut queue, &calls)
-}
-
-#[inline]
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    queue: &mut impl Queue,
-    options: &Libaio,
-    calls: &Counters,
-) -> Result<(), Error> {
-    // While there is room for another batch, nothing need be waited for.
-    let at_least = if queue.room() > 0 { 0 } else { options.complete_min as usize };
-    take(worker, queue, at_least, None, calls)
 }

@@ -1,0 +1,112 @@
+//! What every design on a queue of I/Os does, from top to bottom: it opens the queue for its one thread, starts I/Os
+//! while there is room, takes what is over, and in the end takes everything, called back if it is to stop.
+
+use crate::{
+    Error,
+    counters::Counters,
+    device::{
+        Handler, Job, Running, Worker,
+        io::{Issue, PATIENCE, Queue},
+        native::Descriptor,
+    },
+    memory::Region,
+};
+use std::{sync::Arc, time::Instant};
+
+/// How much a design has its queue do at a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sizes {
+    /// I/Os outstanding.
+    pub(super) depth: u32,
+    /// Most started at a time.
+    pub(super) batch: u32,
+    /// Fewest completions that a wait waits for.
+    pub(super) complete_min: u32,
+}
+
+/// Starts the one thread of a design.
+pub(super) fn start<H: Handler, Q: Queue + Send + 'static>(
+    mut job: Job<H>,
+    sizes: Sizes,
+    open: impl FnOnce(&Arc<Descriptor>, Arc<Region>) -> Result<Q, Error>,
+) -> Result<Running<H>, Error> {
+    let region = job.buffers(sizes.depth as usize)?;
+    let queue = open(&job.device.descriptor, region)?;
+    job.spawn(move |worker| run(worker, queue, sizes))?;
+    job.run()
+}
+
+/// The loop of the thread.
+fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut queue: impl Queue,
+    sizes: Sizes,
+) -> Result<(), Error> {
+    let calls = Arc::clone(&worker.calls);
+    begin(worker, &mut queue)?;
+    while fill(worker, &mut queue, sizes.batch as usize) {
+        // While there is room for another batch, nothing need be waited for.
+        let at_least = if queue.room() > 0 { 0 } else { sizes.complete_min as usize };
+        take(worker, &mut queue, at_least, None, &calls)?;
+    }
+    drain(worker, &mut queue, &calls)
+}
+
+/// Begins with a queue on the thread that will use it, and says that it has started.
+fn begin<H: Handler>(worker: &mut Worker<H>, queue: &mut impl Queue) -> Result<(), Error> {
+    queue.begin(&worker.calls)?;
+    for (name, value) in queue.granted() {
+        worker.state(name, value);
+    }
+    worker.ready(Some(queue.waker()));
+    Ok(())
+}
+
+/// Starts I/Os, as many as there is room for, but at most a batch. Returns whether more are to come.
+#[inline]
+fn fill<H: Handler>(worker: &mut Worker<H>, queue: &mut impl Queue, batch: usize) -> bool {
+    for _ in 0..queue.room().min(batch) {
+        match worker.issue() {
+            Some(issue) => queue.start(&issue, &worker.calls),
+            None => return false,
+        }
+    }
+    // Also where there was no room: the waker that would end the next wait may have ended the last.
+    !worker.stopping()
+}
+
+/// Takes what is over, at least so many, and counts it.
+#[inline]
+fn take<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+    at_least: usize,
+    until: Option<Instant>,
+    calls: &Counters,
+) -> Result<(), Error> {
+    let each = |issue: &Issue, outcome, bytes: &[u8]| worker.finish(issue, outcome, bytes);
+    let taken = queue.take(at_least, until, calls, each);
+    let taken = taken.map_err(|e| Error::io("taking the I/Os that are over", e))?;
+    worker.took(taken);
+    Ok(())
+}
+
+/// Takes everything that is under way; once the run is to stop, it is called back.
+fn drain<H: Handler>(
+    worker: &mut Worker<H>,
+    queue: &mut impl Queue,
+    calls: &Counters,
+) -> Result<(), Error> {
+    let mut until = None;
+    while queue.outstanding() > 0 {
+        if worker.stopping() {
+            queue.call_back(calls);
+            let end = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if Instant::now() >= end {
+                break; // what the queue still holds is leaked, and accounted for
+            }
+        }
+        take(worker, queue, 1, until, calls)?;
+    }
+    Ok(())
+}

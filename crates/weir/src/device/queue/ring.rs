@@ -1,0 +1,50 @@
+//! `ring`: one thread keeps reads outstanding on a ring.
+//!
+//! Reads are written into a queue in memory, one entry into the kernel starts a batch of them and waits
+//! for the first to be over, and what is over is read from a second queue. So an entry is shared by a
+//! batch; what each I/O still costs is a request in the kernel: taken from a cache, filled, the file
+//! looked up and held, and a completion written. It pays where I/Os take time, since a device gets `depth`
+//! of them at once from one thread. It fails to pay where a device answers at once and its driver does
+//! less than the request costs: then it saves entries, and spends them on requests.
+//!
+//! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6.
+
+use super::{engine::Sizes, on_a_ring};
+use crate::{
+    device::{
+        Wants,
+        native::{self, Operation, RingQueue, Shape},
+    },
+    options::options,
+};
+
+options! {
+    /// Options of the design `ring`.
+    #[derive(Copy, Eq)]
+    pub struct Ring {
+        /// Reads outstanding.
+        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        /// Most reads started by one entry into the kernel.
+        batch: u32 = 32, 1..=native::MOST_DEPTH;
+        /// Fewest completions that a wait waits for.
+        complete_min: u32 = 1, 1..=native::MOST_DEPTH;
+    }
+}
+
+on_a_ring!(
+    Ring,
+    "ring",
+    "one thread keeps reads outstanding on a ring, and starts a batch by one entry",
+    "io_uring, Linux 5.1",
+    Wants::Content
+);
+
+impl Ring {
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min }
+    }
+
+    fn shape(&self, depth: u32) -> Shape {
+        Shape { depth, operation: Operation::Plain, polls: None }
+    }
+}

@@ -1,0 +1,53 @@
+//! `ring-polled`: as `ring`, and a thread of the kernel looks for what is to be started.
+//!
+//! While that thread is awake the program never enters the kernel: it writes into one queue and reads from
+//! the other. It costs a second core, which is busy as long as there is something to do and 10 ms longer;
+//! its time counts as this process's. It runs on any core, or, where the program keeps to several of more, on the
+//! second of those. After so many looks that found nothing the program waits in the
+//! kernel after all. It fails where there is no second core, since then the two wait for each other's
+//! turn, and where an I/O costs less than the way of its queue entry from one core to the other.
+//!
+//! Origin: io_uring, Linux 5.1: IORING_SETUP_SQPOLL; without privilege since 5.13.
+
+use super::{engine::Sizes, on_a_ring};
+use crate::{
+    device::{
+        Wants,
+        native::{self, Operation, RingQueue, Shape},
+    },
+    options::{Named, options},
+};
+
+options! {
+    /// Options of the design `ring-polled`.
+    #[derive(Copy, Eq)]
+    pub struct RingPolled {
+        /// Reads outstanding.
+        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        /// Most reads started at a time.
+        batch: u32 = 32, 1..=native::MOST_DEPTH;
+        /// Looks that find nothing before the program waits in the kernel.
+        polls: u32 = 10_000, 1..=1_000_000_000;
+        /// Whether file and memory are known to the ring, as in ring-registered.
+        registered: bool = true, Named(&["true", "false"]);
+    }
+}
+
+on_a_ring!(
+    RingPolled,
+    "ring-polled",
+    "a thread of the kernel starts the reads, so that the program enters it only to wait",
+    "io_uring, Linux 5.1: SQPOLL",
+    Wants::Content
+);
+
+impl RingPolled {
+    fn sizes(&self) -> Sizes {
+        Sizes { depth: self.depth, batch: self.batch, complete_min: 1 }
+    }
+
+    fn shape(&self, depth: u32) -> Shape {
+        let operation = if self.registered { Operation::Registered } else { Operation::Plain };
+        Shape { depth, operation, polls: Some(self.polls) }
+    }
+}
