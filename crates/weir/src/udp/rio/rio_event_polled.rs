@@ -9,12 +9,15 @@
 //!
 //! Origin: the "RIO event, polled" server of Holgate's study (2012).
 
-use super::engine::{self, Ready};
+use super::{
+    engine::{self, Ready},
+    rio_design,
+};
 use crate::{
-    Error, Unavailable,
+    Error,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider},
+    udp::{Handler, Job, Running, Worker},
 };
 
 options! {
@@ -29,36 +32,19 @@ options! {
     }
 }
 
-impl Design for RioEventPolled {
-    const ABOUT: About = About {
-        name: "rio-event-polled",
-        summary: "one thread takes what is there again and again, and waits only when there was nothing",
-        origin: "RIO event polled, Holgate 2012",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability_for(self.hands_over())
-    }
-}
+rio_design!(
+    RioEventPolled,
+    "rio-event-polled",
+    "one thread takes what is there again and again, and waits only when there was nothing",
+    "RIO event polled, Holgate 2012",
+    hands_over: |_| false
+);
 
 impl RioEventPolled {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H: Handler, P: Provider<OneThread>>(
         self,
         mut job: Job<H>,

@@ -19,14 +19,15 @@
 //!
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
-use super::engine::{self, Done, Ready, SharedQueue, dequeue_failed, wait_failed};
+use super::{
+    engine::{self, Done, Ready, SharedQueue, dequeue_failed, wait_failed},
+    rio_design,
+};
 use crate::{
-    Error, Unavailable,
+    Error,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
-    rio::{
-        Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn, with_provider,
-    },
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn},
+    udp::{Handler, Job, Running, Worker},
 };
 
 use std::{
@@ -70,40 +71,19 @@ pub(super) fn within_dequeue(threshold: u32, dequeue_max: u32) -> Result<(), Err
     Err(Error::Option { name: "threshold".into(), problem })
 }
 
-impl Design for RioHybrid {
-    const ABOUT: About = About {
-        name: "rio-hybrid",
-        summary: "one thread polls registered I/O while it is winning; others join when it is overwhelmed",
-        origin: "RIO hybrid, Holgate 2012",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn hands_over(&self) -> bool {
-        self.threads > 1
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability_for(self.hands_over())
-    }
-}
+rio_design!(
+    RioHybrid,
+    "rio-hybrid",
+    "one thread polls registered I/O while it is winning; others join when it is overwhelmed",
+    "RIO hybrid, Holgate 2012",
+    hands_over: |design| design.threads > 1
+);
 
 impl RioHybrid {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
     where
         H: Handler,
@@ -114,7 +94,7 @@ impl RioHybrid {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
-        if !self.hands_over() {
+        if self.threads == 1 {
             let ready =
                 engine::open::<OneThread, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
             job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;

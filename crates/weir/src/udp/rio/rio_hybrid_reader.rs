@@ -13,13 +13,14 @@
 use super::{
     engine::{self, SharedQueue},
     return_queue::{self, ReturnQueue},
+    rio_design,
     rio_hybrid::{self, Tuning},
 };
 use crate::{
-    Error, Unavailable,
+    Error,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
-    rio::{Choice, CompletionQueue, HandOver, Provider, with_provider},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    rio::{Choice, CompletionQueue, HandOver, Provider},
+    udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
@@ -45,40 +46,19 @@ fn threshold_within_dequeue(options: &RioHybridReader) -> Result<(), Error> {
     rio_hybrid::within_dequeue(options.threshold, options.dequeue_max)
 }
 
-impl Design for RioHybridReader {
-    const ABOUT: About = About {
-        name: "rio-hybrid-reader",
-        summary: "one thread polls registered I/O while it is winning, and another posts what it finished",
-        origin: "complex hybrid, Holgate 2012",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn hands_over(&self) -> bool {
-        true
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability_for(self.hands_over())
-    }
-}
+rio_design!(
+    RioHybridReader,
+    "rio-hybrid-reader",
+    "one thread polls registered I/O while it is winning, and another posts what it finished",
+    "complex hybrid, Holgate 2012",
+    hands_over: |_| true
+);
 
 impl RioHybridReader {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
     where
         H: Handler,

@@ -10,12 +10,15 @@
 //!
 //! Origin: the "RIO polled" server of Holgate's study (2011).
 
-use super::engine::{self, Ready};
+use super::{
+    engine::{self, Ready},
+    rio_design,
+};
 use crate::{
-    Error, Unavailable,
+    Error,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, OneThread, Provider, with_provider},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    rio::{Batch, Choice, CompletionQueue, OneThread, Provider},
+    udp::{Handler, Job, Running, Worker},
 };
 
 options! {
@@ -30,36 +33,19 @@ options! {
     }
 }
 
-impl Design for RioPolled {
-    const ABOUT: About = About {
-        name: "rio-polled",
-        summary: "one thread spins on the completion queue of registered I/O",
-        origin: "RIO polled, Holgate 2011",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability_for(self.hands_over())
-    }
-}
+rio_design!(
+    RioPolled,
+    "rio-polled",
+    "one thread spins on the completion queue of registered I/O",
+    "RIO polled, Holgate 2011",
+    hands_over: |_| false
+);
 
 impl RioPolled {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H: Handler, P: Provider<OneThread>>(
         self,
         mut job: Job<H>,

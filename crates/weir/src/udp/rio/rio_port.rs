@@ -14,12 +14,15 @@
 //! Origin: the "RIO IOCP" servers of Holgate's study (2012), on one thread and on eight. Those
 //! took the lock for each post (`--posts-per-lock 1`).
 
-use super::engine::{self, Done, SharedQueue, dequeue_failed, wait_failed};
+use super::{
+    engine::{self, Done, SharedQueue, dequeue_failed, wait_failed},
+    rio_design,
+};
 use crate::{
-    Error, Unavailable,
+    Error,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, HandOver, Provider, with_provider},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    rio::{Batch, Choice, CompletionQueue, HandOver, Provider},
+    udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
@@ -39,44 +42,19 @@ options! {
     }
 }
 
-impl Design for RioPort {
-    const ABOUT: About = About {
-        name: "rio-port",
-        summary: "threads wait at a port, dequeue registered I/O in turn, and notify before they handle",
-        origin: "RIO IOCP, Holgate 2012",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn hands_over(&self) -> bool {
-        true
-    }
-
-    fn parks_threads(&self) -> bool {
-        self.threads > 1
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability_for(self.hands_over())
-    }
-}
+rio_design!(
+    RioPort,
+    "rio-port",
+    "threads wait at a port, dequeue registered I/O in turn, and notify before they handle",
+    "RIO IOCP, Holgate 2012",
+    hands_over: |_| true, parks_threads: |design| design.threads > 1
+);
 
 impl RioPort {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
     where
         H: Handler,

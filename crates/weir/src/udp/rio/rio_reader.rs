@@ -13,12 +13,13 @@
 use super::{
     engine::{self, SharedQueue, dequeue_failed, wait_failed},
     return_queue::{self, ReturnQueue},
+    rio_design,
 };
 use crate::{
-    Error, Unavailable,
+    Error,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, HandOver, Provider, with_provider},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    rio::{Batch, Choice, CompletionQueue, HandOver, Provider},
+    udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
@@ -36,40 +37,19 @@ options! {
     }
 }
 
-impl Design for RioReader {
-    const ABOUT: About = About {
-        name: "rio-reader",
-        summary: "threads take turns to dequeue, and hand what they finished to one thread that posts it",
-        origin: "RIO IOCP with a reader thread, Holgate 2012",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn hands_over(&self) -> bool {
-        true
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        self.provider.availability_for(self.hands_over())
-    }
-}
+rio_design!(
+    RioReader,
+    "rio-reader",
+    "threads take turns to dequeue, and hand what they finished to one thread that posts it",
+    "RIO IOCP with a reader thread, Holgate 2012",
+    hands_over: |_| true
+);
 
 impl RioReader {
     /// Starts it on a provider of one's own.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H, P>(self, mut job: Job<H>, provider: P) -> Result<Running<H>, Error>
     where
         H: Handler,

@@ -124,7 +124,7 @@ impl RioSharded {
     /// lets it be shared.
     ///
     /// # Errors
-    /// As [`Design::start`].
+    /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H: Handler, P: Provider<OneThread>>(
         mut self,
         mut job: Job<H>,
