@@ -127,9 +127,7 @@ fn directory(name: &str) -> PathBuf {
 /// A server in Python with a thread for each connection; `answer` says what it does with what it received,
 /// `data`, on its connection number `number`.
 fn python(name: &str, answer: &str) -> Option<(PathBuf, String)> {
-    if !common::has("python3", &["--version"]) {
-        return None;
-    }
+    let python = common::python()?;
     let directory = directory(name);
     let script = directory.join("echo.py");
     let text = format!(
@@ -150,7 +148,7 @@ fn python(name: &str, answer: &str) -> Option<(PathBuf, String)> {
          \x20   threading.Thread(target=serve, args=(connection, number), daemon=True).start()\n"
     );
     std::fs::File::create(&script).unwrap().write_all(text.as_bytes()).unwrap();
-    let peer = format!("python=python3 {} {{ip}} {{port}}", script.display());
+    let peer = format!("python={python} {} {{ip}} {{port}}", script.display());
     Some((directory, peer))
 }
 
@@ -218,9 +216,7 @@ fn a_server_with_a_process_for_each_connection_is_charged_for_them_all() {
 /// Four processes that were forked before the first connection share its listener; each polls all it has.
 #[test]
 fn a_preforking_server_that_polls_is_charged_and_stands_with_what_polls() {
-    if !common::has("python3", &["--version"]) {
-        return;
-    }
+    let Some(python) = common::python() else { return };
     let directory = directory("prefork");
     let script = directory.join("echo.py");
     let text = "import os, socket, sys\n\
@@ -248,7 +244,7 @@ fn a_preforking_server_that_polls_is_charged_and_stands_with_what_polls() {
         \x20           connections.remove(connection)\n\
         \x20           connection.close()\n";
     std::fs::write(&script, text).unwrap();
-    let peer = format!("prefork=python3 {} {{ip}} {{port}}", script.display());
+    let peer = format!("prefork={python} {} {{ip}} {{port}}", script.display());
     let (document, code) = with_peer(&peer, "8");
     let row = row(&document, "prefork");
     assert!(matches!(code, Some(0 | 3)), "{code:?}: {row:#}");
@@ -288,9 +284,12 @@ fn cpu_is_above(row: &Value, ns: f64) -> bool {
 #[test]
 fn the_peers_of_a_folder_are_rows_and_those_not_built_say_why() {
     use std::os::unix::fs::PermissionsExt as _;
-    let Some((directory, _)) = python("peers", "pass") else { return };
+    let Some((directory, peer)) = python("peers", "pass") else { return };
     let program = directory.join("peer-here");
-    let text = "#!/bin/sh\n[ \"$3\" = plain ] && [ \"$4\" -ge 4096 ] && exec python3 \"${0%/*}/echo.py\" \"$1\" \"$2\"\n";
+    let python = peer.strip_prefix("python=").and_then(|peer| peer.split(" {ip}").next()).unwrap();
+    let text = format!(
+        "#!/bin/sh\n[ \"$3\" = plain ] && [ \"$4\" -ge 4096 ] && exec {python} \"$1\" \"$2\"\n"
+    );
     std::fs::write(&program, text).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::write(directory.join("tcp-rows"), "here peer-here plain\ngone peer-gone plain\n")

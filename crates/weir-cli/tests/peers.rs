@@ -165,9 +165,9 @@ fn script(name: &str, text: &str) -> String {
 
 /// Compares `blocking` with these peers in a network namespace of its own: the kernel counts for all programs of
 /// one together. `None` where that, or Python, cannot be had.
-fn compared_apart(peers: &[String], more: &[&str]) -> Option<Output> {
+fn compared_apart(rounds: &str, peers: &[String], more: &[&str]) -> Option<Output> {
     const OWN: &[&str] = &["--user", "--map-root-user", "--net"];
-    if !has("python3", &["--version"]) || !has("unshare", &[OWN, &["ip", "link"]].concat()) {
+    if !has("unshare", &[OWN, &["ip", "link"]].concat()) {
         return None;
     }
     let up = r#"ip link set lo up && exec "$@""#;
@@ -175,7 +175,7 @@ fn compared_apart(peers: &[String], more: &[&str]) -> Option<Output> {
     command
         .args(OWN)
         .args(["sh", "-c", up, "sh", env!("CARGO_BIN_EXE_weir")])
-        .args(["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"])
+        .args(["compare", "udp", "--design", "blocking", "--quick", "--rounds", rounds, "--json"])
         .args(peers.iter().flat_map(|peer| ["--peer", peer]))
         .args(more);
     Some(command.stdin(Stdio::null()).output().unwrap())
@@ -210,11 +210,9 @@ fn running_with(word: &str) -> Vec<String> {
 
 #[test]
 fn a_program_that_talks_is_a_row_like_others() {
-    if !has("python3", &["--version"]) {
-        return;
-    }
+    let Some(python) = common::python() else { return };
     let _alone = common::alone();
-    let peer = format!("snake=python3 {}", script("talks", PEER));
+    let peer = format!("snake={python} {}", script("talks", PEER));
     let words = ["compare", "udp", "--design", "blocking", "--peer", &peer, "--quick", "--json"];
     let run = output(&[&words[..], &["--rounds", "3"]].concat());
     let document = document(&run);
@@ -253,12 +251,10 @@ fn a_program_that_talks_is_a_row_like_others() {
 
 #[test]
 fn a_program_whose_child_receives_is_charged_for_the_child() {
-    if !has("python3", &["--version"]) {
-        return;
-    }
+    let Some(python) = common::python() else { return };
     let _alone = common::alone();
     let path = script("child", PEER);
-    let peers = [format!("parent=python3 {path} child"), format!("single=python3 {path}")];
+    let peers = [format!("parent={python} {path} child"), format!("single={python} {path}")];
     let run = output(
         &[
             &["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"][..],
@@ -286,10 +282,11 @@ fn a_program_whose_child_receives_is_charged_for_the_child() {
 
 #[test]
 fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
+    let Some(python) = common::python() else { return };
     // The kernel counts for all programs of a network namespace together: so in one of its own.
-    let peer = format!("deaf=python3 {} {{ip}} {{port}}", script("deaf", DEAF));
+    let peer = format!("deaf={python} {} {{ip}} {{port}}", script("deaf", DEAF));
     let head = ["--peer-head", "deaf=0102"];
-    let Some(run) = compared_apart(&[peer], &head) else { return };
+    let Some(run) = compared_apart("2", &[peer], &head) else { return };
     let document = document(&run);
     let deaf = row(&document, "deaf");
     assert_eq!(
@@ -309,6 +306,7 @@ fn a_program_that_knows_nothing_is_counted_by_the_kernel() {
 
 #[test]
 fn a_program_that_cheats_has_no_rank() {
+    let Some(python) = common::python() else { return };
     let path = script("cheats", PEER);
     let cheats = [
         ("second", "a socket on its port was closed"),
@@ -321,10 +319,10 @@ fn a_program_that_cheats_has_no_rank() {
         ("inflates", "while the run went"),
         ("blind", "hands back no proof"),
     ];
-    let peer = |name: &str| format!("{name}=python3 {path} {name}");
+    let peer = |name: &str| format!("{name}={python} {path} {name}");
     let mut peers: Vec<String> = cheats.iter().map(|(name, _)| peer(name)).collect();
     peers.push(peer("honest"));
-    let Some(run) = compared_apart(&peers, &[]) else { return };
+    let Some(run) = compared_apart("1", &peers, &[]) else { return };
     let document = document(&run);
     for (name, reason) in cheats {
         let row = row(&document, name);
@@ -351,9 +349,10 @@ fn a_program_that_cheats_has_no_rank() {
 
 #[test]
 fn latency_that_a_program_invents_ranks_nothing() {
+    let Some(python) = common::python() else { return };
     let path = script("late", PEER);
-    let peers = [format!("late=python3 {path} late")];
-    let Some(run) = compared_apart(&peers, &["--load", "2000"]) else { return };
+    let peers = [format!("late={python} {path} late")];
+    let Some(run) = compared_apart("2", &peers, &["--load", "2000"]) else { return };
     let document = document(&run);
     let late = row(&document, "late");
     assert_eq!(late["load"]["kind"], "paced");
@@ -365,9 +364,7 @@ fn latency_that_a_program_invents_ranks_nothing() {
 
 #[test]
 fn programs_that_go_wrong_are_rows_with_their_reason() {
-    if !has("python3", &["--version"]) {
-        return;
-    }
+    let Some(python) = common::python() else { return };
     let path = script("wrong", PEER);
     // Its own, so that it is not taken for that of another run of this test.
     let slept = format!("{}.5", 100_000 + std::process::id());
@@ -376,9 +373,9 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
         ("rubbish", "echo hello".into(), "something else than its ready line"),
         ("silent", format!("sleep {slept}"), "no ready line within "),
         ("missing", "/no/such/program".into(), "No such file"),
-        ("elsewhere", format!("python3 {path} elsewhere"), "has no such socket"),
-        ("cannot", format!("python3 {path} cannot"), "no such mechanism here"),
-        ("dies", format!("python3 {path} dies"), "as it was told"),
+        ("elsewhere", format!("{python} {path} elsewhere"), "has no such socket"),
+        ("cannot", format!("{python} {path} cannot"), "no such mechanism here"),
+        ("dies", format!("{python} {path} dies"), "as it was told"),
         ("busy", "true {ip} {port}".into(), "ended with exit status: 0"),
     ];
     let mut words: Vec<String> =
@@ -408,7 +405,8 @@ fn programs_that_go_wrong_are_rows_with_their_reason() {
 
 /// Serves a program, once it is ready; it ends with its input.
 fn serve(path: &str) -> std::process::Child {
-    let command = format!("python3 {path} {{ip}} {{port}}");
+    let python = common::python().expect("whoever serves has asked");
+    let command = format!("{python} {path} {{ip}} {{port}}");
     let mut server =
         common::weir(&["serve", "peer", "--command", &command, "--end-with-input", "--json"])
             .stdin(Stdio::piped())
@@ -439,7 +437,7 @@ fn groups_of(id: u32) -> Vec<PathBuf> {
 
 #[test]
 fn a_program_does_not_outlive_whoever_serves_it() {
-    if !has("python3", &["--version"]) {
+    if common::python().is_none() {
         return;
     }
     let path = script("orphan", DEAF);

@@ -338,12 +338,10 @@ while True:
 
 #[test]
 fn a_server_of_several_processes_is_charged_for_all_and_leaves_none() {
-    if !common::has("python3", &["--version"]) {
-        return;
-    }
+    let Some(python) = common::python() else { return };
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("forking-echo.py");
     std::fs::write(&path, FORKING).unwrap();
-    let command = format!("python3 {} {{ip}} {{port}}", path.display());
+    let command = format!("{python} {} {{ip}} {{port}}", path.display());
     let mut server =
         common::weir(&["serve", "tcp-peer", "--command", &command, "--end-with-input", "--json"])
             .stdin(std::process::Stdio::piped())

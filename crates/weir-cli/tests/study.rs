@@ -13,8 +13,8 @@ fn rows(document: &Value) -> &[Value] {
 }
 
 /// Compares `blocking` in two rounds with these words; gives the document.
-fn compared(words: &[&str]) -> Value {
-    let all = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", "2", "--json"];
+fn compared(rounds: &str, words: &[&str]) -> Value {
+    let all = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", rounds, "--json"];
     let run = output(&[&all[..], words].concat());
     let document = document(&run);
     assert_eq!(document["error"], Value::Null, "{}", errors(&run));
@@ -74,7 +74,7 @@ fn wrong_values_of_the_lists_are_said() {
 #[test]
 fn each_value_of_a_list_is_run_by_itself() {
     let words = ["--size", "64,512", "--ports", "1,2", "--flows", "1,3", "--generators", "1,2"];
-    let document = compared(&[&words[..], &["--load", "saturation"]].concat());
+    let document = compared("1", &[&words[..], &["--load", "saturation"]].concat());
     let of = |row: &Value| {
         ["size_bytes", "ports", "flows", "generators"]
             .map(|name| row["load"][name].as_u64().unwrap())
@@ -96,7 +96,7 @@ fn each_value_of_a_list_is_run_by_itself() {
 #[test]
 fn work_and_threads_are_swept() {
     let words = ["--sweep", "work,threads", "--threads", "1,2", "--work", "0,shared:0,shared:300"];
-    let document = compared(&words);
+    let document = compared("1", &words);
     let sweeps = &document["sweeps"];
     // What could not be compared, as the machine was another from run to run, is left out.
     let work = sweeps["work"].as_array().unwrap();
@@ -128,7 +128,7 @@ fn work_and_threads_are_swept() {
 
 #[test]
 fn rising_load_gives_rates_and_latencies_below_them() {
-    let document = compared(&["--sweep", "load"]);
+    let document = compared("1", &["--sweep", "load"]);
     let swept = &document["sweeps"]["load"];
     assert_eq!(swept["load"]["size_bytes"], 64, "{swept}");
     let steps: Vec<&Value> = document["loads"].as_array().unwrap().iter().collect();
@@ -151,7 +151,7 @@ fn rising_load_gives_rates_and_latencies_below_them() {
 #[cfg(target_os = "linux")]
 #[test]
 fn receive_offload_is_paired_in_one_run_and_ranked_apart() {
-    let document = compared(&["--receive-offload=paired"]);
+    let document = compared("2", &["--receive-offload=paired"]);
     let with = |row: &&Value| row["load"]["receive_offload"] == true;
     let (with, without): (Vec<&Value>, Vec<&Value>) = rows(&document).iter().partition(with);
     assert_eq!((with.len(), without.len()), (2, 2), "each under two names");

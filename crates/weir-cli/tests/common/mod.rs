@@ -39,6 +39,16 @@ pub fn has(program: &str, arguments: &[&str]) -> bool {
     has
 }
 
+/// How Python is started, if it is here: the system's own where it stands, which starts at once where a version
+/// manager's takes a tenth of a second, and without looking for packages.
+pub fn python() -> Option<&'static str> {
+    const OWN: &str = "/usr/bin/python3";
+    match std::path::Path::new(OWN).exists() {
+        true => Some("/usr/bin/python3 -I -S"),
+        false => has("python3", &["--version"]).then_some("python3"),
+    }
+}
+
 /// Says why something is not tested here. Where everything is required that is a failure.
 pub fn cannot_run(why: &str) {
     let required = std::env::var("WEIR_REQUIRE").is_ok_and(|list| list == "all");

@@ -24,7 +24,7 @@ const ONLY: &str = "WEIR_SUITE_ONLY";
 const SKIPPED: i32 = 77;
 
 /// How many run at a time, unless told otherwise: they mostly wait, so more than there are cores.
-const AT_ONCE_PER_CORE: usize = 5;
+const AT_ONCE_PER_CORE: usize = 7;
 
 /// A suite of such checks. One that takes longer than this counts as one that never ends. Those for which
 /// `quiet` is true of their name run when no other does.
