@@ -164,7 +164,7 @@ fn script(name: &str, text: &str) -> String {
 }
 
 /// Compares `blocking` with these peers in a network namespace of its own: the kernel counts for all programs of
-/// one together. `None` where that, or Python, cannot be had.
+/// one together. `None` where that cannot be had.
 fn compared_apart(rounds: &str, peers: &[String], more: &[&str]) -> Option<Output> {
     const OWN: &[&str] = &["--user", "--map-root-user", "--net"];
     if !has("unshare", &[OWN, &["ip", "link"]].concat()) {

@@ -304,8 +304,13 @@ fn memory_is_asked_for_by_flags_and_in_the_text_of_the_design() {
     let by_flag = settings(&[&here[..], &flags].concat());
     assert_eq!((&by_flag["pages"], &by_flag["page-bytes"]), (&"normal".into(), &"4096".into()));
     let nowhere = output(&["serve", "udp", "--bind", "127.0.0.1:0", "--numa-node", "1023"]);
+    let said = errors(&nowhere);
+    assert!(said.contains("node 1023") && !said.contains("fewer"), "{said}");
     assert_ne!(nowhere.status.code(), Some(0));
-    assert!(errors(&nowhere).contains("node 1023"), "{}", errors(&nowhere));
+    let twice = ["serve", "udp", "--bind", "127.0.0.1:9", "--bind", "127.0.0.1:9"];
+    let twice = output(&twice);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(errors(&twice).contains("127.0.0.1:9 is named twice"), "{}", errors(&twice));
     let wrong = output(&["serve", "udp", "--bind", "127.0.0.1:0", "--pages", "giant"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(errors(&wrong).contains("auto, normal or huge"), "{}", errors(&wrong));

@@ -12,7 +12,7 @@ fn rows(document: &Value) -> &[Value] {
     document["results"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Compares `blocking` in two rounds with these words; gives the document.
+/// Compares `blocking` in so many rounds with these words; gives the document.
 fn compared(rounds: &str, words: &[&str]) -> Value {
     let all = ["compare", "udp", "--design", "blocking", "--quick", "--rounds", rounds, "--json"];
     let run = output(&[&all[..], words].concat());

@@ -6,7 +6,7 @@ use crate::{
     options::{Named, options},
 };
 use std::{
-    fmt,
+    fmt, io,
     ptr::NonNull,
     str::FromStr,
     sync::{
@@ -146,7 +146,8 @@ impl Region {
     /// Makes a region of `count` slices, all of them in the pool.
     ///
     /// # Errors
-    /// [`Error::Memory`] if the memory, or its place on a NUMA node, cannot be had.
+    /// [`Error::Memory`] if the memory, or its place on a NUMA node, cannot be had; [`Error::Option`] if there is no
+    /// such node.
     ///
     /// # Panics
     /// If slices of this layout would overlap, or are not aligned as it says.
@@ -156,7 +157,7 @@ impl Region {
         assert!(layout.align.is_power_of_two() && layout.stride.is_multiple_of(layout.align));
         let bytes = layout.stride.saturating_mul(count as usize);
         let pages = Pages::map(bytes.max(1), layout.align, options)
-            .map_err(|source| Error::Memory { bytes, slices: count as usize, source })?;
+            .map_err(|source| refused(bytes, count, options.numa_node, source))?;
         // The lowest index lies on top, so a pool that is hardly used touches few pages.
         let pool = Mutex::new((0..count).rev().collect());
         Ok(Arc::new(Self { pages, layout, count, pool, leaked: AtomicU32::new(0) }))
@@ -237,3 +238,14 @@ impl std::fmt::Debug for Region {
 unsafe impl Send for Region {}
 // SAFETY: as above; no method of `Region` reads or writes the bytes of a slice.
 unsafe impl Sync for Region {}
+
+/// Why there is no memory: a node that is not there is no want of it.
+fn refused(bytes: usize, count: u32, node: NumaNode, source: io::Error) -> Error {
+    match node {
+        NumaNode::Node(_) if source.kind() == io::ErrorKind::InvalidInput => Error::Option {
+            name: "numa-node".into(),
+            problem: format!("{source}; name a node that has memory, or leave this option out"),
+        },
+        _ => Error::Memory { bytes, slices: count as usize, source },
+    }
+}

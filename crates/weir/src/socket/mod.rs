@@ -138,6 +138,20 @@ pub(crate) fn leaves_ipv4(address: SocketAddr, others: &[SocketAddr]) -> bool {
     every && others.iter().any(|other| other.is_ipv4() && other.port() == address.port())
 }
 
+/// An address that is named twice would be found taken, as if another program had it.
+pub(crate) fn named_once(addresses: &[SocketAddr]) -> Result<(), Error> {
+    let again = |&(number, address): &(usize, &SocketAddr)| {
+        address.port() != 0 && addresses[..number].contains(address)
+    };
+    match addresses.iter().enumerate().find(again) {
+        None => Ok(()),
+        Some((_, address)) => Err(Error::Option {
+            name: "bind".into(),
+            problem: format!("{address} is named twice; name each address once"),
+        }),
+    }
+}
+
 /// Where to receive, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {

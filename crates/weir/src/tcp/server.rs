@@ -104,6 +104,9 @@ impl Server {
         &self,
         make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
     ) -> Result<Job<H>, Error> {
+        if !self.options.reuse_port {
+            crate::socket::named_once(&self.endpoints)?;
+        }
         self.limits.check()?;
         self.options.keepalive.map_or(Ok(()), |keepalive| keepalive.check())?;
         if !(1..=MOST_BUFFER_BYTES).contains(&self.buffer_bytes) {

@@ -21,10 +21,9 @@
 //! A design is chosen by its type, as above, or by its name, as in
 //! `AnyDesign::parse("rio-hybrid --threads 2")`.
 //!
-//! Designs stand in rooms by their mechanism (`plain`, `port`, `rio`). A room has one engine: what its designs do, from top
-//! to bottom. Each design is a file beside it: its options; what it is (`ABOUT`); `start`, with everything that can
-//! fail before a thread runs; `run`, a thread's own loop. Adding a design is adding a file and a line in the
-//! table below.
+//! Designs stand in rooms by their mechanism (`plain`, `port`, `rio`), each a file: its options, what it is (`ABOUT`), how
+//! it starts, and the loop of its threads. What designs of a room share stands in the `engine` beside them. Adding a
+//! design is adding a file and a line in the table below.
 
 mod handler;
 mod job;

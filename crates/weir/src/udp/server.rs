@@ -7,7 +7,7 @@ use crate::{
     limits::Limits,
     memory::RegionOptions,
     socket::{
-        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, leaves_ipv4,
+        Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, leaves_ipv4, named_once,
         replies_from_local_address,
     },
 };
@@ -139,7 +139,9 @@ impl Server {
         let job = self.job(make_handler)?;
         job.state("design", design.about().name);
         job.state("provider", design.provider());
-        job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
+        // Who makes a send again that met an error of a peer waits for who takes errors.
+        let parks = design.parks_threads() || self.socket.peer_errors;
+        job.state(ENTRIES_SOURCE, entries_source(parks));
         for (name, value) in design.values().into_iter().filter(|(name, _)| name != "provider") {
             job.state(&name, value);
         }
@@ -173,6 +175,9 @@ impl Server {
                     self.limits.replies_outstanding
                 ),
             });
+        }
+        if !self.socket.reuse_port {
+            named_once(&self.endpoints)?;
         }
         let options = self.socket;
         let polls_us = options.busy_poll.map(|time| time.as_micros());

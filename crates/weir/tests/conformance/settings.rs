@@ -118,7 +118,7 @@ fn started_twice(subject: &Subject) -> Result<(), Skipped> {
     // Nor can one server take an address twice.
     let free = senders(1, address)[0].local_addr().unwrap();
     let twice = subject.try_log(&Server::bind(free).and_bind(free), Answer::Nothing);
-    refused(twice, &[&free.to_string()]);
+    refused(twice, &[&free.to_string(), "named twice"]);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Designs on a completion port, of several threads: what both do stands in [`engine`].
+//! Designs on a completion port, of several threads: what both share stands in [`engine`].
 
 mod engine;
 mod overlapped_pool;

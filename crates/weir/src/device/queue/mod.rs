@@ -41,12 +41,20 @@ macro_rules! on_a_ring {
             ) -> Result<$crate::device::Running<H>, $crate::Error> {
                 super::engine::start(job, self.sizes(), |descriptor, region| {
                     let what = concat!("design ", $name);
-                    RingQueue::open(what, descriptor, self.shape(self.depth), region)
+                    $crate::device::native::RingQueue::open(
+                        what,
+                        descriptor,
+                        self.shape(self.depth),
+                        region,
+                    )
                 })
             }
 
             fn availability(&self) -> Result<(), $crate::Unavailable> {
-                RingQueue::availability(concat!("design ", $name), self.shape(1))
+                $crate::device::native::RingQueue::availability(
+                    concat!("design ", $name),
+                    self.shape(1),
+                )
             }
         }
     };

@@ -14,7 +14,7 @@ use super::{engine::Sizes, on_a_ring};
 use crate::{
     device::{
         Wants,
-        native::{self, Operation, RingQueue, Shape},
+        native::{self, Operation, Shape},
     },
     options::options,
 };

@@ -3,7 +3,7 @@
 //! The kernel tells of an error twice. It goes into the queue, and it is *pending*: the next call on
 //! the socket fails with it, whatever that call was for, and only that one. So a call that fails with
 //! such an error is noted and made again; whoever has the thread takes the queue then. Taking one error
-//! makes the next one pending, so none that is left is forgotten, and nobody takes any while a call is
+//! makes the next one pending, so none that is left is forgotten, and nobody takes any while a send is
 //! made again: all of them could meet it. What is queued counts against the receive buffer: it must be
 //! taken, or no datagram finds room.
 
@@ -18,7 +18,7 @@ use std::{
     mem::{self, MaybeUninit},
     net::{IpAddr, SocketAddr},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
 };
@@ -37,8 +37,8 @@ pub(super) struct Errors {
     noted: AtomicBool,
     /// How many were taken from the queue; it wraps.
     taken: AtomicU32,
-    /// Held by who takes one, and by who makes a call again that met one.
-    taking: Mutex<()>,
+    /// Written by who takes one, read by those who make a send again that met one.
+    taking: RwLock<()>,
 }
 
 impl Errors {
@@ -51,8 +51,8 @@ impl Errors {
         Ok(Self::default())
     }
 
-    fn alone(&self) -> MutexGuard<'_, ()> {
-        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn while_none_is_taken(&self) -> RwLockReadGuard<'_, ()> {
+        self.taking.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,44 +125,39 @@ impl Native {
         received: io::Result<R>,
         receive: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        match self.again_behind_errors(received, receive) {
-            Err(e) if self.was_pending(&e) => Err(io::ErrorKind::WouldBlock.into()),
+        match received {
+            Err(e) if self.was_pending(&e) => match self.again_behind_errors(e, receive) {
+                Err(e) if self.was_pending(&e) => Err(io::ErrorKind::WouldBlock.into()),
+                received => received,
+            },
             received => received,
         }
     }
 
-    /// Sends, and again where that met a pending error.
+    /// Sends, and again where that met a pending error. Nobody takes errors from the queue meanwhile:
+    /// each that is taken makes the next one pending, and all of them could meet this send.
     #[inline]
     pub(super) fn send_behind_errors<R>(
         &self,
         mut send: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        let sent = send();
-        self.again_behind_errors(sent, send)
-    }
-
-    #[inline]
-    fn again_behind_errors<R>(
-        &self,
-        result: io::Result<R>,
-        again: impl FnMut() -> io::Result<R>,
-    ) -> io::Result<R> {
-        match result {
-            Err(e) if self.was_pending(&e) => self.again_while_none_is_taken(e, again),
-            result => result,
+        match send() {
+            Err(e) if self.was_pending(&e) => {
+                let errors = self.errors.as_ref();
+                let _none_is_taken = errors.map(Errors::while_none_is_taken);
+                self.again_behind_errors(e, send)
+            }
+            sent => sent,
         }
     }
 
-    /// Makes a call again that met a pending error. Nobody takes errors from the queue meanwhile: each
-    /// that is taken makes the next one pending, and all of them could meet this call.
+    /// Makes a call again that met a pending error.
     #[cold]
-    fn again_while_none_is_taken<R>(
+    fn again_behind_errors<R>(
         &self,
         met: io::Error,
         mut again: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        let Some(errors) = &self.errors else { return Err(met) };
-        let _alone = errors.alone();
         let mut met = met;
         for _ in 0..TRIES {
             match again() {
@@ -193,7 +188,7 @@ impl Native {
         // with their lengths.
         let take = || unsafe { libc::recvmsg(self.fd(), &mut header, flags) };
         let taken = {
-            let _alone = errors.alone();
+            let _alone = errors.taking.write().unwrap_or_else(PoisonError::into_inner);
             entered(counters, take)
         };
         if unless_empty(taken)?.is_none() {

@@ -288,22 +288,25 @@ impl Native {
 ///
 /// Where the system chooses a port for one whose address is shared, it may choose one that another server shares
 /// (udp_lib_lport_inuse, Linux 6.18, passes over sockets of the same user that share). So another socket has it choose
-/// one that nobody has, lets it be shared from then on, and keeps it until this one is bound there.
+/// one that nobody has, lets it be shared from then on, and keeps it until this one is bound there. So servers of weir
+/// never meet; another program of the same user that has a port chosen for a shared address may still join one.
 fn bind(socket: &Socket, endpoint: &Endpoint) -> Result<(), Error> {
     let Endpoint { mut address, options } = *endpoint;
     let failed = |source| Error::Bind { address: endpoint.address, source };
     if !options.reuse_port || address.port() != 0 {
         return socket.bind(&address.into()).map_err(failed);
     }
+    let asking = |e| Error::io(format!("having a port chosen for {address}"), e);
     let chooses = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-        .map_err(failed)?;
+        .map_err(asking)?;
     if options.only_v6 && address.is_ipv6() {
-        chooses.set_only_v6(true).map_err(failed)?;
+        chooses.set_only_v6(true).map_err(asking)?;
     }
     chooses.bind(&address.into()).map_err(failed)?;
-    chooses.set_reuse_port(true).map_err(failed)?;
-    let chosen = chooses.local_addr().map_err(failed)?.as_socket();
-    address.set_port(chosen.map_or(0, |chosen| chosen.port()));
+    chooses.set_reuse_port(true).map_err(asking)?;
+    let chosen = chooses.local_addr().map_err(asking)?.as_socket();
+    let none = || asking(io::ErrorKind::InvalidData.into());
+    address.set_port(chosen.ok_or_else(none)?.port());
     socket.bind(&address.into()).map_err(failed)
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Completions of one connection come to several threads, so each connection stands behind a lock of its
 //! own, as behind the original's critical section. Whoever has one of its completions takes that lock, calls
-//! the handler, and starts what the connection wants next; the other locks ([`shared`](super::server))
+//! the handler, and starts what the connection wants next; the other locks ([`shared`](super::shared))
 //! are taken under it for a few steps each, never the other way round.
 
 use super::shared::{
@@ -54,6 +54,12 @@ pub(super) struct Numbers {
     pub(super) idle: Idle,
     /// Most receives for one wait, where it waits without a buffer.
     pub(super) drain: u32,
+}
+
+impl Numbers {
+    fn stuck_of(&self, connections: u32) -> u32 {
+        if self.stuck == 0 { connections } else { self.stuck }
+    }
 }
 
 /// What a connection waits with for something to receive.
@@ -111,7 +117,7 @@ pub(super) struct PortServer<P, H> {
     active: Mutex<Active>,
     accepts: SharedAccepts,
     clock: Mutex<Clock>,
-    numbers: Numbers,
+    pub(super) numbers: Numbers,
 }
 
 /// Of the packet that tells of the end of the server.
@@ -139,15 +145,13 @@ fn open<H: Handler, P: Provider>(
 ) -> Result<PortServer<P::Port, H>, Error> {
     let (first, most, burst) = numbers.accepts;
     let (connections, listeners) = (job.limits.connections, job.endpoints.len() as u32);
-    let stuck = if numbers.stuck == 0 { connections } else { numbers.stuck };
-    let numbers = Numbers { stuck, ..numbers };
     let needs = Needs {
         listeners,
         streams: connections,
         accepts: most.max(first).saturating_mul(listeners),
         receives: connections.saturating_mul(numbers.receives),
         // One of each connection.
-        sends: numbers.sends.saturating_add(stuck).min(connections),
+        sends: numbers.sends.saturating_add(numbers.stuck_of(connections)).min(connections),
         packets: 1,
         threads: numbers.threads,
         concurrency: numbers.concurrency,
@@ -186,7 +190,7 @@ impl<P: Port, H: Handler> PortServer<P, H> {
             listeners: Vec::new(),
             places: Places::new(connections),
             pool,
-            sends: Sends::new(numbers.sends, numbers.stuck, since),
+            sends: Sends::new(numbers.sends, numbers.stuck_of(connections), since),
             active: Mutex::default(),
             accepts: SharedAccepts::new(Accepts::new(0, 0, 0, 0)),
             clock: Mutex::new(Clock::new(Wheel::starting(since))),
@@ -371,7 +375,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                     if self.worker.admit(&accepted.stream) {
                         self.take_in(accepted);
                     }
-                    let ask = self.server.accepts.lock().succeeded(listener);
+                    let ask = self.server.accepts.succeeded(listener);
                     if !ask {
                         break;
                     }
@@ -379,7 +383,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                         self.server.listeners[listener].0.accept(Mode::Try, &self.worker.calls);
                     outcome = match waits {
                         Ok(Some(accepted)) => {
-                            self.server.accepts.lock().ran_dry(listener);
+                            self.server.accepts.ran_dry(listener);
                             Outcome::Done(accepted)
                         }
                         Ok(None) => break,
@@ -400,7 +404,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 Outcome::Returned => break,
             }
         }
-        self.server.accepts.lock().back(listener, 1);
+        self.server.accepts.back(listener, 1);
         self.keep_accepting();
         Ok(())
     }
@@ -408,10 +412,10 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Starts as many accepts as are to be outstanding.
     fn keep_accepting(&mut self) {
         for (number, (_, id)) in self.server.listeners.iter().enumerate() {
-            let more = self.server.accepts.lock().start_more(number);
+            let more = self.server.accepts.start_more(number);
             let started = (0..more).take_while(|_| self.taker.accept(*id).is_ok()).count() as u32;
             if started < more {
-                self.server.accepts.lock().back(number, more - started); // the port is closed
+                self.server.accepts.back(number, more - started); // the port is closed
             }
         }
     }
@@ -448,7 +452,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
             open.connection.wait_for_its_turn(self.worker);
         }
         drop(place);
-        if server.accepts.lock().is_shut() {
+        if server.accepts.is_shut() {
             return self.with(slot, Self::finish); // it was on its way here when the server stopped
         }
         // What has come already is the first data with the accept: a receive that is started now is tried
@@ -941,9 +945,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Once the server has stopped and the last connection has gone there is nothing to take any more.
     fn close_when_over(&self) {
         if self.worker.stopping() && self.server.places.open() == 0 {
-            let accepts = self.server.accepts.lock();
-            let over = accepts.is_shut() && accepts.outstanding() == 0;
-            drop(accepts);
+            let over = self.server.accepts.is_over();
             if over && self.server.places.open() == 0 {
                 self.server.port.close();
             }

@@ -251,7 +251,7 @@ fn look_after<H: Handler, P: Port>(
     groups: &Groups,
 ) -> Result<(), Error> {
     let mut thread = engine::join(worker, server)?;
-    let mut taken = Taken::new(1);
+    let mut taken = Taken::new(server.numbers.take as usize);
     let mut open = 0;
     while thread.take(&mut taken)? {
         for completion in taken.drain() {

@@ -95,7 +95,7 @@ pub(super) fn post_all<H: Handler, Q: RequestQueue>(
 
 /// Makes everything posted known to the kernel.
 #[inline]
-pub(super) fn commit<H: Handler, Q: RequestQueue>(
+fn commit<H: Handler, Q: RequestQueue>(
     worker: &Worker<H>,
     requests: &mut [Q],
 ) -> Result<(), Error> {
@@ -143,11 +143,7 @@ pub(super) fn settle<H: Handler>(
 
 /// Posts a slice again.
 #[inline]
-pub(super) fn post<H: Handler, Q: RequestQueue>(
-    worker: &Worker<H>,
-    requests: &mut [Q],
-    next: Next,
-) {
+fn post<H: Handler, Q: RequestQueue>(worker: &Worker<H>, requests: &mut [Q], next: Next) {
     let (slice, socket) = match next {
         Next::Receive { slice, socket } => (slice, socket),
         Next::Send { slice, socket, span, to } => {
@@ -178,7 +174,7 @@ fn post_receive<H: Handler, Q: RequestQueue>(
 
 /// Sends the replies that the handler left, from slices of the pool.
 #[cold]
-pub(super) fn flush<H: Handler, Q: RequestQueue>(
+fn flush<H: Handler, Q: RequestQueue>(
     worker: &mut Worker<H>,
     region: &Arc<Region>,
     requests: &mut [Q],

@@ -35,7 +35,7 @@ macro_rules! rio_design {
                 contract: $crate::udp::Contract::Rio,
             };
 
-            fn start<H: Handler>(
+            fn start<H: $crate::udp::Handler>(
                 self,
                 job: $crate::udp::Job<H>,
             ) -> Result<$crate::udp::Running<H>, $crate::Error> {

@@ -10,7 +10,7 @@
 //! Origin: the "RIO event" server of Holgate's study (2011).
 
 use super::{
-    engine::{self, Ready},
+    engine::{self, Ready, dequeue_failed, wait_failed},
     rio_design,
 };
 use crate::{
@@ -71,12 +71,9 @@ fn run<H: Handler, P: Provider<OneThread>>(
             worker.hear_errors();
             worker.counters.notifies.one();
             worker.counters.waits.one();
-            completions
-                .wait(1, None, &worker.counters)
-                .map_err(|e| Error::io("waiting for completions", e))?;
-            let received = completions
-                .dequeue(&mut batch, &worker.counters)
-                .map_err(|e| Error::io("dequeuing completions", e))?;
+            completions.wait(1, None, &worker.counters).map_err(wait_failed)?;
+            let received =
+                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
             worker.counters.dequeued(received);
             if !batch.is_empty() {
                 engine::handle(worker, &mut batch, &region, requests)?;

@@ -10,7 +10,7 @@
 //! Origin: the "RIO event, polled" server of Holgate's study (2012).
 
 use super::{
-    engine::{self, Ready},
+    engine::{self, Ready, dequeue_failed, wait_failed},
     rio_design,
 };
 use crate::{
@@ -68,9 +68,8 @@ fn run<H: Handler, P: Provider<OneThread>>(
         engine::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
-            let received = completions
-                .dequeue(&mut batch, &worker.counters)
-                .map_err(|e| Error::io("dequeuing completions", e))?;
+            let received =
+                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
             worker.counters.dequeued(received);
             worker.hear_errors();
             if !batch.is_empty() {
@@ -79,9 +78,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
             }
             worker.counters.notifies.one();
             worker.counters.waits.one();
-            completions
-                .wait(1, None, &worker.counters)
-                .map_err(|e| Error::io("waiting for completions", e))?;
+            completions.wait(1, None, &worker.counters).map_err(wait_failed)?;
         }
         Ok(())
     })

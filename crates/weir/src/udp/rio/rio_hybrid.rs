@@ -27,9 +27,8 @@ use crate::{
     Error,
     options::{Microseconds, MicrosecondsValue, Options as _, options},
     rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn},
-    udp::{Handler, Job, Running, Worker},
+    udp::{Design, Handler, Job, Running, Worker},
 };
-
 use std::{
     sync::{
         Arc,
@@ -94,7 +93,7 @@ impl RioHybrid {
         self.check()?;
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
-        if self.threads == 1 {
+        if !Design::hands_over(&self) {
             let ready =
                 engine::open::<OneThread, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
             job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;
@@ -132,14 +131,14 @@ impl Tuning {
 
 /// Polls on for a while after the last datagram.
 #[derive(Default)]
-pub(super) struct Spin {
+struct Spin {
     empty_since: Option<Instant>,
 }
 
 impl Spin {
     /// Whether to look again rather than wait, after an empty dequeue.
     #[inline]
-    pub(super) fn again(&mut self, tuning: &Tuning) -> bool {
+    fn again(&mut self, tuning: &Tuning) -> bool {
         let spin_us = tuning.spin_us.load(Relaxed);
         if spin_us == 0 {
             return false;
@@ -151,7 +150,7 @@ impl Spin {
     }
 
     #[inline]
-    pub(super) fn reset(&mut self) {
+    fn reset(&mut self) {
         self.empty_since = None;
     }
 }

@@ -11,7 +11,7 @@
 //! Origin: the "RIO polled" server of Holgate's study (2011).
 
 use super::{
-    engine::{self, Ready},
+    engine::{self, Ready, dequeue_failed},
     rio_design,
 };
 use crate::{
@@ -69,9 +69,8 @@ fn run<H: Handler, P: Provider<OneThread>>(
         engine::announce(worker, granted, None);
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
-            let received = completions
-                .dequeue(&mut batch, &worker.counters)
-                .map_err(|e| Error::io("dequeuing completions", e))?;
+            let received =
+                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
             worker.counters.dequeued(received);
             worker.hear_errors();
             if batch.is_empty() {

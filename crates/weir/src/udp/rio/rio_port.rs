@@ -3,7 +3,7 @@
 //! All threads wait at the port. One is given the queue, dequeues, and notifies at once: the next
 //! thread may have the queue while this one still handles what it took. So many threads share
 //! the work, each with a batch of its own, and they share all that they touch, too. The request
-//! queue takes one poster at a time: there is a lock around posting, in plain sight below, and
+//! queue takes one poster at a time: there is a lock around posting (`SharedQueue::requests`), and
 //! every thread needs it. With few datagrams each costs a wake-up, and with many each thread
 //! gets a few of them before the next one is woken.
 //!

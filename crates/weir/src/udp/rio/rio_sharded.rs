@@ -15,7 +15,7 @@
 //! Origin: SO_REUSEPORT, Linux 3.9, with SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; what readers of
 //! Holgate's study asked for: several queues.
 
-use super::engine::{self, Ready};
+use super::engine::{self, Ready, dequeue_failed, wait_failed};
 use crate::{
     Error, Unavailable,
     affinity::{allowed_cores, pin_where_permitted},
@@ -176,7 +176,7 @@ impl RioSharded {
 }
 
 /// An address that may be shared is not refused by the system where another server has it. So
-/// each is taken for a moment without sharing; all at once, so that one named twice is found too.
+/// each is taken for a moment without sharing; all at once, so that one that contains another is found too.
 fn refuse_taken(endpoints: &[Endpoint]) -> Result<(), Error> {
     let alone = |at: &&Endpoint| at.address.port() != 0 && !at.options.reuse_port;
     let alone_at = |at: &Endpoint| {
@@ -219,9 +219,8 @@ fn run<H: Handler, P: Provider<OneThread>>(
         engine::announce(worker, granted, Some(completions.waker()));
         let mut batch = Batch::new(needs.per_dequeue as usize);
         while !worker.stopping() {
-            let received = completions
-                .dequeue(&mut batch, &worker.counters)
-                .map_err(|e| Error::io("dequeuing completions", e))?;
+            let received =
+                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
             worker.counters.dequeued(received);
             worker.hear_errors();
             if !batch.is_empty() {
@@ -230,9 +229,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
             }
             worker.counters.notifies.one();
             worker.counters.waits.one();
-            completions
-                .wait(1, None, &worker.counters)
-                .map_err(|e| Error::io("waiting for completions", e))?;
+            completions.wait(1, None, &worker.counters).map_err(wait_failed)?;
         }
         Ok(())
     })

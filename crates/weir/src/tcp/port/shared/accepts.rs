@@ -3,14 +3,14 @@
 use crate::{crew::lock, timer::TICK};
 use std::{
     sync::{
-        Mutex, MutexGuard,
+        Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Instant,
 };
 
 /// How many accepts are outstanding, and how many are to be.
-pub(in super::super) struct Accepts {
+pub(in crate::tcp::port) struct Accepts {
     listeners: Vec<AtListener>,
     /// Most of each listening socket, and how many more when they run dry.
     most: u32,
@@ -34,7 +34,7 @@ struct AtListener {
 }
 
 impl Accepts {
-    pub(in super::super) fn new(listeners: usize, first: u32, most: u32, burst: u32) -> Self {
+    pub(in crate::tcp::port) fn new(listeners: usize, first: u32, most: u32, burst: u32) -> Self {
         let (outstanding, meant, taken, probing, probe) = (0, first, 0, false, false);
         let each = |_| AtListener { outstanding, meant, taken, probing, probe };
         let listeners = (0..listeners).map(each).collect();
@@ -42,7 +42,7 @@ impl Accepts {
     }
 
     /// How many more to start now at this listening socket; they count as outstanding.
-    pub(in super::super) fn start_more(&mut self, listener: usize) -> u32 {
+    pub(in crate::tcp::port) fn start_more(&mut self, listener: usize) -> u32 {
         if self.shut || self.paused_until.is_some() {
             return 0;
         }
@@ -57,7 +57,7 @@ impl Accepts {
     }
 
     /// So many came back.
-    pub(in super::super) fn back(&mut self, listener: usize, count: u32) {
+    pub(in crate::tcp::port) fn back(&mut self, listener: usize, count: u32) {
         let at = &mut self.listeners[listener];
         at.outstanding -= count;
         at.probe = true;
@@ -65,7 +65,7 @@ impl Accepts {
 
     /// One succeeded. Says whether it is time to ask the socket if another waits, though accepts are
     /// outstanding: once for as many as are kept so.
-    pub(in super::super) fn succeeded(&mut self, listener: usize) -> bool {
+    pub(in crate::tcp::port) fn succeeded(&mut self, listener: usize) -> bool {
         let at = &mut self.listeners[listener];
         at.probing = false;
         at.taken += 1;
@@ -77,13 +77,13 @@ impl Accepts {
     }
 
     /// One waited though accepts were outstanding: they have run dry.
-    pub(in super::super) fn ran_dry(&mut self, listener: usize) {
+    pub(in crate::tcp::port) fn ran_dry(&mut self, listener: usize) {
         let at = &mut self.listeners[listener];
         at.meant = (at.meant + self.burst).min(self.most);
     }
 
     /// One failed for want of descriptors or memory. Says whether accepting pauses from now on.
-    pub(in super::super) fn pause(&mut self, listener: usize) -> bool {
+    pub(in crate::tcp::port) fn pause(&mut self, listener: usize) -> bool {
         self.listeners[listener].probing = true;
         let begins = self.paused_until.is_none() && !self.shut;
         if begins {
@@ -93,32 +93,32 @@ impl Accepts {
     }
 
     /// Ends a pause, where a descriptor was given back, or its time is over. Says whether there was one.
-    pub(in super::super) fn resume(&mut self, now: Option<Instant>) -> bool {
+    pub(in crate::tcp::port) fn resume(&mut self, now: Option<Instant>) -> bool {
         let over = |until: Instant| now.is_none_or(|now| until <= now);
         self.paused_until.take_if(|until| over(*until)).is_some()
     }
 
-    pub(in super::super) fn paused_until(&self) -> Option<Instant> {
+    pub(in crate::tcp::port) fn paused_until(&self) -> Option<Instant> {
         self.paused_until
     }
 
     /// No more are started. Says whether they were until now.
-    pub(in super::super) fn shut(&mut self) -> bool {
+    pub(in crate::tcp::port) fn shut(&mut self) -> bool {
         self.paused_until = None;
         !std::mem::replace(&mut self.shut, true)
     }
 
-    pub(in super::super) fn is_shut(&self) -> bool {
+    pub(in crate::tcp::port) fn is_shut(&self) -> bool {
         self.shut
     }
 
-    pub(in super::super) fn outstanding(&self) -> u32 {
+    pub(in crate::tcp::port) fn outstanding(&self) -> u32 {
         self.listeners.iter().map(|at| at.outstanding).sum()
     }
 }
 
 /// The same for several threads.
-pub(in super::super) struct SharedAccepts {
+pub(in crate::tcp::port) struct SharedAccepts {
     accepts: Mutex<Accepts>,
     /// Whether accepting is paused, so that who looks need not lock. It changes under the lock only: else one
     /// thread's end of a pause could hide the next pause, which then nobody would end.
@@ -126,16 +126,38 @@ pub(in super::super) struct SharedAccepts {
 }
 
 impl SharedAccepts {
-    pub(in super::super) fn new(accepts: Accepts) -> Self {
+    pub(in crate::tcp::port) fn new(accepts: Accepts) -> Self {
         Self { accepts: Mutex::new(accepts), paused: AtomicBool::new(false) }
     }
 
-    pub(in super::super) fn lock(&self) -> MutexGuard<'_, Accepts> {
-        lock(&self.accepts)
+    pub(in crate::tcp::port) fn start_more(&self, listener: usize) -> u32 {
+        lock(&self.accepts).start_more(listener)
+    }
+
+    pub(in crate::tcp::port) fn back(&self, listener: usize, count: u32) {
+        lock(&self.accepts).back(listener, count);
+    }
+
+    pub(in crate::tcp::port) fn succeeded(&self, listener: usize) -> bool {
+        lock(&self.accepts).succeeded(listener)
+    }
+
+    pub(in crate::tcp::port) fn ran_dry(&self, listener: usize) {
+        lock(&self.accepts).ran_dry(listener);
+    }
+
+    pub(in crate::tcp::port) fn is_shut(&self) -> bool {
+        lock(&self.accepts).is_shut()
+    }
+
+    /// No more are started, and none is outstanding.
+    pub(in crate::tcp::port) fn is_over(&self) -> bool {
+        let accepts = lock(&self.accepts);
+        accepts.is_shut() && accepts.outstanding() == 0
     }
 
     /// An accept failed for want of descriptors or memory. Says whether accepting pauses from now on.
-    pub(in super::super) fn pause(&self, listener: usize) -> bool {
+    pub(in crate::tcp::port) fn pause(&self, listener: usize) -> bool {
         let mut accepts = lock(&self.accepts);
         let begins = accepts.pause(listener);
         self.paused.store(accepts.paused_until().is_some(), Relaxed);
@@ -143,12 +165,12 @@ impl SharedAccepts {
     }
 
     /// Until when accepting is paused, if it is.
-    pub(in super::super) fn paused_until(&self) -> Option<Instant> {
+    pub(in crate::tcp::port) fn paused_until(&self) -> Option<Instant> {
         self.paused.load(Relaxed).then(|| lock(&self.accepts).paused_until())?
     }
 
     /// Ends a pause, where a descriptor was given back, or its time is over. Says whether there was one.
-    pub(in super::super) fn resume(&self, now: Option<Instant>) -> bool {
+    pub(in crate::tcp::port) fn resume(&self, now: Option<Instant>) -> bool {
         if !self.paused.load(Relaxed) {
             return false;
         }
@@ -159,7 +181,7 @@ impl SharedAccepts {
     }
 
     /// No more accepts are started. Says whether they were until now.
-    pub(in super::super) fn shut(&self) -> bool {
+    pub(in crate::tcp::port) fn shut(&self) -> bool {
         let mut accepts = lock(&self.accepts);
         self.paused.store(false, Relaxed);
         accepts.shut()

@@ -8,21 +8,21 @@ use std::time::Instant;
 /// One wheel for all, since whichever thread has a connection must be able to set its timer. One thread's
 /// take ends when the next timer is due, the others' do not: whoever goes to take and finds that nobody
 /// wakes in time takes that upon itself.
-pub(in super::super) struct Clock {
-    pub(in super::super) wheel: Wheel,
+pub(in crate::tcp::port) struct Clock {
+    pub(in crate::tcp::port) wheel: Wheel,
     watch: Option<(usize, Instant)>,
     /// When the time to stop is over.
-    pub(in super::super) stop_by: Option<Instant>,
+    pub(in crate::tcp::port) stop_by: Option<Instant>,
 }
 
 impl Clock {
-    pub(in super::super) fn new(wheel: Wheel) -> Self {
+    pub(in crate::tcp::port) fn new(wheel: Wheel) -> Self {
         Self { wheel, watch: None, stop_by: None }
     }
 
     /// When a thread that goes to take is to be woken, for timers, for the end of the server, and for the end
     /// of a pause.
-    pub(in super::super) fn watch(
+    pub(in crate::tcp::port) fn watch(
         &mut self,
         thread: usize,
         now: Instant,
@@ -41,7 +41,7 @@ impl Clock {
 
     /// A thread is back from its take. Moves into `due` the slots whose timers fell due, and says whether the
     /// time to stop is over.
-    pub(in super::super) fn back(
+    pub(in crate::tcp::port) fn back(
         &mut self,
         thread: usize,
         now: Instant,
@@ -52,7 +52,7 @@ impl Clock {
         self.stop_by.is_some_and(|by| by <= now)
     }
 
-    pub(in super::super) fn set(&mut self, slot: u32, due: Tick) {
+    pub(in crate::tcp::port) fn set(&mut self, slot: u32, due: Tick) {
         self.wheel.set(slot, due);
     }
 }

@@ -3,14 +3,14 @@
 
 mod accepts;
 mod clock;
-mod connections;
 mod order;
+mod places;
 mod pool;
 mod sends;
 
 pub(super) use accepts::{Accepts, SharedAccepts};
 pub(super) use clock::Clock;
-pub(super) use connections::{Open, Places};
 pub(super) use order::Order;
+pub(super) use places::{Open, Places};
 pub(super) use pool::Pool;
 pub(super) use sends::{Place, STUCK_AFTER, Sending, Sends, Slow};

@@ -4,7 +4,7 @@ use crate::{memory::Slice, port::streams::Outcome};
 
 /// Receives as they come back, put in the order in which they were started.
 #[derive(Debug, Default)]
-pub(in super::super) struct Order {
+pub(in crate::tcp::port) struct Order {
     /// The number of the receive that is next.
     next: u32,
     /// At most as many as may be outstanding.
@@ -12,19 +12,19 @@ pub(in super::super) struct Order {
 }
 
 impl Order {
-    pub(in super::super) fn len(&self) -> u32 {
+    pub(in crate::tcp::port) fn len(&self) -> u32 {
         self.held.len() as u32
     }
 
     /// A receive came back.
     #[inline]
-    pub(in super::super) fn put(&mut self, number: u32, slice: Slice, outcome: Outcome<usize>) {
+    pub(in crate::tcp::port) fn put(&mut self, number: u32, slice: Slice, outcome: Outcome<usize>) {
         self.held.push((number, slice, outcome));
     }
 
     /// The one whose turn it is, if it is back.
     #[inline]
-    pub(in super::super) fn take(&mut self) -> Option<(Slice, Outcome<usize>)> {
+    pub(in crate::tcp::port) fn take(&mut self) -> Option<(Slice, Outcome<usize>)> {
         let at = self.held.iter().position(|(number, ..)| *number == self.next)?;
         self.next = self.next.wrapping_add(1);
         let (_, slice, outcome) = self.held.swap_remove(at);

@@ -14,7 +14,7 @@ use std::{
 ///
 /// Long for a send that moves, and short for whoever waits. A connection far away may be called stuck with a full
 /// window on its way; it loses nothing by that.
-pub(in super::super) const STUCK_AFTER: Duration = Duration::from_millis(10);
+pub(in crate::tcp::port) const STUCK_AFTER: Duration = Duration::from_millis(10);
 
 /// The pool of sends: at most so many are outstanding of all connections, and further ones wait in order.
 ///
@@ -30,7 +30,7 @@ pub(in super::super) const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// Who finds no place joins, and then tries again: where there is none once more a send is outstanding, and
 /// whoever gives its place back finds that somebody waits. So nobody waits for ever, and where nobody waits no
 /// lock is taken.
-pub(in super::super) struct Sends {
+pub(in crate::tcp::port) struct Sends {
     most: u32,
     beside_most: u32,
     /// Places that are taken.
@@ -51,7 +51,7 @@ struct Waiting {
 
 /// What an outstanding send counts to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Place {
+pub(in crate::tcp::port) enum Place {
     Pool,
     /// Its own connection.
     Beside,
@@ -62,7 +62,7 @@ fn take_one(taken: &AtomicU32, most: u32) -> bool {
 }
 
 impl Sends {
-    pub(in super::super) fn new(most: u32, beside_most: u32, since: Instant) -> Self {
+    pub(in crate::tcp::port) fn new(most: u32, beside_most: u32, since: Instant) -> Self {
         let (moving, beside, leaving) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let waiting = Mutex::new(Waiting { turns: VecDeque::new(), look_at: Some(since) });
         Self { most, beside_most, moving, beside, leaving, waiting, any: AtomicBool::new(false) }
@@ -70,7 +70,7 @@ impl Sends {
 
     /// A place for a send whose turn it is, to be given back; `slow`: the last one of its connection was stuck.
     #[inline]
-    pub(in super::super) fn take(&self, slow: bool) -> Option<Place> {
+    pub(in crate::tcp::port) fn take(&self, slow: bool) -> Option<Place> {
         if slow && let Some(place) = self.take_beside() {
             return Some(place);
         }
@@ -79,7 +79,7 @@ impl Sends {
 
     /// A place for a send whose turn it may not be: those that wait go first.
     #[inline]
-    pub(in super::super) fn take_in_turn(&self, slow: bool) -> Option<Place> {
+    pub(in crate::tcp::port) fn take_in_turn(&self, slow: bool) -> Option<Place> {
         match self.any() {
             false => self.take(slow),
             true if slow => self.take_beside(),
@@ -92,7 +92,7 @@ impl Sends {
     }
 
     /// A send that had a place in the pool is stuck. `false`: as many are as may be.
-    pub(in super::super) fn set_aside(&self) -> bool {
+    pub(in crate::tcp::port) fn set_aside(&self) -> bool {
         let aside = self.take_beside().is_some();
         if aside {
             self.moving.fetch_sub(1, SeqCst);
@@ -101,7 +101,7 @@ impl Sends {
     }
 
     #[inline]
-    pub(in super::super) fn give_back(&self, place: Place) {
+    pub(in crate::tcp::port) fn give_back(&self, place: Place) {
         match place {
             Place::Pool => self.moving.fetch_sub(1, SeqCst),
             Place::Beside => self.beside.fetch_sub(1, SeqCst),
@@ -109,24 +109,24 @@ impl Sends {
     }
 
     /// A connection is about to be over that holds a place.
-    pub(in super::super) fn leaves(&self) {
+    pub(in crate::tcp::port) fn leaves(&self) {
         self.leaving.fetch_add(1, SeqCst);
     }
 
     /// Such a connection is over, and its place was given back.
-    pub(in super::super) fn has_left(&self) {
+    pub(in crate::tcp::port) fn has_left(&self) {
         self.leaving.fetch_sub(1, SeqCst);
     }
 
     /// Connections that are about to be over and hold places. Who looks for the stuck asks before: whoever leaves
     /// meanwhile is counted, and its place is seen free besides, so that too few are given up and never too many.
-    pub(in super::super) fn leaving(&self) -> usize {
+    pub(in crate::tcp::port) fn leaving(&self) -> usize {
         self.leaving.load(SeqCst) as usize
     }
 
     /// How many of the stuck to give up, where so many of those in the pool could not be set aside, so many are stuck
     /// in all, and so many were leaving before.
-    pub(in super::super) fn to_give_up(
+    pub(in crate::tcp::port) fn to_give_up(
         &self,
         in_pool: usize,
         stuck: usize,
@@ -139,7 +139,7 @@ impl Sends {
 
     /// Whether anybody waits.
     #[inline]
-    pub(in super::super) fn any(&self) -> bool {
+    pub(in crate::tcp::port) fn any(&self) -> bool {
         self.any.load(SeqCst)
     }
 
@@ -149,19 +149,19 @@ impl Sends {
     }
 
     /// This connection waits, behind all others.
-    pub(in super::super) fn join(&self, slot: u32, id: StreamId) {
+    pub(in crate::tcp::port) fn join(&self, slot: u32, id: StreamId) {
         let mut waiting = lock(&self.waiting);
         waiting.turns.push_back((slot, id));
         self.any.store(true, SeqCst);
     }
 
     /// The one whose turn is next: it may have gone.
-    pub(in super::super) fn first(&self) -> Option<(u32, StreamId)> {
+    pub(in crate::tcp::port) fn first(&self) -> Option<(u32, StreamId)> {
         lock(&self.waiting).turns.front().copied()
     }
 
     /// This one, which was the first, waits no more: another thread may have found the same.
-    pub(in super::super) fn leave(&self, slot: u32, id: StreamId) {
+    pub(in crate::tcp::port) fn leave(&self, slot: u32, id: StreamId) {
         let mut waiting = lock(&self.waiting);
         if waiting.turns.front() == Some(&(slot, id)) {
             waiting.turns.pop_front();
@@ -170,18 +170,18 @@ impl Sends {
     }
 
     /// When somebody is to look for sends that are stuck, where others wait.
-    pub(in super::super) fn look_at(&self) -> Option<Instant> {
+    pub(in crate::tcp::port) fn look_at(&self) -> Option<Instant> {
         self.any().then(|| lock(&self.waiting).look_at)?
     }
 
     /// Whether it is time to. Who is told so does it, and nobody else does until it says
     /// [`look_again`](Self::look_again).
-    pub(in super::super) fn is_to_look(&self, now: Instant) -> bool {
+    pub(in crate::tcp::port) fn is_to_look(&self, now: Instant) -> bool {
         self.any() && lock(&self.waiting).look_at.take_if(|at| *at <= now).is_some()
     }
 
     /// Who looked has done so, at this time. Looking takes time, so nobody does so again at once.
-    pub(in super::super) fn look_again(&self, now: Instant) {
+    pub(in crate::tcp::port) fn look_again(&self, now: Instant) {
         lock(&self.waiting).look_at = Some(now + STUCK_AFTER / 2);
     }
 }
@@ -190,26 +190,26 @@ impl Sends {
 /// room now and then for a send or two, which then move; if those were enough, it would hold a place of the pool again
 /// and again.
 #[derive(Debug, Default, Clone, Copy)]
-pub(in super::super) struct Slow(u8);
+pub(in crate::tcp::port) struct Slow(u8);
 
 impl Slow {
     const MOVE: u8 = 16;
 
     #[inline]
-    pub(in super::super) fn is(self) -> bool {
+    pub(in crate::tcp::port) fn is(self) -> bool {
         self.0 > 0
     }
 
     /// A send is over that was stuck, or moved.
     #[inline]
-    pub(in super::super) fn sent(&mut self, stuck: bool) {
+    pub(in crate::tcp::port) fn sent(&mut self, stuck: bool) {
         self.0 = if stuck { Self::MOVE } else { self.0.saturating_sub(1) };
     }
 }
 
 /// Where the output is that a connection has lent.
 #[derive(Debug, Default)]
-pub(in super::super) enum Sending {
+pub(in crate::tcp::port) enum Sending {
     /// There is none.
     #[default]
     Nothing,
@@ -220,12 +220,12 @@ pub(in super::super) enum Sending {
 }
 
 impl Sending {
-    pub(in super::super) fn is_in_pool(&self) -> bool {
+    pub(in crate::tcp::port) fn is_in_pool(&self) -> bool {
         matches!(self, Sending::UnderWay { place: Place::Pool, .. })
     }
 
     /// Whether its peer counts as stuck: its time begins when it is first looked at.
-    pub(in super::super) fn is_stuck(&mut self, now: Instant) -> bool {
+    pub(in crate::tcp::port) fn is_stuck(&mut self, now: Instant) -> bool {
         match self {
             Sending::UnderWay { seen, .. } => *seen.get_or_insert(now) + STUCK_AFTER <= now,
             _ => false,
@@ -233,14 +233,14 @@ impl Sending {
     }
 
     /// It stands beside the pool from now on.
-    pub(in super::super) fn set_aside(&mut self) {
+    pub(in crate::tcp::port) fn set_aside(&mut self) {
         if let Sending::UnderWay { place, .. } = self {
             *place = Place::Beside;
         }
     }
 
     /// Since when its peer counts as stuck, if it does by now.
-    pub(in super::super) fn stuck_since(&self, now: Instant) -> Option<Instant> {
+    pub(in crate::tcp::port) fn stuck_since(&self, now: Instant) -> Option<Instant> {
         match self {
             Sending::UnderWay { seen, .. } => seen.filter(|seen| *seen + STUCK_AFTER <= now),
             _ => None,
@@ -248,7 +248,7 @@ impl Sending {
     }
 
     /// What waits for its turn; nothing does any more.
-    pub(in super::super) fn take_queued(&mut self) -> Option<Load> {
+    pub(in crate::tcp::port) fn take_queued(&mut self) -> Option<Load> {
         match std::mem::take(self) {
             Sending::Queued(load) => Some(load),
             other => {

@@ -5,7 +5,7 @@ use super::{Reading, ReturnQueue};
 use crate::{
     counters::Counters,
     memory::{Layout, Region, RegionOptions},
-    udp::rio_frame::Next,
+    udp::rio::engine::Next,
 };
 use loom::thread;
 use std::sync::Arc;

@@ -8,27 +8,27 @@ use std::sync::{
 };
 
 /// A connection that is open, and what the threads know of it.
-pub(in super::super) struct Open<H> {
-    pub(in super::super) connection: Connection<H>,
-    pub(in super::super) stream: Stream,
-    pub(in super::super) id: StreamId,
+pub(in crate::tcp::port) struct Open<H> {
+    pub(in crate::tcp::port) connection: Connection<H>,
+    pub(in crate::tcp::port) stream: Stream,
+    pub(in crate::tcp::port) id: StreamId,
     /// Receives that are outstanding, or the wait for one.
-    pub(in super::super) receives: u32,
+    pub(in crate::tcp::port) receives: u32,
     /// What was received and not handled yet.
-    pub(in super::super) order: Order,
-    pub(in super::super) sending: Sending,
+    pub(in crate::tcp::port) order: Order,
+    pub(in crate::tcp::port) sending: Sending,
     /// Whether its sends were stuck lately.
-    pub(in super::super) slow: Slow,
+    pub(in crate::tcp::port) slow: Slow,
     /// Bytes that were handled.
-    pub(in super::super) received: u64,
+    pub(in crate::tcp::port) received: u64,
     /// When its timer fires; [`Tick::MAX`] where it has none.
-    pub(in super::super) armed: Tick,
+    pub(in crate::tcp::port) armed: Tick,
     /// It was taken from the port, and is over when all that is outstanding has come back.
-    pub(in super::super) closing: bool,
+    pub(in crate::tcp::port) closing: bool,
 }
 
 /// Places for connections, by slot. Looking one up takes no lock but its own.
-pub(in super::super) struct Places<H> {
+pub(in crate::tcp::port) struct Places<H> {
     /// Made as they are needed, and never moved.
     blocks: Box<[OnceLock<Block<H>>]>,
     /// Slots that were given back, the last one on top.
@@ -60,7 +60,7 @@ const BLOCK: u32 = 256;
 
 impl<H> Places<H> {
     /// For so many connections.
-    pub(in super::super) fn new(most: u32) -> Self {
+    pub(in crate::tcp::port) fn new(most: u32) -> Self {
         let blocks = most.div_ceil(BLOCK);
         Self {
             blocks: (0..blocks).map(|_| OnceLock::new()).collect(),
@@ -72,7 +72,7 @@ impl<H> Places<H> {
 
     /// A slot that is nobody's, to be given back by [`give_back`](Self::give_back). There are no more
     /// connections at a time than there are places.
-    pub(in super::super) fn claim(&self) -> u32 {
+    pub(in crate::tcp::port) fn claim(&self) -> u32 {
         self.open.fetch_add(1, Relaxed);
         let mut free = lock(&self.free);
         free.pop().unwrap_or_else(|| {
@@ -83,14 +83,14 @@ impl<H> Places<H> {
         })
     }
 
-    pub(in super::super) fn give_back(&self, slot: u32) {
+    pub(in crate::tcp::port) fn give_back(&self, slot: u32) {
         lock(&self.free).push(slot);
         self.open.fetch_sub(1, Relaxed);
     }
 
     /// The place of a slot that was claimed once.
     #[inline]
-    pub(in super::super) fn get(&self, slot: u32) -> &Mutex<Option<Open<H>>> {
+    pub(in crate::tcp::port) fn get(&self, slot: u32) -> &Mutex<Option<Open<H>>> {
         &self.block(slot).places[(slot % BLOCK) as usize]
     }
 
@@ -101,7 +101,7 @@ impl<H> Places<H> {
 
     /// The connection in this slot, whose lock is held, has a send in the pool.
     #[inline]
-    pub(in super::super) fn mark(&self, slot: u32) {
+    pub(in crate::tcp::port) fn mark(&self, slot: u32) {
         let mark = &self.block(slot).marks[(slot % BLOCK) as usize];
         if !mark.load(Relaxed) {
             mark.store(true, Relaxed);
@@ -109,12 +109,12 @@ impl<H> Places<H> {
     }
 
     /// It has none; its lock is held.
-    pub(in super::super) fn unmark(&self, slot: u32) {
+    pub(in crate::tcp::port) fn unmark(&self, slot: u32) {
         self.block(slot).marks[(slot % BLOCK) as usize].store(false, Relaxed);
     }
 
     /// The slots that are marked: all that have a send in the pool are among them.
-    pub(in super::super) fn marked(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::tcp::port) fn marked(&self) -> impl Iterator<Item = u32> {
         let blocks = (0..).step_by(BLOCK as usize).zip(self.blocks.iter().map_while(OnceLock::get));
         blocks.flat_map(|(first, block)| {
             (first..).zip(&block.marks).filter(|(_, mark)| mark.load(Relaxed)).map(|(slot, _)| slot)
@@ -122,12 +122,12 @@ impl<H> Places<H> {
     }
 
     /// One more than the highest slot that was ever used.
-    pub(in super::super) fn slots(&self) -> u32 {
+    pub(in crate::tcp::port) fn slots(&self) -> u32 {
         self.used.load(Relaxed)
     }
 
     /// Slots that are somebody's.
-    pub(in super::super) fn open(&self) -> u32 {
+    pub(in crate::tcp::port) fn open(&self) -> u32 {
         self.open.load(Relaxed)
     }
 }
