@@ -93,9 +93,11 @@ fn taken(row: &str) -> Result<Vec<u64>> {
     Ok(line.split_whitespace().map_while(|word| word.parse().ok()).collect())
 }
 
-/// How many interrupts of this row each CPU takes for one read.
-fn for_each_read(mode: Mode, row: &str) -> Result<Vec<u64>> {
-    const READS: u64 = 500;
+/// Reads of which interrupts are counted.
+const READS: u64 = 500;
+
+/// How many interrupts of this row each CPU takes for so many reads.
+fn for_reads(mode: Mode, row: &str) -> Result<Vec<u64>> {
     let nothing = Nothing::set_up(mode.with(0, 0))?;
     let before = taken(row)?;
     for _ in 0..READS {
@@ -103,7 +105,7 @@ fn for_each_read(mode: Mode, row: &str) -> Result<Vec<u64>> {
     }
     let after = taken(row)?;
     ensure!(nothing.count()?.strayed == 0, "{mode:?}: strayed");
-    Ok(after.iter().zip(before).map(|(after, before)| (after - before) / READS).collect())
+    Ok(after.iter().zip(before).map(|(after, before)| after - before).collect())
 }
 
 /// Completions come from where was set: the interrupt of this CPU's timer, a call to another CPU, or
@@ -115,13 +117,20 @@ pub fn interrupts(_: &Path) -> Result<()> {
             .spawn(|| {
                 on_first_cpu()?;
                 for dispatch in [Dispatch::Parallel, Dispatch::Sequential] {
-                    let timers = for_each_read(Mode(Completion::Timer, dispatch), "LOC")?;
-                    ensure!(timers[0] > 0 && timers[1] == 0, "timers for each read: {timers:?}");
-                    let calls = for_each_read(Mode(Completion::OtherCpu, dispatch), "CAL")?;
-                    // Here may be as many: some kernels wake who waits by a call, too (seen on 6.12).
-                    ensure!(calls[1] > 0, "calls for each read: {calls:?}");
-                    let work = for_each_read(Mode(Completion::Work, dispatch), "CAL")?;
-                    ensure!(work.iter().all(|count| *count == 0), "calls for work: {work:?}");
+                    let timers = for_reads(Mode(Completion::Timer, dispatch), "LOC")?;
+                    ensure!(
+                        timers[0] >= READS && timers[1] < READS,
+                        "timers for {READS} reads: {timers:?}"
+                    );
+                    let calls = for_reads(Mode(Completion::OtherCpu, dispatch), "CAL")?;
+                    // Here may be as many: some kernels wake who waits by a call, too (seen on 6.12). There a
+                    // CPU that is on its way to sleep and still polls is called without an interrupt.
+                    ensure!(calls[1] > READS / 10, "calls for {READS} reads: {calls:?}");
+                    let work = for_reads(Mode(Completion::Work, dispatch), "CAL")?;
+                    ensure!(
+                        work.iter().all(|count| *count < READS),
+                        "calls for {READS} reads by work: {work:?}"
+                    );
                 }
                 Ok(())
             })
