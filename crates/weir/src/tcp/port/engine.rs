@@ -12,19 +12,19 @@ use super::shared::{
     Slow,
 };
 use crate::{
-    Error, Unavailable,
+    Error,
     crew::{contain, lock, try_lock},
     memory::{Load, Slice},
     options::Named,
     port::{
         Key, Packet, Refused,
         streams::{
-            Closing, Completion, ListenerId, Native, Needs, Outcome, Port, Provider, StreamId,
-            Taken, Worker as _,
+            Closing, Completion, ListenerId, Needs, Outcome, Port, Provider, StreamId, Taken,
+            Worker as _,
         },
     },
     stream::{self, Accepted, Listener, Mode},
-    tcp::{ActiveSet, Connection, Handler, Job, Reason, Running, Worker, active::Active},
+    tcp::{Connection, Handler, Job, Reason, Running, Worker, active::Active},
     timer::{Tick, Wheel},
 };
 use std::{
@@ -49,7 +49,13 @@ pub(super) struct Numbers {
     pub(super) sends: u32,
     /// Most of those that are; 0 for as many as there may be connections.
     pub(super) stuck: u32,
-    /// Receives outstanding on each connection, and what it waits with.
+    pub(super) receiving: Receiving,
+}
+
+/// How a connection receives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Receiving {
+    /// Receives outstanding on it, and what it waits with.
     pub(super) receives: u32,
     pub(super) idle: Idle,
     /// Most receives for one wait, where it waits without a buffer.
@@ -96,16 +102,6 @@ impl fmt::Display for Idle {
     }
 }
 
-/// Whether a port can be had here.
-pub(super) fn availability() -> Result<(), Unavailable> {
-    Native::default().availability()
-}
-
-/// How it serves no more connections at a time than may be: the threads share one order.
-pub(super) fn active_set() -> ActiveSet {
-    ActiveSet::InOrder
-}
-
 /// A port, its connections, and what its threads share. The last to leave stops it.
 pub(super) struct PortServer<P, H> {
     port: P,
@@ -149,7 +145,7 @@ fn open<H: Handler, P: Provider>(
         listeners,
         streams: connections,
         accepts: most.max(first).saturating_mul(listeners),
-        receives: connections.saturating_mul(numbers.receives),
+        receives: connections.saturating_mul(numbers.receiving.receives),
         // One of each connection.
         sends: numbers.sends.saturating_add(numbers.stuck_of(connections)).min(connections),
         packets: 1,
@@ -457,7 +453,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         }
         // What has come already is the first data with the accept: a receive that is started now is tried
         // as it is submitted, and where none is started it is tried here.
-        match server.numbers.idle {
+        match server.numbers.receiving.idle {
             Idle::Buffer => self.with(slot, |_, _| ()),
             Idle::ZeroByte => self.with(slot, |thread, open| thread.drain(slot, open)),
         }
@@ -624,7 +620,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     /// Receives what is there without waiting, within a bound.
     fn drain(&mut self, slot: u32, open: &mut Open<H>) {
-        for _ in 0..self.server.numbers.drain {
+        for _ in 0..self.server.numbers.receiving.drain {
             if !open.connection.wants(&self.worker.limits).receive {
                 break;
             }
@@ -677,9 +673,9 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Has as many receives outstanding as are meant to be, or a wait for one.
     #[inline]
     fn receive(&mut self, open: &mut Open<H>) {
-        let most = self.server.numbers.receives;
+        let most = self.server.numbers.receiving.receives;
         while open.receives + open.order.len() < most {
-            let started = match self.server.numbers.idle {
+            let started = match self.server.numbers.receiving.idle {
                 Idle::ZeroByte => self.taker.wait_to_receive(open.id).map(drop),
                 Idle::Buffer => match self.slice() {
                     Ok(slice) => {

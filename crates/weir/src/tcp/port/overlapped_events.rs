@@ -18,7 +18,7 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    engine::{self, Numbers, PortServer, PortThread, STOP},
+    engine::{self, Numbers, PortServer, PortThread, Receiving, STOP},
     shared::{Accepts, Pool},
 };
 use crate::{
@@ -222,9 +222,7 @@ fn start_group<H: Handler>(
         accepts: (0, 0, 0),
         sends: options.sends,
         stuck: places,
-        receives: 1,
-        idle: Idle::Buffer,
-        drain: 1,
+        receiving: Receiving { receives: 1, idle: Idle::Buffer, drain: 1 },
     };
     worker.spawn(options.stack as usize * 1024, move |worker| {
         let stop = port.poster(STOP);

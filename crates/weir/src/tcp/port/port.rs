@@ -25,15 +25,11 @@
 //!
 //! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
-use super::engine::{self, Numbers};
+use super::{engine::Receiving, port_design};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
-    port::{
-        Shape,
-        streams::{Native, Provider as _},
-    },
-    tcp::{About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running},
+    options::options,
+    port::Shape,
+    tcp::{Idle, IdleHolds},
 };
 
 options! {
@@ -65,61 +61,16 @@ options! {
     }
 }
 
-impl Design for Port {
-    const ABOUT: About = About {
-        name: "port",
-        summary: "threads take completions from a completion port; one receive outstanding for each connection",
-        origin: "the completion-port server of Jones and Ohlund",
-        contract: Contract::Port,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
+port_design!(
+    Port,
+    "port",
+    "threads take completions from a completion port; one receive outstanding for each connection",
+    "the completion-port server of Jones and Ohlund",
+    |design| Receiving { receives: 1, idle: design.idle, drain: design.drain },
+    |design| match design.idle {
+        Idle::Buffer => IdleHolds::Buffer(
+            "a buffer: that of the receive that it waits with; with --idle zero-byte none",
+        ),
+        Idle::ZeroByte => IdleHolds::NoBuffer,
     }
-
-    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
-        let numbers = Numbers {
-            threads: self.threads,
-            concurrency: self.concurrency,
-            take: self.take,
-            accepts: (self.accepts, self.accepts_most, self.accept_burst),
-            sends: self.sends,
-            stuck: self.stuck,
-            receives: 1,
-            idle: self.idle,
-            drain: self.drain,
-        };
-        let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
-        engine::start(job, &Native { shape }, numbers)
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        engine::active_set()
-    }
-
-    fn idle_holds(&self) -> IdleHolds {
-        match self.idle {
-            Idle::Buffer => IdleHolds::Buffer(
-                "a buffer: that of the receive that it waits with; with --idle zero-byte none",
-            ),
-            Idle::ZeroByte => IdleHolds::NoBuffer,
-        }
-    }
-
-    fn parks_threads(&self) -> bool {
-        self.threads != 1
-    }
-
-    fn provider(&self) -> &'static str {
-        Native::NAME
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
-    }
-}
+);

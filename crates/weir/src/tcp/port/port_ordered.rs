@@ -17,15 +17,11 @@
 //! Origin: the advice on several outstanding receives in "Network Programming for Microsoft Windows", Jones and
 //! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
 
-use super::engine::{self, Numbers};
+use super::{engine::Receiving, port_design};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
-    port::{
-        Shape,
-        streams::{Native, Provider as _},
-    },
-    tcp::{About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Running},
+    options::options,
+    port::Shape,
+    tcp::{Idle, IdleHolds},
 };
 
 options! {
@@ -55,58 +51,13 @@ options! {
     }
 }
 
-impl Design for PortOrdered {
-    const ABOUT: About = About {
-        name: "port-ordered",
-        summary: "a completion port; several receives outstanding for each connection, put back in order",
-        origin: "several outstanding receives, Jones and Ohlund; sequence numbers, Holgate",
-        contract: Contract::Port,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
-    }
-
-    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
-        let numbers = Numbers {
-            threads: self.threads,
-            concurrency: self.concurrency,
-            take: self.take,
-            accepts: (self.accepts, self.accepts_most, self.accept_burst),
-            sends: self.sends,
-            stuck: self.stuck,
-            receives: self.receives,
-            idle: Idle::Buffer,
-            drain: 1,
-        };
-        let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
-        engine::start(job, &Native { shape }, numbers)
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        engine::active_set()
-    }
-
-    fn idle_holds(&self) -> IdleHolds {
-        IdleHolds::Buffer(
-            "a buffer for each of its receives: they are outstanding to be filled at once",
-        )
-    }
-
-    fn parks_threads(&self) -> bool {
-        self.threads != 1
-    }
-
-    fn provider(&self) -> &'static str {
-        Native::NAME
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
-    }
-}
+port_design!(
+    PortOrdered,
+    "port-ordered",
+    "a completion port; several receives outstanding for each connection, put back in order",
+    "several outstanding receives, Jones and Ohlund; sequence numbers, Holgate",
+    |design| Receiving { receives: design.receives, idle: Idle::Buffer, drain: 1 },
+    |_| IdleHolds::Buffer(
+        "a buffer for each of its receives: they are outstanding to be filled at once",
+    )
+);
