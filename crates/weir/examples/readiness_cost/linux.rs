@@ -33,7 +33,7 @@ trait Mechanism: Streams {
 impl Mechanism for Epoll {
     fn wait(&mut self, _: &[Pair], ready: &mut Vec<u32>) -> io::Result<()> {
         Epoll::wait(self, NOW, &Counters::default())?;
-        ready.extend((0..self.ready_count()).map(|index| self.ready_at(index)));
+        ready.extend(std::iter::from_fn(|| self.next_ready()));
         Ok(())
     }
 }
@@ -41,7 +41,7 @@ impl Mechanism for Epoll {
 impl Mechanism for Poll {
     fn wait(&mut self, _: &[Pair], ready: &mut Vec<u32>) -> io::Result<()> {
         Poll::wait(self, NOW, &Counters::default())?;
-        ready.extend((0..self.ready_count()).map(|index| self.ready_at(index)));
+        ready.extend(std::iter::from_fn(|| self.next_ready()));
         Ok(())
     }
 }
@@ -68,7 +68,7 @@ impl Mechanism for SelectIndexed {
 impl Mechanism for Signals {
     fn wait(&mut self, _: &[Pair], ready: &mut Vec<u32>) -> io::Result<()> {
         Signals::wait(self, NOW, &Counters::default())?;
-        ready.extend((0..self.ready_count()).map(|index| self.ready_at(index)));
+        ready.extend(std::iter::from_fn(|| self.next_ready()));
         Ok(())
     }
 }
@@ -79,7 +79,7 @@ const GROUP: usize = 63;
 impl Mechanism for Events {
     fn wait(&mut self, _: &[Pair], ready: &mut Vec<u32>) -> io::Result<()> {
         Events::wait(self, NOW, &Counters::default())?;
-        ready.extend(self.ready());
+        ready.extend(self.next_ready());
         Ok(())
     }
 }

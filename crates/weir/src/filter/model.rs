@@ -305,7 +305,7 @@ impl World {
             }
             self.send(usize::MAX);
             if self.wants().end_sending {
-                self.connection.told(&self.worker);
+                self.connection.fin_sent(&self.worker);
             }
             if !std::mem::replace(&mut self.ended, true) {
                 self.connection.ended(&mut self.worker);

@@ -38,8 +38,13 @@ mod streams_tests;
 #[cfg(test)]
 mod tests;
 
-use crate::stream::Stream;
-use std::io;
+use crate::{
+    Error,
+    counters::Counters,
+    stream::{Listener, Stream},
+    wake::Waker,
+};
+use std::{io, time::Duration};
 
 pub use epoll::{Epoll, Trigger};
 pub use events::Events;
@@ -83,3 +88,64 @@ pub trait Streams {
     /// Takes one out of the set. It may still be told once by the wait that is over.
     fn forget(&mut self, stream: &Stream, slot: u32);
 }
+
+/// A set of connections and listening sockets whose wait names what is ready by its token.
+pub trait Tokens: Streams {
+    /// Adds a listening socket, to be reported by its token as long as a connection waits.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with what the operating system answered.
+    fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error>;
+
+    /// Takes a listening socket out of the set.
+    fn forget_listener(&mut self, listener: &Listener);
+
+    /// Waits until something is ready, the time is over, or it is woken. `None`: no time-out.
+    ///
+    /// # Errors
+    /// What the operating system answered.
+    fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<()>;
+
+    /// How many were ready when the last wait ended.
+    fn ready_count(&self) -> usize;
+
+    /// Takes the token of the next of them.
+    fn next_ready(&mut self) -> Option<u32>;
+
+    /// Ends a wait, now or the next one.
+    fn waker(&self) -> Waker;
+}
+
+macro_rules! tokens {
+    ($($Set:ty),*) => {
+        $(impl Tokens for $Set {
+            fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
+                self.listen(listener, token)
+            }
+
+            fn forget_listener(&mut self, listener: &Listener) {
+                self.forget_listener(listener);
+            }
+
+            #[inline]
+            fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<()> {
+                self.wait(timeout, counters).map(drop)
+            }
+
+            #[inline]
+            fn ready_count(&self) -> usize {
+                self.ready_count()
+            }
+
+            #[inline]
+            fn next_ready(&mut self) -> Option<u32> {
+                self.next_ready()
+            }
+
+            fn waker(&self) -> Waker {
+                self.waker()
+            }
+        })*
+    };
+}
+tokens!(Epoll, Poll, SelectIndexed);

@@ -34,7 +34,7 @@ trait Mechanism: Streams {
 }
 
 macro_rules! mechanism {
-    ($Set:ty, $level:literal, $make:expr, $set:ident: $tokens:expr) => {
+    ($Set:ty, $level:literal, $make:expr) => {
         impl Mechanism for $Set {
             const LEVEL: bool = $level;
 
@@ -42,7 +42,7 @@ macro_rules! mechanism {
                 $make
             }
             fn listen(&mut self, listener: &Listener, token: u32) {
-                <$Set>::listen(self, listener, token).done();
+                <$Set>::listen(self, listener, token).unwrap();
             }
             fn forget_listener(&mut self, listener: &Listener) {
                 <$Set>::forget_listener(self, listener);
@@ -51,8 +51,7 @@ macro_rules! mechanism {
                 <$Set>::wait(self, timeout, &Counters::default()).unwrap()
             }
             fn tokens(&mut self) -> Vec<u32> {
-                let $set = self;
-                $tokens
+                std::iter::from_fn(|| self.next_ready()).collect()
             }
             fn waker(&self) -> Waker {
                 <$Set>::waker(self)
@@ -61,61 +60,18 @@ macro_rules! mechanism {
     };
 }
 
-/// Some of the sets cannot fail to listen.
-trait Done {
-    fn done(self);
-}
-
-impl Done for () {
-    fn done(self) {}
-}
-
-impl Done for Result<(), crate::Error> {
-    fn done(self) {
-        self.unwrap();
-    }
-}
-
-/// Epoll's listening takes one word more.
-struct LevelEpoll(Epoll);
-
-impl LevelEpoll {
-    fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), crate::Error> {
-        self.0.listen(listener, token, false)
-    }
-    fn forget_listener(&mut self, listener: &Listener) {
-        self.0.forget_listener(listener);
-    }
-    fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> std::io::Result<Woken> {
-        self.0.wait(timeout, counters)
-    }
-    fn waker(&self) -> Waker {
-        self.0.waker()
-    }
-}
-
-impl Streams for LevelEpoll {
-    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> std::io::Result<()> {
-        self.0.watch(stream, slot, interest)
-    }
-    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> std::io::Result<()> {
-        self.0.change(stream, slot, interest)
-    }
-    fn forget(&mut self, stream: &Stream, slot: u32) {
-        self.0.forget(stream, slot);
-    }
-}
-
 /// `Select` with the work that it leaves to its caller.
 struct Built {
     sets: Select,
     listeners: Vec<(Listener, u32)>,
     open: BTreeMap<u32, (Stream, Interest)>,
+    ready: Vec<u32>,
 }
 
 impl Built {
-    fn listen(&mut self, listener: &Listener, token: u32) {
+    fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), crate::Error> {
         self.listeners.push((listener.clone(), token));
+        Ok(())
     }
     fn forget_listener(&mut self, listener: &Listener) {
         self.listeners.retain(|(its, _)| its.local_address() != listener.local_address());
@@ -124,13 +80,16 @@ impl Built {
         self.sets.clear();
         self.listeners.iter().for_each(|(listener, _)| self.sets.put_listener(listener));
         self.open.values().for_each(|(stream, interest)| self.sets.put(stream, *interest));
-        self.sets.wait(timeout, counters)
-    }
-    fn tokens(&self) -> Vec<u32> {
+        let woken = self.sets.wait(timeout, counters)?;
         let listeners = self.listeners.iter();
         let listeners = listeners.filter(|(listener, _)| self.sets.listener_is_ready(listener));
         let open = self.open.iter().filter(|(_, (stream, _))| self.sets.is_ready(stream));
-        listeners.map(|(_, token)| *token).chain(open.map(|(slot, _)| *slot)).collect()
+        self.ready =
+            listeners.map(|(_, token)| *token).chain(open.map(|(slot, _)| *slot)).collect();
+        Ok(woken)
+    }
+    fn next_ready(&mut self) -> Option<u32> {
+        self.ready.pop()
     }
     fn waker(&self) -> Waker {
         self.sets.waker()
@@ -152,18 +111,21 @@ impl Streams for Built {
     }
 }
 
-mechanism!(LevelEpoll, true, LevelEpoll(Epoll::of_streams(8, Trigger::Level).unwrap()),
-    set: set.0.ready().collect());
-mechanism!(Poll, true, Poll::new().unwrap(),
-    set: (0..set.ready_count()).map(|index| set.ready_at(index)).collect());
-mechanism!(Built, true,
-    Built { sets: Select::new().unwrap(), listeners: Vec::new(), open: BTreeMap::new() },
-    set: Built::tokens(set));
-mechanism!(SelectIndexed, true, SelectIndexed::new().unwrap(),
-    set: std::iter::from_fn(|| set.next_ready()).collect());
-mechanism!(Events, true, Events::new(64).unwrap(), set: set.ready().into_iter().collect());
-mechanism!(Signals, false, Signals::new().unwrap(),
-    set: (0..set.ready_count()).map(|index| set.ready_at(index)).collect());
+mechanism!(Epoll, true, Epoll::of_streams(8, Trigger::Level).unwrap());
+mechanism!(Poll, true, Poll::new().unwrap());
+mechanism!(
+    Built,
+    true,
+    Built {
+        sets: Select::new().unwrap(),
+        listeners: Vec::new(),
+        open: BTreeMap::new(),
+        ready: Vec::new()
+    }
+);
+mechanism!(SelectIndexed, true, SelectIndexed::new().unwrap());
+mechanism!(Events, true, Events::new(64).unwrap());
+mechanism!(Signals, false, Signals::new().unwrap());
 
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -522,7 +484,7 @@ macro_rules! check {
 }
 
 check! {
-    epoll: LevelEpoll,
+    epoll: Epoll,
     poll: Poll,
     select: Built,
     select_indexed: SelectIndexed,
@@ -556,7 +518,7 @@ fn a_group_of_events_tells_one_at_a_time_and_each_in_turn() {
     let mut last = Vec::new();
     for _ in 0..4 {
         assert_eq!(Mechanism::wait(&mut group, LONG), Woken::Ready);
-        last.extend(group.ready());
+        last.extend(group.next_ready());
     }
     last.sort_unstable();
     assert_eq!(last, [0, 1, 2, 3]);
@@ -623,8 +585,8 @@ fn a_queue_of_signals_that_is_full_all_the_time_loses_nothing() {
     while received < ROUNDS * streams.len() {
         assert_ne!(Mechanism::wait(&mut set, LONG), Woken::TimedOut, "{received} received");
         overflows += set.take_overflows();
-        for index in 0..set.ready_count() {
-            let stream = &streams[set.ready_at(index) as usize];
+        while let Some(slot) = set.next_ready() {
+            let stream = &streams[slot as usize];
             while let Some(count) =
                 stream.receive(&mut [0; 64], Mode::Try, &Counters::default()).unwrap()
             {

@@ -22,29 +22,30 @@ pub struct Connection<H> {
     lent: usize,
     /// Why it must be closed, once it must; or why it ends in order.
     reason: Option<Box<Reason>>,
-    /// The reason is for its end, which waits for what is to be sent and for the peer.
-    parts: bool,
+    /// The reason is for an orderly end: what waits is sent first, and the peer closes too.
+    ends_in_order: bool,
     /// When something was last received; before that, when it connected.
-    heard: Tick,
+    last_received: Tick,
     /// When output was last taken, or began to wait, or was finished.
-    moved: Tick,
+    last_sent: Tick,
     /// Whether anything was received.
-    spoken: bool,
+    has_received: bool,
     /// The peer sends no more.
     ended: bool,
     /// The handler sends no more.
     finished: bool,
     /// The server stops, and the handler was told so.
     stopped: bool,
-    /// What the handler asks for: a call then ([`NEVER`] for none), a pause of receiving, and to be waited
-    /// for with output of its own.
+    /// When the handler asked to be called ([`NEVER`] for no call).
     alarm: Tick,
-    deaf: bool,
+    /// The handler asked to receive nothing for now.
+    receive_paused: bool,
+    /// The handler still has output to come: its end is waited for.
     holds: bool,
     /// Its turn has not come: it is not served yet.
     waits: bool,
-    /// The peer was told so.
-    told: bool,
+    /// The end of sending (a FIN) was sent to the peer.
+    fin_sent: bool,
     /// Whether receiving pauses, for counting.
     paused: bool,
     /// Bytes to be received before it finishes, where it is to finish after so many.
@@ -64,7 +65,7 @@ pub struct Wants {
     pub receive: bool,
     /// To send what [`Connection::unsent`] says.
     pub send: bool,
-    /// To tell the peer that nothing follows.
+    /// To send the end of sending (a FIN) to the peer.
     pub end_sending: bool,
     /// To be closed, and nothing else.
     pub close: bool,
@@ -82,18 +83,18 @@ impl<H: Handler> Connection<H> {
             queue: Queue::default(),
             lent: 0,
             reason,
-            parts: false,
-            heard: now,
-            moved: now,
-            spoken: false,
+            ends_in_order: false,
+            last_received: now,
+            last_sent: now,
+            has_received: false,
             ended: false,
             finished: false,
             stopped: false,
             alarm: NEVER,
-            deaf: false,
+            receive_paused: false,
             holds: false,
             waits: false,
-            told: false,
+            fin_sent: false,
             paused: false,
             left: None,
         };
@@ -108,8 +109,8 @@ impl<H: Handler> Connection<H> {
     pub fn received(&mut self, worker: &mut Worker<H>, bytes: &mut [u8]) -> usize {
         worker.counters.messages.one();
         worker.counters.bytes_received.add(bytes.len() as u64);
-        self.heard = worker.clock.now();
-        self.spoken = true;
+        self.last_received = worker.clock.now();
+        self.has_received = true;
         if self.finished || self.stopped || self.is_over() {
             worker.counters.bytes_discarded.add(bytes.len() as u64);
             return 0;
@@ -130,7 +131,7 @@ impl<H: Handler> Connection<H> {
         self.queue.borrow(&mut worker.spare);
         self.queue.insert(before, bytes);
         worker.counters.bytes_queued.add(bytes.len() as u64);
-        self.mind_the_limit(&worker.limits);
+        self.check_output_limit(&worker.limits);
         0
     }
 
@@ -140,12 +141,12 @@ impl<H: Handler> Connection<H> {
         let left = &bytes[taken..];
         if !left.is_empty() {
             if self.queue.is_empty() {
-                self.moved = worker.clock.now();
+                self.last_sent = worker.clock.now();
                 self.queue.borrow(&mut worker.spare);
             }
             self.queue.push_front(left);
             worker.counters.bytes_queued.add(left.len() as u64);
-            self.mind_the_limit(&worker.limits);
+            self.check_output_limit(&worker.limits);
         }
         self.taken(worker, taken, left.is_empty());
     }
@@ -174,7 +175,7 @@ impl<H: Handler> Connection<H> {
     /// Lends so many bytes of what was received, which are to be sent back before anything else.
     pub fn lend_echo(&mut self, bytes: usize) {
         // Nothing waited before: it begins to wait with what was just received.
-        self.moved = self.heard;
+        self.last_sent = self.last_received;
         self.lent += bytes;
     }
 
@@ -192,10 +193,10 @@ impl<H: Handler> Connection<H> {
         if !whole {
             worker.counters.short_sends.one();
         }
-        self.moved = worker.clock.now();
+        self.last_sent = worker.clock.now();
         if self.paused {
             // It begins to be heard again.
-            self.heard = self.moved;
+            self.last_received = self.last_sent;
         }
         worker.counters.sends.one();
         worker.counters.bytes_sent.add(taken as u64);
@@ -210,10 +211,10 @@ impl<H: Handler> Connection<H> {
         self.call(worker, Echo::Nothing, |handler, output| handler.on_end(output));
     }
 
-    /// The peer was told that nothing follows.
-    pub fn told(&mut self, worker: &Worker<H>) {
-        self.told = true;
-        self.moved = worker.clock.now();
+    /// The end of sending (a FIN) was sent to the peer.
+    pub fn fin_sent(&mut self, worker: &Worker<H>) {
+        self.fin_sent = true;
+        self.last_sent = worker.clock.now();
     }
 
     /// It is to be closed for this reason, unless it already is for another.
@@ -227,15 +228,15 @@ impl<H: Handler> Connection<H> {
     fn end(&mut self, reason: Box<Reason>) {
         let in_order = matches!(*reason, Reason::Declined(_));
         self.finished |= in_order;
-        // Whatever else befalls one that parts, this is why.
-        self.parts = in_order && (self.parts || self.reason.is_none());
+        // Whatever else happens to one that ends in order, this stays the reason.
+        self.ends_in_order = in_order && (self.ends_in_order || self.reason.is_none());
         self.reason.get_or_insert(reason);
     }
 
     /// Whether it is to be closed for a reason.
     #[inline]
     fn is_over(&self) -> bool {
-        self.reason.is_some() && !self.parts
+        self.reason.is_some() && !self.ends_in_order
     }
 
     /// Whether the peer has sent all that it will.
@@ -243,9 +244,9 @@ impl<H: Handler> Connection<H> {
         self.ended
     }
 
-    /// Whether the peer was told that nothing follows.
-    pub fn is_told(&self) -> bool {
-        self.told
+    /// Whether the end of sending (a FIN) was sent to the peer.
+    pub fn is_fin_sent(&self) -> bool {
+        self.fin_sent
     }
 
     /// The server stops: nothing more is to be handled than so many bytes, which the system has received
@@ -268,27 +269,27 @@ impl<H: Handler> Connection<H> {
 
     /// Whether it is received from.
     #[inline]
-    fn hears(&self, limits: &Limits) -> bool {
+    fn receives(&self, limits: &Limits) -> bool {
         // What comes when it has finished is dropped, whatever its handler asked for.
-        let held = (self.deaf || self.waits) && !self.finished && !self.stopped;
+        let held = (self.receive_paused || self.waits) && !self.finished && !self.stopped;
         !self.ended && !held && !self.is_full(limits)
     }
 
     /// What is to be done next.
     #[inline]
     pub fn wants(&self, limits: &Limits) -> Wants {
-        let close = self.is_over() || (self.ended && self.told);
+        let close = self.is_over() || (self.ended && self.fin_sent);
         if close {
             return Wants { close, ..Wants::default() };
         }
         Wants {
-            receive: self.hears(limits),
+            receive: self.receives(limits),
             send: !self.queue.is_empty(),
             // Where the peer has ended and nothing waits, the handler is not called again: whatever it
             // forgot, nothing can follow.
             end_sending: (self.finished || self.ended)
                 && !self.holds
-                && !self.told
+                && !self.fin_sent
                 && self.queue.is_empty()
                 && self.lent == 0,
             close,
@@ -305,7 +306,7 @@ impl<H: Handler> Connection<H> {
     /// Its turn has come.
     pub fn begin(&mut self, worker: &Worker<H>) {
         if std::mem::take(&mut self.waits) {
-            self.heard = worker.clock.now();
+            self.last_received = worker.clock.now();
         }
     }
 
@@ -335,22 +336,23 @@ impl<H: Handler> Connection<H> {
     #[inline]
     fn deadlines(&self, limits: &Limits) -> [Option<Deadline>; 2] {
         let after = |since: Tick, time| Wheel::ticks(time).saturating_add(since);
-        let silence = if self.spoken { limits.idle } else { limits.silent };
+        let silence = if self.has_received { limits.idle } else { limits.silent };
         // While nothing is received from it, its silence is the server's own doing.
-        let heard = (!self.told && self.hears(limits))
+        let heard = (!self.fin_sent && self.receives(limits))
             .then(|| {
-                silence.map(|time| (after(self.heard, time), (|| Reason::Silent) as fn() -> _))
+                silence
+                    .map(|time| (after(self.last_received, time), (|| Reason::Silent) as fn() -> _))
             })
             .flatten();
         let stalled = if !self.queue.is_empty() || self.lent > 0 {
             limits.stalled
-        } else if self.told && !self.ended {
+        } else if self.fin_sent && !self.ended {
             Some(limits.linger)
         } else {
             None
         };
         let moved =
-            stalled.map(|time| (after(self.moved, time), (|| Reason::Stalled) as fn() -> _));
+            stalled.map(|time| (after(self.last_sent, time), (|| Reason::Stalled) as fn() -> _));
         [heard, moved]
     }
 
@@ -363,11 +365,11 @@ impl<H: Handler> Connection<H> {
         if let Some((_, reason)) = over {
             self.fail(reason());
         }
-        self.ring(worker);
+        self.fire_alarm(worker);
     }
 
     /// Calls the handler where the time has come that it asked for, and nothing else.
-    pub(super) fn ring(&mut self, worker: &mut Worker<H>) {
+    pub(super) fn fire_alarm(&mut self, worker: &mut Worker<H>) {
         if self.alarm <= worker.clock.now() {
             self.alarm = NEVER;
             self.call(worker, Echo::Nothing, |handler, output| handler.on_time(output));
@@ -433,9 +435,9 @@ impl<H: Handler> Connection<H> {
         if queued > 0 {
             worker.counters.bytes_queued.add(queued as u64);
             if was_empty {
-                self.moved = worker.clock.now();
+                self.last_sent = worker.clock.now();
             }
-            self.mind_the_limit(&worker.limits);
+            self.check_output_limit(&worker.limits);
         }
         if let Some(reason) = end {
             self.end(reason);
@@ -455,16 +457,16 @@ impl<H: Handler> Connection<H> {
     #[inline]
     fn heed(&mut self, worker: &Worker<H>, asks: Asks) {
         self.alarm = asks.deadline.map_or(NEVER, |moment| worker.clock.tick_after(moment));
-        if self.deaf && !asks.pause {
+        if self.receive_paused && !asks.pause {
             // It begins to be heard again.
-            self.heard = worker.clock.now();
+            self.last_received = worker.clock.now();
         }
-        self.deaf = asks.pause;
+        self.receive_paused = asks.pause;
         self.holds = asks.holds;
         self.finished |= self.stopped && !self.holds;
     }
 
-    fn mind_the_limit(&mut self, limits: &Limits) {
+    fn check_output_limit(&mut self, limits: &Limits) {
         if limits.when_full == WhenFull::Close && self.is_full(limits) {
             self.fail(Reason::OutputFull);
         }

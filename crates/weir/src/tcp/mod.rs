@@ -30,10 +30,10 @@
 //! decides. What happens to the bytes and when a connection is over is no design's business: it stands in
 //! [`Connection`], which does no I/O.
 
+mod acceptor;
 mod active;
 mod blocking;
 mod connection;
-mod door;
 mod handler;
 mod job;
 mod limits;

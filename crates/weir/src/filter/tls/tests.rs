@@ -155,7 +155,7 @@ proptest! {
         let state = world.client.process_new_packets().unwrap();
         prop_assert!(state.peer_has_closed(), "the server's close_notify is missing");
         prop_assert!(world.connection.wants(&world.worker.limits).end_sending);
-        world.connection.told(&world.worker);
+        world.connection.fin_sent(&world.worker);
         world.connection.ended(&mut world.worker);
         prop_assert!(matches!(world.connection.close(&mut world.worker), Reason::Finished));
         let told = world.told.lock().unwrap();
@@ -175,7 +175,7 @@ fn an_end_without_close_notify_is_told() {
     while world.step(10_000) {}
     assert!(world.client.process_new_packets().unwrap().peer_has_closed());
     assert!(world.connection.wants(&world.worker.limits).end_sending);
-    world.connection.told(&world.worker);
+    world.connection.fin_sent(&world.worker);
     let reason = world.connection.close(&mut world.worker);
     assert!(matches!(&reason, Reason::Declined(why) if why.contains("close_notify")), "{reason}");
     let told = world.told.lock().unwrap();
@@ -192,7 +192,7 @@ fn what_is_no_tls_is_answered_with_an_alert() {
     assert!(matches!(alert[..], [21, 3, _, 0, 2, 2, _]), "{alert:?}");
     world.connection.sent(&mut world.worker, alert.len());
     assert!(world.connection.wants(&world.worker.limits).end_sending);
-    world.connection.told(&world.worker);
+    world.connection.fin_sent(&world.worker);
     world.connection.ended(&mut world.worker);
     let reason = world.connection.close(&mut world.worker);
     assert!(matches!(&reason, Reason::Declined(why) if why.starts_with("TLS: ")), "{reason}");

@@ -30,8 +30,12 @@ pub struct Epoll {
     bell: Arc<Bell>,
     events: Vec<libc::epoll_event>,
     ready: usize,
-    /// How connections are told.
+    /// Of those that are ready, how many were taken.
+    taken: usize,
+    /// How connections are reported.
     trigger: Trigger,
+    /// Whether only one of the sets that a listening socket is in reports it.
+    exclusive: bool,
     /// Kept open as long as they are in the set.
     sockets: Vec<(DatagramSocket, u32)>,
 }
@@ -58,8 +62,9 @@ impl Epoll {
         let bell = Arc::new(Bell::new().map_err(|e| Error::io("eventfd", e))?);
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
-        let trigger = Trigger::Level;
-        let epoll = Self { set, bell, events, ready: 0, trigger, sockets: Vec::new() };
+        let (trigger, exclusive) = (Trigger::Level, false);
+        let (ready, taken, sockets) = (0, 0, Vec::new());
+        let epoll = Self { set, bell, events, ready, taken, trigger, exclusive, sockets };
         epoll
             .control(libc::EPOLL_CTL_ADD, epoll.bell.fd(), libc::EPOLLIN, BELL)
             .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
@@ -74,18 +79,17 @@ impl Epoll {
         Ok(Self { trigger, ..Self::new(events_max)? })
     }
 
-    /// Adds a listening socket, to be told as long as a connection waits: to one of the sets that
-    /// it is in where it is exclusive (EPOLLEXCLUSIVE, Linux 4.5), else to all.
+    /// Has one of the sets that a listening socket is in report it, and not all (EPOLLEXCLUSIVE, Linux 4.5).
+    pub fn exclusive(self, exclusive: bool) -> Self {
+        Self { exclusive, ..self }
+    }
+
+    /// Adds a listening socket, to be reported as long as a connection waits.
     ///
     /// # Errors
     /// [`Error::Io`] with what the system answered.
-    pub fn listen(
-        &mut self,
-        listener: &Listener,
-        token: u32,
-        exclusive: bool,
-    ) -> Result<(), Error> {
-        let exclusive = if exclusive { libc::EPOLLEXCLUSIVE } else { 0 };
+    pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
+        let exclusive = if self.exclusive { libc::EPOLLEXCLUSIVE } else { 0 };
         let events = libc::EPOLLIN | exclusive;
         self.control(libc::EPOLL_CTL_ADD, listener.native().fd(), events, token.into()).map_err(
             |e| Error::io(format!("epoll_ctl for the socket at {}", listener.local_address()), e),
@@ -150,7 +154,7 @@ impl Epoll {
     /// # Errors
     /// What the operating system answered.
     pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
-        self.ready = 0;
+        (self.ready, self.taken) = (0, 0);
         let count = loop {
             counters.kernel_entries.one();
             match self.call(timeout) {
@@ -195,10 +199,12 @@ impl Epoll {
         self.ready
     }
 
-    /// The token of one of them.
+    /// Takes the token of the next of them.
     #[inline]
-    pub fn ready_at(&self, index: usize) -> u32 {
-        self.events[index].u64 as u32
+    pub fn next_ready(&mut self) -> Option<u32> {
+        let event = self.events[..self.ready].get(self.taken)?;
+        self.taken += 1;
+        Some(event.u64 as u32)
     }
 
     /// Ends a wait of this set, now or the next one.

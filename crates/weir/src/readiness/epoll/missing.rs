@@ -64,7 +64,7 @@ impl Epoll {
     ///
     /// # Errors
     /// None.
-    pub fn listen(&mut self, _: &Listener, _: u32, _: bool) -> Result<(), Error> {
+    pub fn listen(&mut self, _: &Listener, _: u32) -> Result<(), Error> {
         match self.0 {}
     }
 
@@ -79,7 +79,12 @@ impl Epoll {
     }
 
     /// Never called.
-    pub fn ready_at(&self, _: usize) -> u32 {
+    pub fn next_ready(&mut self) -> Option<u32> {
+        match self.0 {}
+    }
+
+    /// Never called.
+    pub fn exclusive(self, _: bool) -> Self {
         match self.0 {}
     }
 

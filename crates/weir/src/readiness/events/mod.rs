@@ -59,7 +59,7 @@ impl Events {
     /// [`Error::Io`]: the group is full, or what the system answered.
     pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
         self.check_room().map_err(|e| Error::io("listening", e))?;
-        self.set.listen(listener, token, false)?;
+        self.set.listen(listener, token)?;
         self.handles += 1;
         Ok(())
     }
@@ -78,10 +78,10 @@ impl Events {
         self.set.wait(timeout, counters)
     }
 
-    /// The token of the one that was ready when the last wait ended.
+    /// Takes the token of the one that was ready when the last wait ended.
     #[inline]
-    pub fn ready(&self) -> Option<u32> {
-        (self.set.ready_count() > 0).then(|| self.set.ready_at(0))
+    pub fn next_ready(&mut self) -> Option<u32> {
+        self.set.next_ready()
     }
 
     /// Ends a wait of this group, now or the next one.

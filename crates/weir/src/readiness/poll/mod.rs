@@ -20,6 +20,7 @@ use super::{
     bell::{self, Bell},
 };
 use crate::{
+    Error,
     counters::Counters,
     rio::Woken,
     socket::DatagramSocket,
@@ -44,8 +45,9 @@ pub struct Poll {
     tokens: Vec<u32>,
     /// Where the entry of a slot stands, if it has one.
     places: Vec<u32>,
-    /// The tokens that the last wait told, in a set of connections.
-    told: Vec<u32>,
+    /// The tokens that the last wait found ready, in a set of connections, and how many of them were taken.
+    found: Vec<u32>,
+    taken: usize,
 }
 
 impl Poll {
@@ -65,7 +67,8 @@ impl Poll {
             sockets: Vec::new(),
             tokens: Vec::new(),
             places: Vec::new(),
-            told: Vec::new(),
+            found: Vec::new(),
+            taken: 0,
         })
     }
 
@@ -83,10 +86,14 @@ impl Poll {
         self.entries[1 + place].want(receive, send);
     }
 
-    /// Adds a listening socket, to be told by its token as long as a connection waits. The token is
+    /// Adds a listening socket, to be reported by its token as long as a connection waits. The token is
     /// no slot of a connection.
-    pub fn listen(&mut self, listener: &Listener, token: u32) {
+    ///
+    /// # Errors
+    /// None.
+    pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
         self.push(native::Entry::of_listener(listener.native()), token);
+        Ok(())
     }
 
     /// Takes a listening socket out of the set. This looks for it; one that is not in it need not be
@@ -119,7 +126,7 @@ impl Poll {
                 socket.native().note_errors(); // it stays ready until they are taken
             }
         }
-        self.tell(ready);
+        self.look_through(ready);
         if self.entries[0].is_ready() {
             counters.kernel_entries.one();
             self.bell.clear();
@@ -142,13 +149,15 @@ impl Poll {
     /// How many connections and listening sockets were ready when the last wait ended.
     #[inline]
     pub fn ready_count(&self) -> usize {
-        self.told.len()
+        self.found.len()
     }
 
-    /// The token of one of them.
+    /// Takes the token of the next of them.
     #[inline]
-    pub fn ready_at(&self, index: usize) -> u32 {
-        self.told[index]
+    pub fn next_ready(&mut self) -> Option<u32> {
+        let token = self.found.get(self.taken).copied();
+        self.taken += usize::from(token.is_some());
+        token
     }
 
     /// Ends a wait of this set, now or the next one.
@@ -158,15 +167,16 @@ impl Poll {
 
     /// Looks through the whole set for those that are ready, until all of them are found: that is
     /// what poll costs. Entries move while they are served, so their tokens are kept.
-    fn tell(&mut self, ready: usize) {
-        self.told.clear();
+    fn look_through(&mut self, ready: usize) {
+        self.found.clear();
+        self.taken = 0;
         let mut left = ready - usize::from(ready > 0 && self.entries[0].is_ready());
         for (entry, token) in self.entries[1..].iter().zip(&self.tokens) {
             if left == 0 {
                 break;
             }
             if entry.is_ready() {
-                self.told.push(*token);
+                self.found.push(*token);
                 left -= 1;
             }
         }

@@ -98,7 +98,10 @@ impl SelectIndexed {
     }
 
     /// Never called.
-    pub fn listen(&mut self, _: &Listener, _: u32) {
+    ///
+    /// # Errors
+    /// None.
+    pub fn listen(&mut self, _: &Listener, _: u32) -> Result<(), Error> {
         match self.0 {}
     }
 

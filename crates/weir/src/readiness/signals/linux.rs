@@ -65,8 +65,9 @@ pub struct Signals {
     thread: Arc<Thread>,
     /// By descriptor.
     watched: Vec<Option<Watched>>,
-    /// The tokens that the last wait told.
+    /// The tokens that the last wait reported, and how many of them were taken.
     ready: Vec<u32>,
+    next: usize,
     /// Those that the next one tells: they were found ready in between.
     found: Vec<u32>,
     /// For asking every socket.
@@ -146,6 +147,7 @@ impl Signals {
             thread: Arc::new(thread),
             watched: Vec::new(),
             ready: Vec::new(),
+            next: 0,
             found: Vec::new(),
             entries: Vec::new(),
             overflows: 0,
@@ -188,6 +190,7 @@ impl Signals {
     /// What the operating system answered.
     pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
         self.ready.clear();
+        self.next = 0;
         self.ready.append(&mut self.found);
         let timeout = if self.ready.is_empty() { timeout } else { Some(Duration::ZERO) };
         let mut woken = Woken::Ready;
@@ -218,10 +221,12 @@ impl Signals {
         self.ready.len()
     }
 
-    /// The token of one of them.
+    /// Takes the token of the next of them.
     #[inline]
-    pub fn ready_at(&self, index: usize) -> u32 {
-        self.ready[index]
+    pub fn next_ready(&mut self) -> Option<u32> {
+        let token = self.ready.get(self.next).copied();
+        self.next += usize::from(token.is_some());
+        token
     }
 
     /// Ends a wait of this set, now or the next one.

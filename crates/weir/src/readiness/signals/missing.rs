@@ -71,7 +71,7 @@ impl Signals {
     }
 
     /// Never called.
-    pub fn ready_at(&self, _: usize) -> u32 {
+    pub fn next_ready(&mut self) -> Option<u32> {
         match self.0 {}
     }
 

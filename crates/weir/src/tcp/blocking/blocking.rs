@@ -200,7 +200,7 @@ fn send<H: Handler>(worker: &mut Worker<H>, pair: &Pair<H>, _: usize) {
             let told = pair.stream.end_sending(&worker.calls);
             let mut connection = pair.connection(worker);
             match told {
-                Ok(()) => connection.told(worker),
+                Ok(()) => connection.fin_sent(worker),
                 Err(e) => connection.fail(pair.reason(e)),
             }
             pair.release(worker, connection);

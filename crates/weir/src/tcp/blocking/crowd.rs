@@ -203,14 +203,14 @@ impl<H: Handler> Pair<H> {
     }
 
     /// Calls its handler where the time has come. `false` where the handler is at work.
-    pub(super) fn ring(&self, worker: &mut Worker<H>) -> bool {
+    pub(super) fn fire_alarm(&self, worker: &mut Worker<H>) -> bool {
         let Some(mut state) = self.try_lock() else { return false };
         state.armed = NEVER;
         if state.connection.is_none() {
             return true;
         }
         let mut connection = Locked(state);
-        connection.ring(worker);
+        connection.fire_alarm(worker);
         if connection.wants(&worker.limits).close && connection.0.sends {
             // Both threads may wait for the system. Else the sending one sees to the other.
             self.stream.end();
@@ -364,7 +364,7 @@ impl<H: Handler> Pair<H> {
                 return true;
             }
             // Told that nothing follows, the peer is to close too.
-            let left = connection.is_told().then(|| {
+            let left = connection.is_fin_sent().then(|| {
                 let since = *told_at.get_or_insert_with(Instant::now);
                 worker.limits.linger.saturating_sub(since.elapsed())
             });

@@ -109,7 +109,7 @@ fn keep<H: Handler>(worker: &mut Worker<H>, crowd: &Crowd<H>) {
         worker.clock.expired(Instant::now(), &mut due);
         while let Some(number) = due.pop() {
             // One that is at work is asked again with the next tick: the others need not wait for it.
-            if crowd.member(number).is_some_and(|pair| !pair.ring(worker)) {
+            if crowd.member(number).is_some_and(|pair| !pair.fire_alarm(worker)) {
                 worker.clock.set(number, worker.clock.now() + 1);
             }
         }

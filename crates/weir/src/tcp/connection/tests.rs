@@ -163,7 +163,7 @@ fn a_peer_that_stays_is_waited_for_a_while() {
     assert_eq!(connection.received(&mut worker, &mut [1]), 0);
     assert!(connection.wants(&worker.limits).end_sending);
     go(&mut worker, start + SECOND / 2);
-    connection.told(&worker);
+    connection.fin_sent(&worker);
     let wants = connection.wants(&worker.limits);
     assert_eq!(wants, Wants { receive: true, ..Wants::default() });
     // That it goes on sending does not put it off.
@@ -197,7 +197,7 @@ fn an_end_that_is_passed_over_is_an_end_all_the_same() {
     connection.sent(&mut worker, 10);
     let wants = connection.wants(&worker.limits);
     assert_eq!(wants, Wants { end_sending: true, ..Wants::default() });
-    connection.told(&worker);
+    connection.fin_sent(&worker);
     assert!(connection.wants(&worker.limits).close);
     assert!(matches!(connection.close(&mut worker), Reason::Finished));
 }

@@ -596,7 +596,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         }
         if wants.end_sending {
             match open.stream.end_sending(&self.worker.calls) {
-                Ok(()) => open.connection.told(self.worker),
+                Ok(()) => open.connection.fin_sent(self.worker),
                 Err(e) => open.connection.fail(Reason::Failed(e)),
             }
         }

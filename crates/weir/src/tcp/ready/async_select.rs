@@ -2,7 +2,7 @@
 //! something happened.
 //!
 //! Each connection is told once whom to tell; from then on the system queues a message whenever data or an
-//! end has come, there is room to send again, or something broke. The thread takes one after another.
+//! end has come, there is thread to send again, or something broke. The thread takes one after another.
 //! Nothing is handed over or looked through, whatever the number of connections. It costs a
 //! call for each message, and messages come for each segment that arrives, whether
 //! the connection is still being served or not: a burst makes messages that find nothing any more. A
@@ -16,7 +16,7 @@
 //! Origin: the WSAAsyncSelect server of "Network Programming for Microsoft Windows", Jones and Ohlund,
 //! where messages go to a window; fcntl(2): O_ASYNC, F_SETSIG, Linux 2.4.
 
-use super::engine::{LISTENERS, Room, ask_for_connections};
+use super::engine::{LISTENERS, ReadyThread, ask_for_connections};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
@@ -70,8 +70,8 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &AsyncSelect,
 ) -> Result<(), Error> {
-    let mut room =
-        Room::new(buffer_bytes, options.drain, Trigger::Edge).serving(worker.limits.active);
+    let mut thread =
+        ReadyThread::new(buffer_bytes, options.drain, Trigger::Edge).serving(worker.limits.active);
     // Messages come to the thread that asks for them.
     let mut set = Signals::new()?;
     worker.state("messages", set.effective());
@@ -79,50 +79,49 @@ fn run<H: Handler>(
     // Of each listening socket, whether connections may wait that no message will tell of.
     let mut waiting = vec![false; listeners.len()];
     worker.ready(Some(set.waker()));
-    while worker.serving(room.table.len()) {
-        if room.listens() != listening {
+    while worker.serving(thread.table.len()) {
+        if thread.listens() != listening {
             listening = !listening;
             let (listen, forget) = (Signals::listen, Signals::forget_listener);
             ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
-        let at_once = room.listens() && waiting.contains(&true);
-        let timeout = if at_once { Some(Duration::ZERO) } else { room.timeout(worker) };
+        let at_once = thread.listens() && waiting.contains(&true);
+        let timeout = if at_once { Some(Duration::ZERO) } else { thread.timeout(worker) };
         worker.calls.waits.one();
         set.wait(timeout, &worker.calls).map_err(|e| Error::io("waiting for messages", e))?;
         worker.counters.queue_overflows.add(set.take_overflows());
-        room.mind_the_time(worker, &mut set);
+        thread.run_timers(worker, &mut set);
         if worker.stopping() {
             listeners.iter().for_each(Listener::end_accepting);
         }
-        handle(worker, &mut set, &mut room, listeners, &mut waiting)?;
+        handle(worker, &mut set, &mut thread, listeners, &mut waiting)?;
     }
-    room.cut_off(worker, &mut set);
+    thread.cut_off(worker, &mut set);
     Ok(())
 }
 
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
     set: &mut Signals,
-    room: &mut Room<H>,
+    thread: &mut ReadyThread<H>,
     listeners: &[Listener],
     waiting: &mut [bool],
 ) -> Result<(), Error> {
-    let told = set.ready_count() + room.left();
+    let told = set.ready_count() + thread.left();
     if told > 0 {
         worker.counters.batches.record(told as u64);
     }
-    room.serve_again(worker, set);
-    for index in 0..set.ready_count() {
-        let token = set.ready_at(index);
+    thread.serve_again(worker, set);
+    while let Some(token) = set.next_ready() {
         match waiting.get_mut(token.wrapping_sub(LISTENERS) as usize) {
             Some(waiting) => *waiting = true,
-            None => room.serve_once(worker, set, token),
+            None => thread.serve_once(worker, set, token),
         }
     }
     for (listener, waiting) in listeners.iter().zip(waiting) {
-        if *waiting && room.listens() {
+        if *waiting && thread.listens() {
             // What waits when a pause begins is told by no message when it is over.
-            *waiting = room.accept(worker, set, listener)? || !room.listens();
+            *waiting = thread.accept(worker, set, listener)? || !thread.listens();
         }
     }
     Ok(())

@@ -1,17 +1,17 @@
-//! What every design does that is told when a connection is ready: accept, receive until nothing is
-//! left or the bound is reached, send what waits, and ask for what is wanted next.
+//! What every design does that learns when a connection is ready, from top to bottom: the loop of a thread; accepting;
+//! receiving until nothing is left or the bound is reached; sending what waits; asking for what is wanted next; the
+//! timers and the stop.
 //!
-//! The waiting, and what is asked of the system for it, is what the designs differ in: it stands in
-//! their own files.
+//! What a thread waits with is what the designs differ in: it stands in their own files.
 
 use crate::{
     Error,
-    readiness::{Interest, Streams, Trigger},
+    readiness::{Interest, Streams, Tokens, Trigger},
     stream::{Accepted, Listener, Mode, Stream},
     tcp::{
         Connection, Handler, Reason, Wants, Worker,
+        acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
         active::Active,
-        door::{ACCEPTED_AT_ONCE, Came, Door},
         table::{Open, Table},
     },
     timer::Tick,
@@ -20,6 +20,46 @@ use std::time::{Duration, Instant};
 
 /// Listening sockets have the tokens from here on, connections those below.
 pub(super) const LISTENERS: u32 = 0xffff_0000;
+
+/// The loop of a thread whose set names what is ready by tokens.
+pub(super) fn run<H: Handler>(
+    worker: &mut Worker<H>,
+    mut set: impl Tokens,
+    listeners: &[Listener],
+    mut thread: ReadyThread<H>,
+) -> Result<(), Error> {
+    let mut listening = false;
+    worker.ready(Some(set.waker()));
+    while worker.serving(thread.table.len()) {
+        if thread.listens() != listening {
+            listening = !listening;
+            ask_for_connections(
+                &mut set,
+                listeners,
+                listening,
+                Tokens::listen,
+                Tokens::forget_listener,
+            )?;
+        }
+        worker.calls.waits.one();
+        set.wait(thread.timeout(worker), &worker.calls)
+            .map_err(|e| Error::io("waiting for readiness", e))?;
+        thread.run_timers(worker, &mut set);
+        if worker.stopping() {
+            listeners.iter().for_each(Listener::end_accepting);
+        }
+        let ready = set.ready_count() + thread.left();
+        if ready > 0 {
+            worker.counters.batches.record(ready as u64);
+        }
+        thread.serve_again(worker, &mut set);
+        while let Some(token) = set.next_ready() {
+            thread.handle(worker, &mut set, listeners, token)?;
+        }
+    }
+    thread.cut_off(worker, &mut set);
+    Ok(())
+}
 
 /// Begins to ask for connections at each listening socket, under a token of its own, or asks no more.
 pub(super) fn ask_for_connections<S>(
@@ -39,22 +79,22 @@ pub(super) fn ask_for_connections<S>(
 }
 
 /// The connections of one thread, and where it receives into.
-pub(super) struct Room<H> {
+pub(super) struct ReadyThread<H> {
     pub(super) table: Table<H>,
     buffer: Box<[u8]>,
     /// Most receives from one connection for one wake-up.
     drain: u32,
-    /// When it is told: what is told as long as it is ready need not be asked whether that was all.
+    /// When readiness is reported: with [`Trigger::Level`] a short receive need not be followed by another.
     trigger: Trigger,
     /// Numbers of timers that fell due.
     due: Vec<u32>,
-    /// Connections of which the bound left something, for designs that will not be told of it again.
+    /// Connections of which the bound left something that no wait will report again.
     again: Vec<u32>,
-    door: Door,
+    acceptor: Acceptor,
     active: Active,
 }
 
-impl<H: Handler> Room<H> {
+impl<H: Handler> ReadyThread<H> {
     pub(super) fn new(buffer_bytes: usize, drain: u32, trigger: Trigger) -> Self {
         Self {
             table: Table::new(),
@@ -63,7 +103,7 @@ impl<H: Handler> Room<H> {
             trigger,
             due: Vec::new(),
             again: Vec::new(),
-            door: Door::new(),
+            acceptor: Acceptor::new(),
             active: Active::new(None),
         }
     }
@@ -76,7 +116,7 @@ impl<H: Handler> Room<H> {
 
     /// Whether anything is to be accepted now.
     pub(super) fn listens(&self) -> bool {
-        self.door.is_open()
+        self.acceptor.accepts()
     }
 
     /// Accepts what waits, within a bound. Says whether it was the bound, so that more may wait.
@@ -87,10 +127,10 @@ impl<H: Handler> Room<H> {
         listener: &Listener,
     ) -> Result<bool, Error> {
         for _ in 0..ACCEPTED_AT_ONCE {
-            match self.door.accept(worker, listener)? {
-                Came::In(accepted) => self.take_in(worker, set, accepted),
-                Came::Gone => {}
-                Came::Nobody => return Ok(false),
+            match self.acceptor.accept(worker, listener)? {
+                Attempt::Accepted(accepted) => self.take_in(worker, set, accepted),
+                Attempt::Lost => {}
+                Attempt::Nothing => return Ok(false),
             }
         }
         Ok(true)
@@ -116,16 +156,17 @@ impl<H: Handler> Room<H> {
         if let Err(e) = set.watch(&open.stream, slot, open.interest) {
             return self.fail(worker, set, slot, Reason::Failed(e), false);
         }
-        if self.door.is_shut() {
+        if self.acceptor.is_shut() {
             return self.finish(worker, set, slot); // it was on its way here when the server stopped
         }
         // Its handler may have begun to speak; and it needs a timer.
         self.settle(worker, set, slot);
     }
 
-    /// Does what a token asks for that was told: accepts, where it is a listening socket's, or serves a
-    /// connection, which is told again of what the bound leaves as the trigger says.
-    pub(super) fn told(
+    /// Does what a token asks for that is ready: accepts, where it is a listening socket's, or serves a connection.
+    /// What the bound leaves of it is named again by the next wait where the trigger is [`Trigger::Level`], and
+    /// remembered here where it is [`Trigger::Edge`].
+    fn handle(
         &mut self,
         worker: &mut Worker<H>,
         set: &mut impl Streams,
@@ -133,7 +174,7 @@ impl<H: Handler> Room<H> {
         token: u32,
     ) -> Result<(), Error> {
         match (listeners.get(token.wrapping_sub(LISTENERS) as usize), self.trigger) {
-            // Told as long as one waits, whatever the trigger.
+            // Named as long as one waits, whatever the trigger.
             (Some(listener), _) if self.listens() => {
                 self.accept(worker, set, listener)?;
             }
@@ -158,18 +199,18 @@ impl<H: Handler> Room<H> {
         if open.interest == Interest::NONE
             && open.connection.wants(&worker.limits) == Wants::default()
         {
-            // Told though nothing was asked for: it may have broken.
+            // Reported though nothing was asked for: it may have broken.
             if let Some(e) = open.stream.take_error(&worker.calls) {
                 open.connection.fail(Reason::Failed(e));
             }
         }
         let more = receive(worker, open, &mut self.buffer, self.drain, self.trigger);
         self.settle(worker, set, slot);
-        // One that is not received from now is told when it is again.
+        // One that is not received from now is reported when it is again.
         more && self.table.get_mut(slot).is_some_and(|open| open.interest.receive)
     }
 
-    /// Serves a connection that will not be told again of what the bound leaves: that is for
+    /// Serves a connection of which no wait reports again what the bound leaves: that is for
     /// [`serve_again`](Self::serve_again).
     pub(super) fn serve_once(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
         if self.table.get_mut(slot).is_some_and(|open| open.again) {
@@ -208,7 +249,7 @@ impl<H: Handler> Room<H> {
         let mut wants = open.connection.wants(&worker.limits);
         if wants.end_sending {
             match open.stream.end_sending(&worker.calls) {
-                Ok(()) => open.connection.told(worker),
+                Ok(()) => open.connection.fin_sent(worker),
                 Err(e) => open.connection.fail(Reason::Failed(e)),
             }
             wants = open.connection.wants(&worker.limits);
@@ -257,7 +298,7 @@ impl<H: Handler> Room<H> {
         if open.connection.close(worker).is_abrupt() {
             open.stream.reset_when_closed();
         }
-        self.door.given_back();
+        self.acceptor.descriptor_returned();
         if let Some(next) = self.active.leave(slot)
             && let Some(open) = self.table.get_mut(next)
         {
@@ -267,7 +308,7 @@ impl<H: Handler> Room<H> {
     }
 
     /// What the clock and the end of the server ask for; to be called after each wait.
-    pub(super) fn mind_the_time(&mut self, worker: &mut Worker<H>, set: &mut impl Streams) {
+    pub(super) fn run_timers(&mut self, worker: &mut Worker<H>, set: &mut impl Streams) {
         let now = Instant::now();
         worker.clock.expired(now, &mut self.due);
         while let Some(slot) = self.due.pop() {
@@ -277,9 +318,9 @@ impl<H: Handler> Room<H> {
                 self.settle(worker, set, slot);
             }
         }
-        self.door.mind_the_time(now);
-        if worker.stopping() && !self.door.is_shut() {
-            self.door.shut();
+        self.acceptor.run_timers(now);
+        if worker.stopping() && !self.acceptor.is_shut() {
+            self.acceptor.shut();
             self.active.dissolve();
             for slot in 0..self.table.slots() {
                 self.finish(worker, set, slot);
@@ -288,7 +329,7 @@ impl<H: Handler> Room<H> {
     }
 
     /// Has a connection finish once what the system has received of it by now is handled. What of it has no
-    /// room now is told again, since it is asked for anew.
+    /// room now is reported again, since it is asked for anew.
     fn finish(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
         let Some(open) = self.table.get_mut(slot) else { return };
         let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
@@ -303,7 +344,7 @@ impl<H: Handler> Room<H> {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        [self.door.timeout(), worker.timeout()].into_iter().flatten().min()
+        [self.acceptor.timeout(), worker.timeout()].into_iter().flatten().min()
     }
 
     /// Cuts off what is still open when the time to stop is over.
@@ -346,7 +387,7 @@ fn receive<H: Handler>(
                     }
                 }
                 send(worker, connection, stream);
-                // An edge may have told of these bytes and of the end behind them.
+                // One edge may stand for these bytes and for the end behind them.
                 if count < buffer.len() && trigger == Trigger::Level {
                     return false;
                 }

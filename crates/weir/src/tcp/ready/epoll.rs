@@ -15,13 +15,12 @@
 //!
 //! Origin: epoll(7), Linux 2.6; what a Linux engineer writes today.
 
-use super::engine::{Room, ask_for_connections};
+use super::engine::{ReadyThread, run};
 use crate::{
     Error, Unavailable,
     options::{Named, Options as _, options},
     readiness::{Epoll as EpollSet, Trigger},
-    stream::Listener,
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Share, Worker},
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Share},
 };
 
 options! {
@@ -63,9 +62,11 @@ impl Design for Epoll {
         };
         let shares = job.active_shares(threads)?;
         for (listeners, share) in listeners.into_iter().zip(shares) {
-            let set = EpollSet::of_streams(EVENTS, self.trigger)?;
-            let (buffer_bytes, options) = (job.buffer_bytes, self.clone());
-            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, share, &options))?;
+            let set = EpollSet::of_streams(EVENTS, self.trigger)?
+                .exclusive(self.share == Share::Exclusive);
+            let thread =
+                ReadyThread::new(job.buffer_bytes, self.drain, self.trigger).serving(share);
+            job.spawn(move |worker| run(worker, set, &listeners, thread))?;
         }
         job.run()
     }
@@ -86,56 +87,5 @@ impl Design for Epoll {
     }
 }
 
-/// Connections told by one wait, at most.
+/// Connections reported by one wait, at most.
 const EVENTS: usize = 512;
-
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    mut set: EpollSet,
-    listeners: &[Listener],
-    buffer_bytes: usize,
-    active: Option<u32>,
-    options: &Epoll,
-) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, options.trigger).serving(active);
-    let mut listening = false;
-    worker.ready(Some(set.waker()));
-    while worker.serving(room.table.len()) {
-        if room.listens() != listening {
-            listening = !listening;
-            let exclusive = options.share == Share::Exclusive;
-            let listen =
-                |set: &mut EpollSet, listener: &_, token| set.listen(listener, token, exclusive);
-            let forget = EpollSet::forget_listener;
-            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
-        }
-        worker.calls.waits.one();
-        set.wait(room.timeout(worker), &worker.calls)
-            .map_err(|e| Error::io("waiting for readiness", e))?;
-        room.mind_the_time(worker, &mut set);
-        if worker.stopping() {
-            listeners.iter().for_each(Listener::end_accepting);
-        }
-        handle(worker, &mut set, &mut room, listeners)?;
-    }
-    room.cut_off(worker, &mut set);
-    Ok(())
-}
-
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    set: &mut EpollSet,
-    room: &mut Room<H>,
-    listeners: &[Listener],
-) -> Result<(), Error> {
-    let told = set.ready_count() + room.left();
-    if told > 0 {
-        worker.counters.batches.record(told as u64);
-    }
-    room.serve_again(worker, set);
-    for index in 0..set.ready_count() {
-        let token = set.ready_at(index);
-        room.told(worker, set, listeners, token)?;
-    }
-    Ok(())
-}

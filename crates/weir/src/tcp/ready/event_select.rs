@@ -15,7 +15,7 @@
 //! whose limit of 64 is WSA_MAXIMUM_WAIT_EVENTS.
 
 use super::{
-    engine::{LISTENERS, Room, ask_for_connections},
+    engine::{LISTENERS, ReadyThread, ask_for_connections},
     groups::{self, Group, Groups},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     stream::Listener,
     tcp::{
         About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
-        door::{ACCEPTED_AT_ONCE, Came, Door},
+        acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
     },
 };
 use std::{sync::Arc, time::Instant};
@@ -85,31 +85,31 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &EventSelect,
 ) -> Result<(), Error> {
-    let mut door = Door::new();
+    let mut acceptor = Acceptor::new();
     let groups = Arc::new(Groups::default());
     let mut listening = false;
     worker.ready(Some(set.waker()));
     while !worker.stopping() {
-        if door.is_open() != listening {
+        if acceptor.accepts() != listening {
             listening = !listening;
             let (listen, forget) = (Events::listen, Events::forget_listener);
             ask_for_connections(&mut set, listeners, listening, listen, forget)?;
         }
         worker.calls.waits.one();
-        set.wait(door.timeout(), &worker.calls)
+        set.wait(acceptor.timeout(), &worker.calls)
             .map_err(|e| Error::io("waiting for connections", e))?;
-        door.mind_the_time(Instant::now());
-        let token = set.ready().unwrap_or(0);
+        acceptor.run_timers(Instant::now());
+        let token = set.next_ready().unwrap_or(0);
         let Some(listener) = listeners.get(token.wrapping_sub(LISTENERS) as usize) else {
             continue; // woken, or a pause is over
         };
         for _ in 0..ACCEPTED_AT_ONCE {
-            match door.accept(worker, listener)? {
-                Came::In(accepted) => groups::deal(worker, &groups, accepted, |worker| {
+            match acceptor.accept(worker, listener)? {
+                Attempt::Accepted(accepted) => groups::deal(worker, &groups, accepted, |worker| {
                     start_group(worker, &groups, buffer_bytes, options)
                 }),
-                Came::Gone => {}
-                Came::Nobody => break,
+                Attempt::Lost => {}
+                Attempt::Nothing => break,
             }
         }
     }
@@ -146,34 +146,34 @@ fn look_after<H: Handler>(
     buffer_bytes: usize,
     drain: u32,
 ) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, drain, Trigger::Level);
-    while worker.serving(room.table.len()) {
+    let mut thread = ReadyThread::new(buffer_bytes, drain, Trigger::Level);
+    while worker.serving(thread.table.len()) {
         worker.calls.waits.one();
         let woken = set
-            .wait(room.timeout(worker), &worker.calls)
+            .wait(thread.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;
-        let before = room.table.len() as u32;
-        room.mind_the_time(worker, &mut set);
-        handle(worker, &mut set, &mut room);
-        group.left(before, room.table.len());
+        let before = thread.table.len() as u32;
+        thread.run_timers(worker, &mut set);
+        handle(worker, &mut set, &mut thread);
+        group.left(before, thread.table.len());
         // Behind the look at the clock: from then on they are heard, however long nobody woke the thread.
         if woken == Woken::ByWaker {
-            group.take_in(worker, &mut set, &mut room);
+            group.take_in(worker, &mut set, &mut thread);
         }
-        if room.table.len() == 0 && groups.retire(group) {
+        if thread.table.len() == 0 && groups.retire(group) {
             break;
         }
     }
     // What was handed over at the last moment is cut off too.
     group.close();
-    group.take_in(worker, &mut set, &mut room);
-    room.cut_off(worker, &mut set);
+    group.take_in(worker, &mut set, &mut thread);
+    thread.cut_off(worker, &mut set);
     Ok(())
 }
 
-fn handle<H: Handler>(worker: &mut Worker<H>, set: &mut Events, room: &mut Room<H>) {
-    if let Some(slot) = set.ready() {
+fn handle<H: Handler>(worker: &mut Worker<H>, set: &mut Events, thread: &mut ReadyThread<H>) {
+    if let Some(slot) = set.next_ready() {
         worker.counters.batches.record(1);
-        room.serve(worker, set, slot);
+        thread.serve(worker, set, slot);
     }
 }

@@ -3,7 +3,7 @@
 //! A group that runs empty ends where another is empty too: so as connections go threads and descriptors do, and one
 //! group stays for those that come.
 
-use super::engine::Room;
+use super::engine::ReadyThread;
 use crate::{
     Error,
     crew::lock,
@@ -71,15 +71,15 @@ impl Group {
         &self,
         worker: &mut Worker<H>,
         set: &mut Events,
-        room: &mut Room<H>,
+        thread: &mut ReadyThread<H>,
     ) {
         let came = self.came();
         let count = came.len() as u32;
-        let before = room.table.len() as u32;
+        let before = thread.table.len() as u32;
         for accepted in came {
-            room.take_in(worker, set, accepted);
+            thread.take_in(worker, set, accepted);
         }
-        self.left(before + count, room.table.len());
+        self.left(before + count, thread.table.len());
     }
 
     /// Of so many connections so many are left.

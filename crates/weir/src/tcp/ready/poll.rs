@@ -12,13 +12,13 @@
 //!
 //! Origin: poll(2), System V Release 3, 1986.
 
-use super::engine::{Room, ask_for_connections};
+use super::engine::{ReadyThread, run};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{Poll as PollSet, Trigger},
-    stream::{self, Listener},
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
+    stream,
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
 };
 
 options! {
@@ -54,8 +54,9 @@ impl Design for Poll {
         let shares = job.active_shares(threads)?;
         for (listeners, share) in listeners.into_iter().zip(shares) {
             let set = PollSet::new().map_err(|e| Error::io("making a waker", e))?;
-            let (buffer_bytes, options) = (job.buffer_bytes, self.clone());
-            job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, share, &options))?;
+            let thread =
+                ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level).serving(share);
+            job.spawn(move |worker| run(worker, set, &listeners, thread))?;
         }
         job.run()
     }
@@ -74,54 +75,4 @@ impl Design for Poll {
     fn availability(&self) -> Result<(), Unavailable> {
         stream::availability()
     }
-}
-
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    mut set: PollSet,
-    listeners: &[Listener],
-    buffer_bytes: usize,
-    active: Option<u32>,
-    options: &Poll,
-) -> Result<(), Error> {
-    let mut room = Room::new(buffer_bytes, options.drain, Trigger::Level).serving(active);
-    let mut listening = false;
-    worker.ready(Some(set.waker()));
-    while worker.serving(room.table.len()) {
-        if room.listens() != listening {
-            listening = !listening;
-            let listen = |set: &mut PollSet, listener: &_, token| {
-                set.listen(listener, token);
-                Ok(())
-            };
-            let forget = PollSet::forget_listener;
-            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
-        }
-        worker.calls.waits.one();
-        set.wait(room.timeout(worker), &worker.calls)
-            .map_err(|e| Error::io("waiting for readiness", e))?;
-        room.mind_the_time(worker, &mut set);
-        if worker.stopping() {
-            listeners.iter().for_each(Listener::end_accepting);
-        }
-        handle(worker, &mut set, &mut room, listeners)?;
-    }
-    room.cut_off(worker, &mut set);
-    Ok(())
-}
-
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    set: &mut PollSet,
-    room: &mut Room<H>,
-    listeners: &[Listener],
-) -> Result<(), Error> {
-    if set.ready_count() > 0 {
-        worker.counters.batches.record(set.ready_count() as u64);
-    }
-    for index in 0..set.ready_count() {
-        let token = set.ready_at(index);
-        room.told(worker, set, listeners, token)?;
-    }
-    Ok(())
 }

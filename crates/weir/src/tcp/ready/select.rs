@@ -12,7 +12,7 @@
 //! Origin: the non-blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund;
 //! select(2), 4.2BSD.
 
-use super::engine::Room;
+use super::engine::ReadyThread;
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
@@ -66,32 +66,32 @@ fn run<H: Handler>(
     buffer_bytes: usize,
     options: &Select,
 ) -> Result<(), Error> {
-    let mut room =
-        Room::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
+    let mut thread =
+        ReadyThread::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
     worker.ready(Some(sets.waker()));
-    while worker.serving(room.table.len()) {
-        build(&mut sets, &mut room, listeners);
+    while worker.serving(thread.table.len()) {
+        build(&mut sets, &mut thread, listeners);
         worker.calls.waits.one();
-        sets.wait(room.timeout(worker), &worker.calls)
+        sets.wait(thread.timeout(worker), &worker.calls)
             .map_err(|e| Error::io("waiting for readiness", e))?;
-        room.mind_the_time(worker, &mut sets);
+        thread.run_timers(worker, &mut sets);
         if worker.stopping() {
             listeners.iter().for_each(Listener::end_accepting);
         }
-        handle(worker, &mut sets, &mut room, listeners)?;
+        handle(worker, &mut sets, &mut thread, listeners)?;
     }
-    room.cut_off(worker, &mut sets);
+    thread.cut_off(worker, &mut sets);
     Ok(())
 }
 
 /// Puts in the sets what is to be asked for now.
-fn build<H: Handler>(sets: &mut Sets, room: &mut Room<H>, listeners: &[Listener]) {
+fn build<H: Handler>(sets: &mut Sets, thread: &mut ReadyThread<H>, listeners: &[Listener]) {
     sets.clear();
-    if room.listens() {
+    if thread.listens() {
         listeners.iter().for_each(|listener| sets.put_listener(listener));
     }
-    for slot in 0..room.table.slots() {
-        if let Some(open) = room.table.get_mut(slot) {
+    for slot in 0..thread.table.slots() {
+        if let Some(open) = thread.table.get_mut(slot) {
             sets.put(&open.stream, open.interest);
         }
     }
@@ -100,20 +100,20 @@ fn build<H: Handler>(sets: &mut Sets, room: &mut Room<H>, listeners: &[Listener]
 fn handle<H: Handler>(
     worker: &mut Worker<H>,
     sets: &mut Sets,
-    room: &mut Room<H>,
+    thread: &mut ReadyThread<H>,
     listeners: &[Listener],
 ) -> Result<(), Error> {
     let mut ready = 0;
-    for slot in 0..room.table.slots() {
-        if room.table.get_mut(slot).is_some_and(|open| sets.is_ready(&open.stream)) {
+    for slot in 0..thread.table.slots() {
+        if thread.table.get_mut(slot).is_some_and(|open| sets.is_ready(&open.stream)) {
             ready += 1;
-            room.serve(worker, sets, slot);
+            thread.serve(worker, sets, slot);
         }
     }
     for listener in listeners {
-        if room.listens() && sets.listener_is_ready(listener) {
+        if thread.listens() && sets.listener_is_ready(listener) {
             ready += 1;
-            room.accept(worker, sets, listener)?;
+            thread.accept(worker, sets, listener)?;
         }
     }
     if ready > 0 {

@@ -12,13 +12,12 @@
 //! Origin: the cure that "Network Programming for Microsoft Windows" (Jones and Ohlund) suggests for its
 //! non-blocking server; select(2), 4.2BSD.
 
-use super::engine::{Room, ask_for_connections};
+use super::engine::{ReadyThread, run};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
     readiness::{SelectIndexed as Set, Trigger},
-    stream::Listener,
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
+    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
 };
 
 options! {
@@ -41,8 +40,10 @@ impl Design for SelectIndexed {
         self.check()?;
         self.availability()?;
         let listeners = job.listen()?;
-        let (set, buffer_bytes) = (Set::new()?, job.buffer_bytes);
-        job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self))?;
+        let set = Set::new()?;
+        let thread = ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level)
+            .serving(job.limits.active);
+        job.spawn(move |worker| run(worker, set, &listeners, thread))?;
         job.run()
     }
 
@@ -57,54 +58,4 @@ impl Design for SelectIndexed {
     fn availability(&self) -> Result<(), Unavailable> {
         Set::availability()
     }
-}
-
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    mut set: Set,
-    listeners: &[Listener],
-    buffer_bytes: usize,
-    options: &SelectIndexed,
-) -> Result<(), Error> {
-    let mut room =
-        Room::new(buffer_bytes, options.drain, Trigger::Level).serving(worker.limits.active);
-    let mut listening = false;
-    worker.ready(Some(set.waker()));
-    while worker.serving(room.table.len()) {
-        if room.listens() != listening {
-            listening = !listening;
-            let listen = |set: &mut Set, listener: &_, token| {
-                set.listen(listener, token);
-                Ok(())
-            };
-            let forget = Set::forget_listener;
-            ask_for_connections(&mut set, listeners, listening, listen, forget)?;
-        }
-        worker.calls.waits.one();
-        set.wait(room.timeout(worker), &worker.calls)
-            .map_err(|e| Error::io("waiting for readiness", e))?;
-        room.mind_the_time(worker, &mut set);
-        if worker.stopping() {
-            listeners.iter().for_each(Listener::end_accepting);
-        }
-        handle(worker, &mut set, &mut room, listeners)?;
-    }
-    room.cut_off(worker, &mut set);
-    Ok(())
-}
-
-fn handle<H: Handler>(
-    worker: &mut Worker<H>,
-    set: &mut Set,
-    room: &mut Room<H>,
-    listeners: &[Listener],
-) -> Result<(), Error> {
-    let ready = set.ready_count();
-    if ready > 0 {
-        worker.counters.batches.record(ready as u64);
-    }
-    while let Some(token) = set.next_ready() {
-        room.told(worker, set, listeners, token)?;
-    }
-    Ok(())
 }

@@ -21,7 +21,8 @@ use crate::{
     },
     stream::{self, Listener},
     tcp::{
-        ActiveSet, Connection, Handler, Job, Reason, Running, Worker, active::Active, door::Door,
+        ActiveSet, Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor,
+        active::Active,
     },
     timer::Tick,
 };
@@ -122,7 +123,7 @@ struct RingThread<H, Q> {
     /// Connections that found no slice to receive into.
     starved: VecDeque<StreamId>,
     spare: Vec<Vec<u8>>,
-    door: Door,
+    acceptor: Acceptor,
     accepting: bool,
     active: Active,
 }
@@ -161,7 +162,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             due: Vec::new(),
             starved: VecDeque::new(),
             spare: Vec::new(),
-            door: Door::new(),
+            acceptor: Acceptor::new(),
             accepting: true,
             active: Active::new(active),
         })
@@ -203,7 +204,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     /// Waits until something completed, and as long as `worker` and pauses allow.
     fn wait(&mut self, worker: &Worker<H>) -> Result<(), Error> {
         worker.calls.waits.one();
-        let timeout = [self.door.timeout(), worker.timeout()].into_iter().flatten().min();
+        let timeout = [self.acceptor.timeout(), worker.timeout()].into_iter().flatten().min();
         self.queue().wait(timeout).map_err(|e| Error::io("waiting for completions", e))?;
         Ok(())
     }
@@ -220,10 +221,10 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
                 self.settle(worker, number);
             }
         }
-        self.door.mind_the_time(now);
+        self.acceptor.run_timers(now);
         self.accept_again();
-        if worker.stopping() && !self.door.is_shut() {
-            self.door.shut();
+        if worker.stopping() && !self.acceptor.is_shut() {
+            self.acceptor.shut();
             self.listeners.iter().for_each(Listener::end_accepting);
             self.queue().stop_accepting();
             self.active.dissolve();
@@ -310,7 +311,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             StreamCompletion::Closed { connection } => {
                 self.entries[connection.number as usize] = Entry::Free;
                 self.open -= 1;
-                self.door.given_back();
+                self.acceptor.descriptor_returned();
                 self.accept_again();
             }
         }
@@ -355,7 +356,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         {
             open.connection.wait_for_its_turn(worker);
         }
-        if self.door.is_shut() {
+        if self.acceptor.is_shut() {
             self.finish(worker, number); // it was on its way here when the server stopped
         }
         self.settle(worker, number);
@@ -367,16 +368,16 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             return;
         }
         // All that were asked for may say so.
-        if self.door.is_open() {
+        if self.acceptor.accepts() {
             worker.counters.accept_pauses.one();
-            self.door.pause();
+            self.acceptor.pause();
         }
         self.accepting = false;
     }
 
     /// Begins to accept again after a pause.
     fn accept_again(&mut self) {
-        if self.door.is_open() && !self.accepting {
+        if self.acceptor.accepts() && !self.accepting {
             self.accepting = true;
             self.queue().accept();
         }
@@ -454,7 +455,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         let Some(open) = self.open_at(id) else { return };
         open.ending = false;
         match result {
-            Ok(()) => open.connection.told(worker),
+            Ok(()) => open.connection.fin_sent(worker),
             Err(e) => open.connection.fail(Reason::Failed(e)),
         }
         self.settle(worker, id.number);
@@ -511,7 +512,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
         if wants.end_sending && !open.ending {
             if open.connection.is_ended() {
                 // Closing says the same.
-                open.connection.told(worker);
+                open.connection.fin_sent(worker);
             } else {
                 open.ending = true;
                 queue.end_sending(id);

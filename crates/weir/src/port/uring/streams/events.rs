@@ -299,8 +299,7 @@ impl EventsPort {
             }
             counters.waits.one();
             let woken = set.wait(time.left(), counters)?;
-            for index in 0..set.ready_count() {
-                let number = set.ready_at(index);
+            while let Some(number) = set.next_ready() {
                 self.inner.with(|state| state.told(number, out))?;
             }
             if out.len() > before {

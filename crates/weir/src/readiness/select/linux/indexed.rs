@@ -54,9 +54,13 @@ impl SelectIndexed {
         Ok(set)
     }
 
-    /// Adds a listening socket, to be told by its token as long as a connection waits.
-    pub fn listen(&mut self, listener: &Listener, token: u32) {
+    /// Adds a listening socket, to be reported by its token as long as a connection waits.
+    ///
+    /// # Errors
+    /// None.
+    pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
         self.put(listener.native().fd(), token, Interest::RECEIVE);
+        Ok(())
     }
 
     /// Takes a listening socket out of the set.

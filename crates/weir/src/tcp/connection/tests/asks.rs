@@ -114,7 +114,7 @@ fn one_that_declines_says_what_it_has_to_and_ends_in_order() {
     assert_eq!((connection.unsent(), connection.wants(&worker.limits).close), (&b"no"[..], false));
     connection.sent(&mut worker, 2);
     assert!(connection.wants(&worker.limits).end_sending);
-    connection.told(&worker);
+    connection.fin_sent(&worker);
     assert!(!connection.wants(&worker.limits).close);
     connection.ended(&mut worker);
     assert!(connection.wants(&worker.limits).close);

@@ -270,7 +270,7 @@ proptest! {
         bench.check()?;
         prop_assert_eq!(&bench.wire, &bench.script.lock().unwrap().said);
         prop_assert_eq!(bench.wants(), Wants { end_sending: true, ..Wants::default() });
-        bench.connection.told(&bench.worker);
+        bench.connection.fin_sent(&bench.worker);
         prop_assert_eq!(bench.wants(), Wants { close: true, ..Wants::default() });
         let reason = bench.connection.close(&mut bench.worker);
         prop_assert!(matches!(reason, Reason::Finished));

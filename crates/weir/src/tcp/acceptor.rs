@@ -1,5 +1,5 @@
-//! Accepting, for designs that are told when a connection waits: who comes in, who is refused, and when
-//! nobody is let in for a while.
+//! Accepting, for designs that learn when a connection waits: which are accepted, which are refused, and when accepting
+//! pauses for a while.
 
 use super::{Handler, Worker};
 use crate::{
@@ -12,34 +12,34 @@ use std::time::{Duration, Instant};
 /// Connections accepted for one wake-up, at most: the open ones are not to wait for long.
 pub(super) const ACCEPTED_AT_ONCE: u32 = 64;
 
-/// Whether connections are let in now.
+/// Whether connections are accepted now.
 #[derive(Debug)]
-pub(super) struct Door {
-    open: bool,
+pub(super) struct Acceptor {
+    accepts: bool,
     /// Until when nothing is accepted, since the system had no descriptor or memory to give.
     paused_until: Option<Instant>,
-    /// The server stops: it opens no more.
+    /// The server stops: it accepts no more.
     shut: bool,
 }
 
 /// What an attempt to accept brought.
-pub(super) enum Came {
+pub(super) enum Attempt {
     /// A connection, which counts as open from now on.
-    In(Accepted),
+    Accepted(Accepted),
     /// One that was refused, or lost. Another may wait.
-    Gone,
-    /// Nobody waits, or accepting pauses.
-    Nobody,
+    Lost,
+    /// None waits, or accepting pauses.
+    Nothing,
 }
 
-impl Door {
+impl Acceptor {
     pub(super) fn new() -> Self {
-        Self { open: true, paused_until: None, shut: false }
+        Self { accepts: true, paused_until: None, shut: false }
     }
 
     /// Whether anything is to be accepted now.
-    pub(super) fn is_open(&self) -> bool {
-        self.open
+    pub(super) fn accepts(&self) -> bool {
+        self.accepts
     }
 
     /// Whether the server stops.
@@ -54,19 +54,19 @@ impl Door {
         &mut self,
         worker: &Worker<H>,
         listener: &Listener,
-    ) -> Result<Came, Error> {
+    ) -> Result<Attempt, Error> {
         match listener.accept(Mode::Try, &worker.calls) {
-            Ok(Some(accepted)) if worker.admit(&accepted.stream) => Ok(Came::In(accepted)),
-            Ok(Some(_)) => Ok(Came::Gone),
-            Ok(None) => Ok(Came::Nobody),
+            Ok(Some(accepted)) if worker.admit(&accepted.stream) => Ok(Attempt::Accepted(accepted)),
+            Ok(Some(_)) => Ok(Attempt::Lost),
+            Ok(None) => Ok(Attempt::Nothing),
             Err(e) if stream::is_want_of_resources(&e) => {
                 worker.counters.accept_pauses.one();
                 self.pause();
-                Ok(Came::Nobody)
+                Ok(Attempt::Nothing)
             }
             Err(e) if stream::concerns_one_connection(&e) => {
                 worker.counters.accept_errors.one();
-                Ok(Came::Gone)
+                Ok(Attempt::Lost)
             }
             Err(e) => Err(Error::io("accepting a connection", e)),
         }
@@ -75,26 +75,26 @@ impl Door {
     /// Accepts nothing until something was given back, or for a tick.
     pub(super) fn pause(&mut self) {
         self.paused_until = Some(Instant::now() + TICK);
-        self.open = false;
+        self.accepts = false;
     }
 
     /// A descriptor was given back.
-    pub(super) fn given_back(&mut self) {
+    pub(super) fn descriptor_returned(&mut self) {
         self.paused_until = None;
-        self.open = !self.shut;
+        self.accepts = !self.shut;
     }
 
     /// Ends a pause that is over.
-    pub(super) fn mind_the_time(&mut self, now: Instant) {
+    pub(super) fn run_timers(&mut self, now: Instant) {
         if self.paused_until.is_some_and(|until| until <= now) {
-            self.given_back();
+            self.descriptor_returned();
         }
     }
 
-    /// Lets nobody in any more.
+    /// Accepts nothing any more.
     pub(super) fn shut(&mut self) {
         self.shut = true;
-        self.open = false;
+        self.accepts = false;
     }
 
     /// How long a wait may last until a pause is over.
