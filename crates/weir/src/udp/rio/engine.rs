@@ -1,7 +1,7 @@
 //! What every design on registered I/O does, from top to bottom: it makes the memory and opens the queues; posts the
 //! first receives; hands what came to the handler, and posts its slice again; and gives everything back.
 //!
-//! The queues belong to one thread ([`run`]), or several share them ([`spawn_sharing`]): one at a time dequeues, and one
+//! The queues belong to one thread ([`start_alone`]), or several share them ([`spawn_sharing`]): one at a time dequeues, and one
 //! at a time posts. Then the first thread starts the queues and stops them; all threads live until the end, since on
 //! io_uring a receive that is armed ends with the thread that armed it.
 
@@ -10,11 +10,11 @@ use crate::{
     crew::contain,
     memory::{Region, Slice},
     rio::{
-        Batch, Completion, CompletionQueue, HandOver, Needs, Opened, Outcome, Peer, Provider,
-        RequestQueue, Span, Started, Threading, turn::Turns,
+        Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Peer,
+        Provider, RequestQueue, Span, Started, Threading, turn::Turns,
     },
     socket::Endpoint,
-    udp::{Handler, Job, Worker, job::stop_deadline},
+    udp::{Handler, Job, Running, Worker, job::stop_deadline},
     wake::Waker,
 };
 use std::{
@@ -64,11 +64,7 @@ pub(super) fn open_at<T: Threading, P: Provider<T>, H: Handler>(
 type Granted = [(&'static str, String)];
 
 /// Says that the thread has started, what the provider granted, and how to end its waits.
-pub(super) fn announce<H: Handler>(
-    worker: &mut Worker<H>,
-    granted: &Granted,
-    waker: Option<Waker>,
-) {
+fn announce<H: Handler>(worker: &mut Worker<H>, granted: &Granted, waker: Option<Waker>) {
     for (name, value) in granted {
         worker.state(name, value);
     }
@@ -76,7 +72,7 @@ pub(super) fn announce<H: Handler>(
 }
 
 /// Posts the first receives: as many as are to be outstanding, shared among the sockets.
-pub(super) fn post_all<H: Handler, Q: RequestQueue>(
+fn post_all<H: Handler, Q: RequestQueue>(
     worker: &Worker<H>,
     region: &Arc<Region>,
     needs: &Needs,
@@ -187,7 +183,7 @@ fn flush<H: Handler, Q: RequestQueue>(
 /// Handles every completion of a batch and posts its slices again: for designs whose queues
 /// belong to one thread.
 #[inline]
-pub(super) fn handle<H: Handler, Q: RequestQueue>(
+fn handle<H: Handler, Q: RequestQueue>(
     worker: &mut Worker<H>,
     batch: &mut Batch,
     region: &Arc<Region>,
@@ -221,17 +217,80 @@ pub(super) fn handle<H: Handler, Q: RequestQueue>(
     commit(worker, requests)
 }
 
-/// Calls the loop of a thread that has the queues for itself, and stops them afterwards, so that
-/// every slice comes back however the loop ended.
-pub(super) fn run<Q: CompletionQueue>(
-    started: Started<Q, Q::Rq>,
-    body: impl FnOnce(&mut Q, &mut [Q::Rq], &Granted) -> Result<(), Error>,
+/// Starts a server whose one thread has the queues for itself. `turn` is what it does again and again until it stops.
+pub(super) fn start_alone<H: Handler, P: Provider<OneThread>>(
+    mut job: Job<H>,
+    provider: P,
+    outstanding: u32,
+    per_dequeue: u32,
+    turn: impl FnMut(&mut OwnQueue<'_, H, P::Cq>) -> Result<(), Error> + Send + 'static,
+) -> Result<Running<H>, Error> {
+    let ready = open(&mut job, &provider, outstanding, per_dequeue)?;
+    job.spawn(move |worker| run_alone(worker, &provider, ready, turn))?;
+    job.run()
+}
+
+/// A thread that has the queues for itself. It stops them afterwards, so that every slice comes back however its loop
+/// ended.
+pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
+    worker: &mut Worker<H>,
+    provider: &P,
+    ready: Ready<P::Opened>,
+    mut turn: impl FnMut(&mut OwnQueue<'_, H, P::Cq>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let Started { mut completions, mut requests, granted } = started;
-    let result = contain(|| body(&mut completions, &mut requests, &granted));
+    let Ready { region, opened, needs } = ready;
+    let Started { mut completions, mut requests, granted } = provider.start(opened)?;
+    let result = contain(|| {
+        post_all(worker, &region, &needs, &mut requests)?;
+        announce(worker, &granted, Some(completions.waker()));
+        let (completions, requests) = (&mut completions, &mut requests[..]);
+        let batch = Batch::new(needs.per_dequeue as usize);
+        let mut queue = OwnQueue { worker, completions, requests, region, batch };
+        while !queue.worker.stopping() {
+            queue.worker.hear_errors();
+            turn(&mut queue)?;
+        }
+        Ok(())
+    });
     // What did not come back is counted in the region, and told from there.
     let _ = completions.stop(requests, stop_deadline());
     result.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// The queues of a thread that has them for itself, and what it dequeued last.
+pub(super) struct OwnQueue<'t, H, Q: CompletionQueue> {
+    worker: &'t mut Worker<H>,
+    completions: &'t mut Q,
+    requests: &'t mut [Q::Rq],
+    region: Arc<Region>,
+    batch: Batch,
+}
+
+impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
+    /// Takes what has completed, without waiting. Says whether there was anything.
+    #[inline]
+    pub(super) fn dequeue(&mut self) -> Result<bool, Error> {
+        let counters = &self.worker.counters;
+        let received =
+            self.completions.dequeue(&mut self.batch, counters).map_err(dequeue_failed)?;
+        counters.dequeued(received);
+        Ok(!self.batch.is_empty())
+    }
+
+    /// Gives what was dequeued to the handler, and posts its slices again.
+    #[inline]
+    pub(super) fn handle(&mut self) -> Result<(), Error> {
+        handle(self.worker, &mut self.batch, &self.region, self.requests)
+    }
+
+    /// Asks to be notified, and waits until something has completed or the server stops.
+    #[inline]
+    pub(super) fn wait(&mut self) -> Result<(), Error> {
+        let counters = &self.worker.counters;
+        counters.notifies.one();
+        counters.waits.one();
+        self.completions.wait(1, None, counters).map(drop).map_err(wait_failed)
+    }
 }
 
 /// What the threads share: the right to dequeue, and the request queues under their lock.

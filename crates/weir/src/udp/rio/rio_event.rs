@@ -10,14 +10,14 @@
 //! Origin: the "RIO event" server of Holgate's study (2011).
 
 use super::{
-    engine::{self, Ready, dequeue_failed, wait_failed},
+    engine::{self, OwnQueue},
     rio_design,
 };
 use crate::{
     Error,
     options::{Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, OneThread, Provider},
-    udp::{Handler, Job, Running, Worker},
+    rio::{Choice, CompletionQueue, OneThread, Provider},
+    udp::{Handler, Job, Running},
 };
 
 options! {
@@ -47,38 +47,19 @@ impl RioEvent {
     /// As [`Design::start`](crate::udp::Design::start).
     pub fn start_on<H: Handler, P: Provider<OneThread>>(
         self,
-        mut job: Job<H>,
+        job: Job<H>,
         provider: P,
     ) -> Result<Running<H>, Error> {
         self.check()?;
-        let ready = engine::open(&mut job, &provider, self.outstanding, self.dequeue_max)?;
-        job.spawn(move |worker| run(worker, &provider, ready))?;
-        job.run()
+        engine::start_alone(job, provider, self.outstanding, self.dequeue_max, turn)
     }
 }
 
-fn run<H: Handler, P: Provider<OneThread>>(
-    worker: &mut Worker<H>,
-    provider: &P,
-    ready: Ready<P::Opened>,
-) -> Result<(), Error> {
-    let Ready { region, opened, needs } = ready;
-    engine::run(provider.start(opened)?, |completions, requests, granted| {
-        engine::post_all(worker, &region, &needs, requests)?;
-        engine::announce(worker, granted, Some(completions.waker()));
-        let mut batch = Batch::new(needs.per_dequeue as usize);
-        while !worker.stopping() {
-            worker.hear_errors();
-            worker.counters.notifies.one();
-            worker.counters.waits.one();
-            completions.wait(1, None, &worker.counters).map_err(wait_failed)?;
-            let received =
-                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
-            worker.counters.dequeued(received);
-            if !batch.is_empty() {
-                engine::handle(worker, &mut batch, &region, requests)?;
-            }
-        }
-        Ok(())
-    })
+/// What the thread does again and again.
+fn turn<H: Handler, Q: CompletionQueue>(queue: &mut OwnQueue<'_, H, Q>) -> Result<(), Error> {
+    queue.wait()?;
+    match queue.dequeue()? {
+        true => queue.handle(),
+        false => Ok(()),
+    }
 }

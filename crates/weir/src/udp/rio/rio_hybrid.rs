@@ -20,7 +20,7 @@
 //! Origin: the "RIO hybrid" of Holgate's study (2012), with its threshold of 666 in 1000.
 
 use super::{
-    engine::{self, Done, Ready, SharedQueue, dequeue_failed, wait_failed},
+    engine::{self, Done, SharedQueue, dequeue_failed, wait_failed},
     rio_design,
 };
 use crate::{
@@ -94,10 +94,18 @@ impl RioHybrid {
         let tuning = Tuning::new(&job, self.threshold, self.dequeue_max, self.spin.0);
         let Self { outstanding, dequeue_max, .. } = self;
         if !Design::hands_over(&self) {
-            let ready =
-                engine::open::<OneThread, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
-            job.spawn(move |worker| run_alone(worker, &provider, ready, &tuning))?;
-            return job.run();
+            let mut spin = Spin::default();
+            return engine::start_alone(job, provider, outstanding, dequeue_max, move |queue| {
+                if queue.dequeue()? {
+                    spin.reset();
+                    queue.handle()
+                } else if spin.again(&tuning) {
+                    Ok(())
+                } else {
+                    spin.reset();
+                    queue.wait()
+                }
+            });
         }
         let ready = engine::open::<HandOver, P, H>(&mut job, &provider, outstanding, dequeue_max)?;
         let run = move |worker: &mut Worker<H>, shared: &SharedQueue<_>| {
@@ -153,37 +161,6 @@ impl Spin {
     fn reset(&mut self) {
         self.empty_since = None;
     }
-}
-
-fn run_alone<H: Handler, P: Provider<OneThread>>(
-    worker: &mut Worker<H>,
-    provider: &P,
-    ready: Ready<P::Opened>,
-    tuning: &Tuning,
-) -> Result<(), Error> {
-    let Ready { region, opened, needs } = ready;
-    engine::run(provider.start(opened)?, |completions, requests, granted| {
-        engine::post_all(worker, &region, &needs, requests)?;
-        engine::announce(worker, granted, Some(completions.waker()));
-        let mut batch = Batch::new(needs.per_dequeue as usize);
-        let mut spin = Spin::default();
-        while !worker.stopping() {
-            let received =
-                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
-            worker.counters.dequeued(received);
-            worker.hear_errors();
-            if !batch.is_empty() {
-                spin.reset();
-                engine::handle(worker, &mut batch, &region, requests)?;
-            } else if !spin.again(tuning) {
-                spin.reset();
-                worker.counters.notifies.one();
-                worker.counters.waits.one();
-                completions.wait(1, None, &worker.counters).map_err(wait_failed)?;
-            }
-        }
-        Ok(())
-    })
 }
 
 fn run_together<H: Handler, Q: CompletionQueue>(

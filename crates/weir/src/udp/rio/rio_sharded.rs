@@ -15,12 +15,15 @@
 //! Origin: SO_REUSEPORT, Linux 3.9, with SO_ATTACH_REUSEPORT_CBPF, Linux 4.5; what readers of
 //! Holgate's study asked for: several queues.
 
-use super::engine::{self, Ready, dequeue_failed, wait_failed};
+use super::{
+    engine::{self, Ready},
+    rio_event_polled,
+};
 use crate::{
     Error, Unavailable,
     affinity::{allowed_cores, pin_where_permitted},
     options::{Named, Options as _, options},
-    rio::{Batch, Choice, CompletionQueue, Needs, OneThread, Opened, Provider, with_provider},
+    rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, SocketOptions},
     udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
@@ -213,26 +216,7 @@ fn run<H: Handler, P: Provider<OneThread>>(
             .map_err(|e| Error::io("pinning a thread to its core", e))?;
         worker.state("pinned", refused.map_or("yes".into(), |why| format!("no: {why}")));
     }
-    let Ready { region, opened, needs } = ready;
-    engine::run(provider.start(opened)?, |completions, requests, granted| {
-        engine::post_all(worker, &region, &needs, requests)?;
-        engine::announce(worker, granted, Some(completions.waker()));
-        let mut batch = Batch::new(needs.per_dequeue as usize);
-        while !worker.stopping() {
-            let received =
-                completions.dequeue(&mut batch, &worker.counters).map_err(dequeue_failed)?;
-            worker.counters.dequeued(received);
-            worker.hear_errors();
-            if !batch.is_empty() {
-                engine::handle(worker, &mut batch, &region, requests)?;
-                continue;
-            }
-            worker.counters.notifies.one();
-            worker.counters.waits.one();
-            completions.wait(1, None, &worker.counters).map_err(wait_failed)?;
-        }
-        Ok(())
-    })
+    engine::run_alone(worker, provider, ready, rio_event_polled::turn)
 }
 
 #[cfg(test)]
