@@ -8,13 +8,13 @@
 //!
 //! Origin: the "polled UDP" server of Holgate's study (2011), with recvfrom in a loop.
 
+use super::engine;
 use crate::{
     Error, Unavailable,
     memory::Slice,
     options::{Options as _, options},
     socket::{Arrival, DatagramSocket, Mode},
     udp::{About, Contract, Design, Handler, Job, Running, Worker},
-    wake::Waker,
 };
 
 options! {
@@ -33,18 +33,9 @@ impl Design for Blocking {
         contract: Contract::Socket,
     };
 
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
-        let sockets = job.bind()?;
-        let threads = self.threads as usize * sockets.len();
-        let region = job.buffers(threads)?;
-        for thread in 0..threads {
-            let number = thread % sockets.len();
-            let socket = sockets[number].clone();
-            let buffer = region.take().expect("one for each thread");
-            job.spawn(move |worker| run(worker, &socket, number as u32, buffer))?;
-        }
-        job.run()
+        engine::start_blocking(job, self.threads, 1, engine::one, receive)
     }
 
     fn provider(&self) -> &'static str {
@@ -56,29 +47,22 @@ impl Design for Blocking {
     }
 }
 
-fn run<H: Handler>(
+/// Receives one datagram.
+fn receive<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
-    mut buffer: Slice,
+    buffer: &mut Slice,
 ) -> Result<(), Error> {
-    let ending = socket.clone();
-    worker.ready(Some(Waker::new(move || ending.end_receiving())));
-    while !worker.stopping() {
-        worker.hear_errors();
-        worker.counters.waits.one();
-        let arrival = match socket.receive(buffer.payload_mut(), Mode::Wait, &worker.counters) {
-            Ok(Some(arrival)) => arrival,
-            Ok(None) => continue,
-            Err(e) => {
-                worker.receive_failed(e)?;
-                continue;
-            }
-        };
-        worker.counters.dequeued(arrival.datagrams());
-        handle(worker, socket, number, buffer.payload_mut(), &arrival);
+    match socket.receive(buffer.payload_mut(), Mode::Wait, &worker.counters) {
+        Ok(Some(arrival)) => {
+            worker.counters.dequeued(arrival.datagrams());
+            handle(worker, socket, number, buffer.payload_mut(), &arrival);
+            Ok(())
+        }
+        Ok(None) => Ok(()),
+        Err(e) => worker.receive_failed(e),
     }
-    Ok(())
 }
 
 #[inline]

@@ -15,7 +15,6 @@ use crate::{
     options::{Options as _, options},
     socket::{DatagramSocket, Mode},
     udp::{About, Contract, Design, Handler, Job, Running, Worker},
-    wake::Waker,
 };
 
 options! {
@@ -36,19 +35,11 @@ impl Design for BlockingBatch {
         contract: Contract::Socket,
     };
 
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
-        let sockets = job.bind()?;
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
-        let threads = self.threads as usize * sockets.len();
-        let region = job.buffers(threads * self.batch as usize)?;
-        for thread in 0..threads {
-            let number = thread % sockets.len();
-            let socket = sockets[number].clone();
-            let buffers = Buffers::new(&region, self.batch as usize);
-            job.spawn(move |worker| run(worker, &socket, number as u32, buffers))?;
-        }
-        job.run()
+        let buffers = |region: &_| Buffers::new(region, self.batch as usize);
+        engine::start_blocking(job, self.threads, self.batch, buffers, receive)
     }
 
     fn provider(&self) -> &'static str {
@@ -60,24 +51,19 @@ impl Design for BlockingBatch {
     }
 }
 
-fn run<H: Handler>(
+/// Receives a batch.
+fn receive<H: Handler>(
     worker: &mut Worker<H>,
     socket: &DatagramSocket,
     number: u32,
-    mut buffers: Buffers,
+    buffers: &mut Buffers,
 ) -> Result<(), Error> {
-    let ending = socket.clone();
-    worker.ready(Some(Waker::new(move || ending.end_receiving())));
-    while !worker.stopping() {
-        worker.hear_errors();
-        worker.counters.waits.one();
-        match buffers.receive(worker, socket, Mode::Wait) {
-            Ok(0) => {}
-            Ok(filled) => {
-                engine::handle(worker, socket, number, &mut buffers, filled);
-            }
-            Err(e) => worker.receive_failed(e)?,
+    match buffers.receive(worker, socket, Mode::Wait) {
+        Ok(0) => {}
+        Ok(filled) => {
+            engine::handle(worker, socket, number, buffers, filled);
         }
+        Err(e) => worker.receive_failed(e)?,
     }
     Ok(())
 }

@@ -1,14 +1,97 @@
-//! What the designs share that receive a batch with one call: their buffers, and what becomes of
-//! a batch.
+//! What every design does that calls a socket, from top to bottom: its threads begin, and wait in the call or for
+//! readiness; and, where one call receives a batch, what becomes of it.
 
 use crate::{
+    Error,
     memory::{Region, Slice},
+    readiness::{Epoll, Trigger},
     socket::{DatagramSocket, Headers, Mode, Peer, Span},
-    udp::{Handler, Worker},
+    udp::{Handler, Job, Running, Worker},
+    wake::Waker,
 };
 use std::{io, sync::Arc};
 
-/// What a thread receives into, and what it sends back.
+/// Starts so many threads at each socket. Each takes its buffers from a pool of `slices` for each thread; `turn` waits in
+/// a call to its socket, whose number is given, and handles what that brings.
+pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
+    mut job: Job<H>,
+    threads: u32,
+    slices: u32,
+    buffers: impl Fn(&Arc<Region>) -> B,
+    turn: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<(), Error>
+    + Copy
+    + Send
+    + 'static,
+) -> Result<Running<H>, Error> {
+    let sockets = job.bind()?;
+    let threads = threads as usize * sockets.len();
+    let region = job.buffers(threads * slices as usize)?;
+    for thread in 0..threads {
+        let number = thread % sockets.len();
+        let socket = sockets[number].clone();
+        let mut buffers = buffers(&region);
+        job.spawn(move |worker| {
+            let ending = socket.clone();
+            worker.ready(Some(Waker::new(move || ending.end_receiving())));
+            while !worker.stopping() {
+                worker.hear_errors();
+                worker.counters.waits.one();
+                turn(worker, &socket, number as u32, &mut buffers)?;
+            }
+            Ok(())
+        })?;
+    }
+    job.run()
+}
+
+/// Starts so many threads, each with a set of its own that holds every socket. `drain` receives from a socket that is
+/// ready, whose number is given, without waiting.
+pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
+    mut job: Job<H>,
+    threads: u32,
+    slices: u32,
+    buffers: impl Fn(&Arc<Region>) -> B,
+    drain: impl Fn(&mut Worker<H>, &DatagramSocket, u32, &mut B) -> Result<(), Error>
+    + Copy
+    + Send
+    + 'static,
+) -> Result<Running<H>, Error> {
+    let sockets = job.bind()?;
+    let region = job.buffers(threads as usize * slices as usize)?;
+    for thread in 0..threads {
+        let mut set = Epoll::new(sockets.len())?;
+        for (number, socket) in sockets.iter().enumerate() {
+            set.add(socket, number as u32, Trigger::Level)?;
+        }
+        if let Some(granted) = job.busy_poll().map(|time| set.busy_poll(time))
+            && thread == 0
+        {
+            job.state("busy-poll-wait", granted);
+        }
+        let (sockets, mut buffers) = (sockets.clone(), buffers(&region));
+        job.spawn(move |worker| {
+            worker.ready(Some(set.waker()));
+            while !worker.stopping() {
+                worker.hear_errors();
+                worker.counters.waits.one();
+                set.wait(None, &worker.counters)
+                    .map_err(|e| Error::io("waiting for readiness", e))?;
+                for number in set.ready() {
+                    drain(worker, &sockets[number as usize], number, &mut buffers)?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    job.run()
+}
+
+/// The buffer of a thread that receives one datagram at a time.
+pub(super) fn one(region: &Arc<Region>) -> Slice {
+    region.take().expect("one for each thread")
+}
+
+/// What a thread receives batches into, and what it sends back.
 pub(super) struct Buffers {
     headers: Headers,
     /// One buffer for each datagram of a batch.

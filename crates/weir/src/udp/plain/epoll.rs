@@ -9,11 +9,11 @@
 //!
 //! Origin: what a Linux engineer writes first; epoll(7), Linux 2.6.
 
+use super::engine;
 use crate::{
     Error, Unavailable,
-    memory::Slice,
     options::{Options as _, options},
-    readiness::{Epoll as EpollSet, Trigger},
+    readiness::Epoll as EpollSet,
     socket::{DatagramSocket, Mode},
     udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
@@ -36,26 +36,19 @@ impl Design for Epoll {
         contract: Contract::Epoll,
     };
 
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
         self.availability()?;
-        let sockets = job.bind()?;
-        let region = job.buffers(self.threads as usize)?;
-        for thread in 0..self.threads {
-            let mut set = EpollSet::new(sockets.len())?;
-            for (number, socket) in sockets.iter().enumerate() {
-                set.add(socket, number as u32, Trigger::Level)?;
-            }
-            if let Some(told) = job.busy_poll().map(|time| set.busy_poll(time))
-                && thread == 0
-            {
-                job.state("busy-poll-wait", told);
-            }
-            let (sockets, drain) = (sockets.clone(), self.drain);
-            let buffer = region.take().expect("one for each thread");
-            job.spawn(move |worker| run(worker, set, &sockets, drain, buffer))?;
-        }
-        job.run()
+        let drain = self.drain;
+        engine::start_epoll(
+            job,
+            self.threads,
+            1,
+            engine::one,
+            move |worker, socket, number, buffer| {
+                handle(worker, socket, number, buffer.payload_mut(), drain)
+            },
+        )
     }
 
     fn provider(&self) -> &'static str {
@@ -65,25 +58,6 @@ impl Design for Epoll {
     fn availability(&self) -> Result<(), Unavailable> {
         EpollSet::availability()
     }
-}
-
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    mut set: EpollSet,
-    sockets: &[DatagramSocket],
-    drain: u32,
-    mut buffer: Slice,
-) -> Result<(), Error> {
-    worker.ready(Some(set.waker()));
-    while !worker.stopping() {
-        worker.hear_errors();
-        worker.counters.waits.one();
-        set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
-        for number in set.ready() {
-            handle(worker, &sockets[number as usize], number, buffer.payload_mut(), drain)?;
-        }
-    }
-    Ok(())
 }
 
 /// Receives from a socket that is ready until it is empty, or the bound is reached. What one

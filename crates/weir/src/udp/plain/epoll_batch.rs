@@ -12,7 +12,7 @@ use super::engine::{self, Buffers};
 use crate::{
     Error, Unavailable,
     options::{Options as _, options},
-    readiness::{Epoll as EpollSet, Trigger},
+    readiness::Epoll as EpollSet,
     socket::{DatagramSocket, Mode},
     udp::{About, Contract, Design, Handler, Job, Running, Worker},
 };
@@ -37,27 +37,19 @@ impl Design for EpollBatch {
         contract: Contract::Epoll,
     };
 
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         self.check()?;
         self.availability()?;
-        let sockets = job.bind()?;
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
-        let region = job.buffers(self.threads as usize * self.batch as usize)?;
-        for thread in 0..self.threads {
-            let mut set = EpollSet::new(sockets.len())?;
-            for (number, socket) in sockets.iter().enumerate() {
-                set.add(socket, number as u32, Trigger::Level)?;
-            }
-            if let Some(told) = job.busy_poll().map(|time| set.busy_poll(time))
-                && thread == 0
-            {
-                job.state("busy-poll-wait", told);
-            }
-            let (sockets, drain) = (sockets.clone(), self.drain as usize);
-            let buffers = Buffers::new(&region, self.batch as usize);
-            job.spawn(move |worker| run(worker, set, &sockets, drain, buffers))?;
-        }
-        job.run()
+        let buffers = |region: &_| Buffers::new(region, self.batch as usize);
+        let drain = self.drain as usize;
+        engine::start_epoll(
+            job,
+            self.threads,
+            self.batch,
+            buffers,
+            move |worker, socket, number, buffers| handle(worker, socket, number, buffers, drain),
+        )
     }
 
     fn provider(&self) -> &'static str {
@@ -67,25 +59,6 @@ impl Design for EpollBatch {
     fn availability(&self) -> Result<(), Unavailable> {
         EpollSet::availability()
     }
-}
-
-fn run<H: Handler>(
-    worker: &mut Worker<H>,
-    mut set: EpollSet,
-    sockets: &[DatagramSocket],
-    drain: usize,
-    mut buffers: Buffers,
-) -> Result<(), Error> {
-    worker.ready(Some(set.waker()));
-    while !worker.stopping() {
-        worker.hear_errors();
-        worker.counters.waits.one();
-        set.wait(None, &worker.counters).map_err(|e| Error::io("waiting for readiness", e))?;
-        for number in set.ready() {
-            handle(worker, &sockets[number as usize], number, &mut buffers, drain)?;
-        }
-    }
-    Ok(())
 }
 
 /// Takes batches from a socket that is ready until one is short, or the bound is reached.

@@ -1,4 +1,4 @@
-//! Designs that call a socket and wait in the call, or for readiness. What those do that take batches stands in [`engine`].
+//! Designs that call a socket and wait in the call, or for readiness. What all do stands in [`engine`].
 
 mod blocking;
 mod blocking_batch;
