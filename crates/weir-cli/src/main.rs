@@ -22,6 +22,7 @@ mod check_device;
 mod compare;
 mod cores;
 mod designs;
+mod doctor;
 mod exit;
 mod flood;
 mod interval;
@@ -58,6 +59,7 @@ enum Command {
     Iops(iops::IopsArgs),
     /// List designs and providers, and whether they can run here.
     Designs(designs::DesignsArgs),
+    Doctor(doctor::DoctorArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
     #[command(hide = true)]
     ProbeMemory(memory::ProbeArgs),
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Load(load) => load::run(&load),
         Command::Iops(args) => iops::run(&args),
         Command::Designs(args) => designs::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::ProbeMemory(args) => memory::probe(&args),
         Command::CheckDevice(args) => check_device::run(&args),
     }

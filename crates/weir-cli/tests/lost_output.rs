@@ -42,7 +42,7 @@ fn commands(port: &str) -> Vec<Vec<&str>> {
     let iops = ["iops", "/dev/zero", "-k", "100", "-O", "0", "-i", "0"];
     let udp = ["serve", "udp", "--bind", "127.0.0.1:0", "--design", "blocking", "--end-with-input"];
     let tcp = ["serve", "tcp", "--bind", "127.0.0.1:0", "--design", "poll", "--end-with-input"];
-    let all: [&[&str]; 6] = [&load, &flood, &iops, &udp, &tcp, &["designs"]];
+    let all: [&[&str]; 7] = [&load, &flood, &iops, &udp, &tcp, &["designs"], &["doctor"]];
     let with_json = all.iter().map(|words| [words, &["--json"][..]].concat());
     all.iter().map(|words| words.to_vec()).chain(with_json).collect()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use weir::machine::{Limit, Load, LoadMeter};
+use weir::machine::{Check, Limit, Load, LoadMeter};
 
 /// What is known of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -79,13 +79,13 @@ pub(crate) fn warnings_of_ios(machine: &weir::machine::Machine, load: Load) -> V
     let mut warnings = weir::machine::warnings(machine, load);
     // There is no generator that would need cores of its own.
     warnings.retain(|warning| !["cores", "siblings"].contains(&warning.about));
-    warnings.extend(weir::machine::mitigations(machine));
+    warnings.extend(Some(weir::machine::mitigations(machine, None)).filter(Check::is_warning));
     warnings.extend(weir::machine::Instruments::find().warnings());
     warnings.iter().map(ToString::to_string).collect()
 }
 
 /// Its properties by name, with units in the names; unknown ones are null.
-pub(crate) fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
+pub fn properties(machine: &weir::machine::Machine) -> Map<String, Value> {
     let limit = |limit: Option<Limit>| match limit {
         Some(Limit::AtMost(most)) => json!(most),
         Some(Limit::Unlimited) => json!("unlimited"),

@@ -1,7 +1,7 @@
 //! What watches or checks the kernel while something is measured: the mistake of the original, whose
 //! driver was checked at every call, and nobody saw it for a long time.
 
-use super::Warning;
+use super::{Check, Effect};
 
 /// What was found. What could not be looked at is `None` or not among it; [`Instruments::warnings`] says
 /// so of the kernel's own settings and of its tracing.
@@ -57,18 +57,16 @@ impl Instruments {
         super::sys::instruments()
     }
 
-    /// A warning for each thing found.
-    pub fn warnings(&self) -> Vec<Warning> {
+    /// A check for each thing looked at.
+    pub fn checks(&self) -> Vec<Check> {
         let mut found = Vec::new();
-        let mut warn = |about, text: String| found.push(Warning { about, text });
         match &self.checkers {
-            None => warn(
+            None => found.push(Check::unknown(
                 "checkers",
-                "whether this kernel checks itself at run time is not known, since the settings of its \
-                 build cannot be read (on Linux /boot/config-* or /proc/config.gz): such checks can \
-                 cost more than the I/O that is measured"
-                    .into(),
-            ),
+                "whether this kernel checks itself at run time is not known, since the settings of its build cannot \
+                 be read (on Linux /boot/config-* or /proc/config.gz)",
+                "such checks can cost more than the I/O that is measured",
+            )),
             Some(on) => {
                 let of = |cost: Cost| -> Vec<String> {
                     CHECKERS
@@ -78,61 +76,79 @@ impl Instruments {
                         .collect()
                 };
                 let (much, little) = (of(Cost::Much).join("; "), of(Cost::Little).join("; "));
-                if !much.is_empty() {
-                    let text = format!(
-                        "this kernel checks itself at run time ({much}): figures are far below what \
-                         others give; use a kernel without"
-                    );
-                    warn("checkers", text);
-                }
+                found.push(match much.is_empty() {
+                    true => Check::fine("checkers", "this kernel has no costly checks of itself built in"),
+                    false => Check::bad(
+                        "checkers",
+                        Effect::Falsifies,
+                        format!("this kernel checks itself at run time ({much})"),
+                        "figures are far below what others give",
+                        "use a kernel without",
+                    ),
+                });
                 if !little.is_empty() {
-                    let text = format!(
-                        "this kernel has checks that cost little ({little}): figures may be some percent \
-                         below those of a kernel without"
-                    );
-                    warn("checks", text);
+                    found.push(Check::bad(
+                        "checks",
+                        Effect::Limits,
+                        format!("this kernel has checks that cost little ({little})"),
+                        "figures may be some percent below those of a kernel without",
+                        "",
+                    ));
                 }
             }
         }
-        if !self.slab_checks.is_empty() {
-            let text = format!(
-                "the kernel checks small allocations ({}): I/O that allocates is slowed down; start \
-                 it without slab_debug",
-                self.slab_checks.join(", ")
-            );
-            warn("slab", text);
-        }
-        match &self.tracing {
-            None => warn(
+        found.push(match self.slab_checks.is_empty() {
+            true => Check::fine("slab", "the kernel checks no small allocations"),
+            false => Check::bad(
+                "slab",
+                Effect::Falsifies,
+                format!("the kernel checks small allocations ({})", self.slab_checks.join(", ")),
+                "I/O that allocates is slowed down",
+                "start it without slab_debug",
+            ),
+        });
+        found.push(match &self.tracing {
+            None => Check::unknown(
                 "tracing",
                 "whether the kernel is being traced is not known, since what says so cannot be read (on Linux \
-                 tracefs, mounted at /sys/kernel/tracing, which root may read)"
-                    .into(),
+                 tracefs, mounted at /sys/kernel/tracing, which root may read)",
+                "each call may be recorded",
             ),
-            Some(by) if !by.is_empty() => {
-                let text = format!(
-                    "the kernel is being traced ({}): each call may be noted down; end the tracing",
-                    by.join(", ")
-                );
-                warn("tracing", text);
-            }
-            Some(_) => {}
-        }
-        if let Some(tracer) = self.tracer {
-            let text = format!(
-                "process {tracer} traces this one (strace, a debugger): each system call may stop \
-                 twice; run it without"
-            );
-            warn("tracer", text);
-        }
-        if let Some(filters) = self.filters {
-            let text = format!(
-                "{filters} filter(s) look at each system call of this process (seccomp, as in \
-                 containers): designs that make many calls lose most; run it outside"
-            );
-            warn("seccomp", text);
-        }
+            Some(by) if !by.is_empty() => Check::bad(
+                "tracing",
+                Effect::Falsifies,
+                format!("the kernel is being traced ({})", by.join(", ")),
+                "each call may be recorded",
+                "end the tracing",
+            ),
+            Some(_) => Check::fine("tracing", "the kernel is not being traced"),
+        });
+        found.push(match self.tracer {
+            Some(tracer) => Check::bad(
+                "tracer",
+                Effect::Falsifies,
+                format!("process {tracer} traces this one (strace, a debugger)"),
+                "each system call may stop twice",
+                "run it without",
+            ),
+            None => Check::fine("tracer", "no process traces this one"),
+        });
+        found.push(match self.filters {
+            Some(filters) => Check::bad(
+                "seccomp",
+                Effect::Limits,
+                format!("{filters} filter(s) look at each system call of this process (seccomp, as in containers)"),
+                "designs that make many calls lose most",
+                "run it outside",
+            ),
+            None => Check::fine("seccomp", "no filter looks at the system calls of this process"),
+        });
         found
+    }
+
+    /// Those that say something about figures.
+    pub fn warnings(&self) -> Vec<Check> {
+        self.checks().into_iter().filter(Check::is_warning).collect()
     }
 }
 
@@ -180,8 +196,10 @@ mod tests {
         assert_eq!(about(Instruments { filters: Some(2), ..sound() }), ["seccomp"]);
         let checked = Instruments { checkers: Some(vec!["KASAN", "UBSAN"]), ..sound() };
         let [much, little] = &checked.warnings()[..] else { panic!("{checked:?}") };
-        assert!(much.text.contains("(KASAN: each access to memory is checked): figures are far"));
-        assert!(little.text.contains("(UBSAN: some arithmetic"), "{little}");
+        assert!(
+            much.to_string().contains("(KASAN: each access to memory is checked): figures are far")
+        );
+        assert!(little.to_string().contains("(UBSAN: some arithmetic"), "{little}");
         let shipped = Instruments { checkers: Some(vec!["FAULT_INJECTION"]), ..sound() };
         assert_eq!(about(shipped), ["checks"], "what a distribution ships is no more than that");
     }

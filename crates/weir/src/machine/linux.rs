@@ -1,6 +1,8 @@
 //! A Linux machine, from `/proc` and `/sys`.
 
-use super::{Instruments, Limit, Machine, Mitigation, instruments::switched_on};
+use super::{
+    Boost, Instruments, Limit, Machine, Mitigation, NetworkDevice, instruments::switched_on,
+};
 use std::{
     fs,
     process::{Command, Stdio},
@@ -24,12 +26,19 @@ pub(super) fn describe() -> Machine {
         mitigations: mitigations(),
         rmem_max_bytes: number("/proc/sys/net/core/rmem_max"),
         wmem_max_bytes: number("/proc/sys/net/core/wmem_max"),
-        memlock: limit(libc::RLIMIT_MEMLOCK as i32),
+        memlock: locked_memory(),
         open_files: limit(libc::RLIMIT_NOFILE as i32),
         clocksource: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         io_uring_disabled: number("/proc/sys/kernel/io_uring_disabled"),
         huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled")
             .and_then(|modes| chosen(&modes)),
+        smt: number("/sys/devices/system/cpu/smt/active").map(|active| active > 0),
+        boost: boost(),
+        cpu_quota_thousandths: cpu_quota_thousandths(),
+        numa_balancing: number("/proc/sys/kernel/numa_balancing").map(|mode| mode > 0),
+        skb_defer_max: number("/proc/sys/net/core/skb_defer_max"),
+        connections_tracked: number("/proc/sys/net/netfilter/nf_conntrack_count"),
+        network: network(),
         ..Machine::default()
     }
 }
@@ -51,6 +60,12 @@ pub(super) fn instruments() -> Instruments {
         tracer: positive("TracerPid"),
         filters: positive("Seccomp_filters"),
     }
+}
+
+/// Makes the smallest system call there is. Says that it did.
+pub(super) fn call() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::getppid() >= 0 }
 }
 
 /// The settings that the kernel was built with, where they can be read.
@@ -146,6 +161,49 @@ fn governors() -> Vec<String> {
     governors
 }
 
+/// Either driver has a file of its own: that of Intel's says whether it is off.
+fn boost() -> Option<Boost> {
+    const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+    const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
+    let intel = number(NO_TURBO).map(|off| Boost { on: off == 0, path: NO_TURBO, off: '1' });
+    intel.or_else(|| number(BOOST).map(|on| Boost { on: on > 0, path: BOOST, off: '0' }))
+}
+
+/// The smallest limit of this process's control group and of those above it.
+fn cpu_quota_thousandths() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let above = std::path::Path::new(group).ancestors();
+    let file = |group: &std::path::Path| format!("/sys/fs/cgroup{}/cpu.max", group.display());
+    above.filter_map(|group| quota_thousandths(&text(&file(group))?)).min()
+}
+
+/// Of a line `50000 100000`: so many microseconds in each period; `max 100000` is no limit.
+fn quota_thousandths(line: &str) -> Option<u64> {
+    let (quota, period) = line.split_once(' ')?;
+    let (quota, period): (u64, u64) = (quota.parse().ok()?, period.trim().parse().ok()?);
+    quota.checked_mul(1000)?.checked_div(period)
+}
+
+fn network() -> Vec<NetworkDevice> {
+    let Ok(devices) = fs::read_dir("/sys/class/net") else { return Vec::new() };
+    let mut found: Vec<_> = devices
+        .filter_map(|device| {
+            let (path, name) = device.ok().map(|d| (d.path(), d.file_name().into_string()))?;
+            fs::exists(path.join("device")).ok().filter(|has| *has)?;
+            let queues = fs::read_dir(path.join("queues")).ok()?.flatten();
+            let received = queues.filter(|q| q.file_name().as_encoded_bytes().starts_with(b"rx-"));
+            let masks: Vec<_> =
+                received.map(|q| text(q.path().join("rps_cpus").to_str()?)).collect();
+            let is_set = |mask: &String| mask.bytes().any(|digit| !matches!(digit, b'0' | b','));
+            let steered = masks.iter().flatten().any(is_set);
+            Some(NetworkDevice { name: name.ok()?, receive_queues: masks.len(), steered })
+        })
+        .collect();
+    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
 fn mitigations() -> Vec<Mitigation> {
     let Ok(weaknesses) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
         return Vec::new();
@@ -160,6 +218,17 @@ fn mitigations() -> Vec<Mitigation> {
         .collect();
     mitigations.sort_unstable_by(|a, b| a.weakness.cmp(&b.weakness));
     mitigations
+}
+
+/// The limit binds only who has no privilege to go beyond it.
+fn locked_memory() -> Option<Limit> {
+    const CAP_IPC_LOCK: u32 = 14;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = value(&status, "CapEff").and_then(|set| u64::from_str_radix(set, 16).ok());
+    match effective {
+        Some(set) if set >> CAP_IPC_LOCK & 1 == 1 => Some(Limit::Unlimited),
+        _ => limit(libc::RLIMIT_MEMLOCK as i32),
+    }
 }
 
 /// `resource` is a `libc::RLIMIT_…`, whose type depends on the C library.
@@ -202,6 +271,14 @@ mod tests {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("always"), None);
         assert_eq!(chosen("[always"), None);
+    }
+
+    #[test]
+    fn a_quota_is_a_share_of_each_period() {
+        assert_eq!(quota_thousandths("max 100000"), None);
+        assert_eq!(quota_thousandths("150000 100000"), Some(1500));
+        assert_eq!(quota_thousandths("1000 0"), None);
+        assert_eq!(quota_thousandths("18446744073709551615 1"), None);
     }
 
     #[test]

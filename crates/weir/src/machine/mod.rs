@@ -20,15 +20,17 @@
 #[cfg_attr(windows, path = "windows.rs")]
 mod sys;
 
+mod checks;
 mod core_to_core;
+mod costs;
 mod instruments;
 mod load;
-mod warnings;
 
+pub use checks::{Check, Effect, MOST_LOAD_OF_OTHERS, MOST_STOLEN, checks, mitigations, warnings};
 pub use core_to_core::core_to_core_ns;
+pub use costs::Costs;
 pub use instruments::Instruments;
 pub use load::{Load, LoadMeter};
-pub use warnings::{MOST_LOAD_OF_OTHERS, MOST_STOLEN, Warning, mitigations, warnings};
 
 use crate::affinity;
 
@@ -107,6 +109,42 @@ pub struct Machine {
     pub io_uring_disabled: Option<u64>,
     /// When memory comes in huge pages: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,
+    /// Whether physical cores run more than one thread each.
+    pub smt: Option<bool>,
+    /// Whether cores may run above their nominal frequency; `None` where the system does not control it.
+    pub boost: Option<Boost>,
+    /// How much of the cores' time a control group gives this process, in thousandths of a core; `None` without a limit.
+    pub cpu_quota_thousandths: Option<u64>,
+    /// Whether the kernel moves pages to the NUMA node that uses them.
+    pub numa_balancing: Option<bool>,
+    /// How many buffers of the network wait to be freed by the core that allocated them.
+    pub skb_defer_max: Option<u64>,
+    /// Connections that the firewall tracks.
+    pub connections_tracked: Option<u64>,
+    /// Network devices that have hardware, or a host's, behind them.
+    pub network: Vec<NetworkDevice>,
+}
+
+/// The switch of the frequency's boost (turbo).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boost {
+    /// Whether it is on.
+    pub on: bool,
+    /// The file that switches it.
+    pub path: &'static str,
+    /// What switches it off.
+    pub off: char,
+}
+
+/// How what a network device receives comes to the cores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkDevice {
+    /// Its name: `eth0`.
+    pub name: String,
+    /// Its receive queues, of which each has an interrupt.
+    pub receive_queues: usize,
+    /// Whether the kernel hands what one of them receives to other cores (RPS).
+    pub steered: bool,
 }
 
 impl Machine {

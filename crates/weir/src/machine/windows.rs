@@ -31,6 +31,11 @@ pub(super) fn instruments() -> Instruments {
     Instruments::default()
 }
 
+/// No function is known that enters the kernel and does nothing.
+pub(super) fn call() -> bool {
+    false
+}
+
 fn processors() -> usize {
     let mut system = SYSTEM_INFO::default();
     // SAFETY: `system` is valid for writing; the function cannot fail.

@@ -1,0 +1,695 @@
+//! What about a machine makes its figures doubtful or keeps something from running, and what to do about it.
+
+use super::{Costs, Instruments, Limit, Load, Machine};
+use std::fmt;
+
+/// Something about a machine that figures depend on, and what was found when it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// What it is about, in one word that stays the same: `governor`, `swap`, `load`.
+    pub about: &'static str,
+    /// What it does to figures.
+    pub effect: Effect,
+    /// What was found, as evidence.
+    pub found: String,
+    /// What follows from it; empty where it is [`Effect::None`].
+    pub consequence: String,
+    /// What to do about it; empty where nothing can be done or need be.
+    pub cure: String,
+    /// A command that does it, for root, where one does.
+    pub command: Option<String>,
+}
+
+/// What a machine's property does to figures, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// That could not be found out.
+    Unknown,
+    /// They are lower than they could be, or something cannot run.
+    Limits,
+    /// They change by themselves, or say nothing of other machines.
+    Falsifies,
+}
+
+impl Effect {
+    /// Its name in documents: `none`, `unknown`, `limits`, `falsifies`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Effect::None => "none",
+            Effect::Unknown => "unknown",
+            Effect::Limits => "limits",
+            Effect::Falsifies => "falsifies",
+        }
+    }
+}
+
+impl Check {
+    /// Whether there is something to say about figures.
+    pub fn is_warning(&self) -> bool {
+        self.effect != Effect::None
+    }
+
+    pub(super) fn fine(about: &'static str, found: impl Into<String>) -> Self {
+        let (consequence, cure, command) = (String::new(), String::new(), None);
+        Self { about, effect: Effect::None, found: found.into(), consequence, cure, command }
+    }
+
+    pub(super) fn unknown(
+        about: &'static str,
+        found: impl Into<String>,
+        consequence: impl Into<String>,
+    ) -> Self {
+        Self {
+            effect: Effect::Unknown,
+            consequence: consequence.into(),
+            ..Self::fine(about, found)
+        }
+    }
+
+    pub(super) fn bad(
+        about: &'static str,
+        effect: Effect,
+        found: impl Into<String>,
+        consequence: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        Self {
+            effect,
+            consequence: consequence.into(),
+            cure: cure.into(),
+            ..Self::fine(about, found)
+        }
+    }
+
+    fn command(self, command: impl Into<String>) -> Self {
+        Self { command: Some(command.into()), ..self }
+    }
+}
+
+/// One sentence: what was found, what follows, what to do.
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.found)?;
+        if !self.consequence.is_empty() {
+            write!(f, ": {}", self.consequence)?;
+        }
+        if !self.cure.is_empty() {
+            write!(f, "; {}", self.cure)?;
+        }
+        match &self.command {
+            Some(command) => write!(f, ", as root: {command}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Other programs may use this share of the cores before it is worth a warning.
+pub const MOST_LOAD_OF_OTHERS: f64 = 0.10;
+/// The host may take this share of the cores' time before it is worth a warning.
+pub const MOST_STOLEN: f64 = 0.01;
+
+/// Every reason to doubt figures taken on `machine`, under `load` where it was measured.
+pub fn warnings(machine: &Machine, load: Load) -> Vec<Check> {
+    let [cores, siblings] = of_cores(machine);
+    let of_time = [governor(machine), virtualised(machine, None), swap(machine)];
+    let rest = [clock_source(machine, None), io_uring(machine)];
+    let all = [cores, siblings].into_iter().chain(of_time).chain(rest).chain(of_load(load));
+    all.filter(Check::is_warning).collect()
+}
+
+/// All that can be looked at, whether it was found wanting or not: what falsifies figures first, what is fine last.
+pub fn checks(
+    machine: &Machine,
+    instruments: &Instruments,
+    load: Load,
+    costs: Costs,
+) -> Vec<Check> {
+    let mut all = Vec::from(of_cores(machine));
+    all.extend([smt(machine), quota(machine), pinning(), governor(machine), boost(machine)]);
+    all.extend([virtualised(machine, Some(costs)), mitigations(machine, costs.call_ns)]);
+    all.extend(instruments.checks());
+    all.extend(of_load(load));
+    all.extend([swap(machine), clock_source(machine, costs.clock_ns), io_uring(machine)]);
+    all.extend([receive_buffer(machine), descriptors(machine), locked_memory(machine)]);
+    all.extend([numa(machine), deferred_frees(machine), connection_tracking(machine)]);
+    all.extend(machine.network.iter().map(|device| queues(device, machine)));
+    all.sort_by_key(|check| std::cmp::Reverse(check.effect));
+    all
+}
+
+fn of_cores(machine: &Machine) -> [Check; 2] {
+    let count = machine.cores.len();
+    let cores = match count {
+        0 | 1 => Check::bad(
+            "cores",
+            Effect::Falsifies,
+            "this process may use one core only",
+            "server and generator share it, so rates say little about either",
+            "allow it two cores or more",
+        ),
+        _ => Check::fine("cores", format!("this process may use {count} cores")),
+    };
+    let shared = match &machine.cores[..] {
+        [first, rest @ ..] => {
+            !rest.is_empty() && rest.iter().all(|core| first.siblings.contains(&core.number))
+        }
+        [] => false,
+    };
+    let siblings = match shared {
+        true => Check::bad(
+            "siblings",
+            Effect::Falsifies,
+            "all cores of this process share one physical core",
+            "server and generator slow each other down",
+            "allow it cores of another physical core",
+        ),
+        false => Check::fine("siblings", "server and generator need not share a physical core"),
+    };
+    [cores, siblings]
+}
+
+fn smt(machine: &Machine) -> Check {
+    match machine.smt {
+        Some(true) => Check::bad(
+            "smt",
+            Effect::Falsifies,
+            "physical cores run two threads each (SMT)",
+            "a busy sibling takes part of a core that is measured",
+            "choose cores of different physical ones with --server-cpu and --generator-cpu, or switch SMT off",
+        )
+        .command("echo off > /sys/devices/system/cpu/smt/control"),
+        Some(false) => Check::fine("smt", "no physical core runs two threads (SMT)"),
+        None => Check::unknown("smt", "whether cores share a physical one is not known", "a busy sibling would show"),
+    }
+}
+
+fn quota(machine: &Machine) -> Check {
+    match machine.cpu_quota_thousandths {
+        Some(thousandths) => Check::bad(
+            "quota",
+            Effect::Falsifies,
+            format!(
+                "a control group gives this process {} cores' time at most",
+                thousandths as f64 / 1000.0
+            ),
+            "it is stopped for what is left of each period, which shows as latency and lost datagrams",
+            "run it outside of that control group (cpu.max)",
+        ),
+        None => Check::fine("quota", "no control group limits the time of the cores"),
+    }
+}
+
+fn pinning() -> Check {
+    match crate::affinity::forbidden() {
+        Some(why) => Check::bad(
+            "pinning",
+            Effect::Falsifies,
+            format!("no thread may be bound to a core here (sched_setaffinity: {why})"),
+            "servers, generators and designs run wherever the system likes, and disturb each other",
+            "allow it in the container's seccomp profile, or run outside it",
+        ),
+        None => Check::fine("pinning", "threads can be bound to cores"),
+    }
+}
+
+fn governor(machine: &Machine) -> Check {
+    let names = machine.governors.iter().map(String::as_str);
+    let slow: Vec<&str> = names.filter(|name| *name != "performance").collect();
+    if slow.is_empty() {
+        let found = match machine.governors.is_empty() {
+            true => "the system does not choose the frequency of the cores",
+            false => "the frequency governor is performance",
+        };
+        return Check::fine("governor", found);
+    }
+    Check::bad(
+        "governor",
+        Effect::Falsifies,
+        format!("the frequency governor is {}", slow.join(" and ")),
+        "the cores change speed during a run",
+        "for steady figures",
+    )
+    .command("cpupower frequency-set -g performance")
+}
+
+fn boost(machine: &Machine) -> Check {
+    match &machine.boost {
+        Some(boost) if boost.on => Check::bad(
+            "boost",
+            Effect::Falsifies,
+            "cores may run above their nominal frequency (turbo)",
+            "how fast depends on temperature and on what the other cores do",
+            "for steady figures",
+        )
+        .command(format!("echo {} > {}", boost.off, boost.path)),
+        Some(_) => Check::fine("boost", "cores stay at their nominal frequency"),
+        None => {
+            Check::fine("boost", "the system does not control boosting of the frequency (turbo)")
+        }
+    }
+}
+
+fn virtualised(machine: &Machine, costs: Option<Costs>) -> Check {
+    let measured = |costs: Costs| {
+        let ns = |what: &str, ns: Option<u64>| ns.map(|ns| format!("{what} {ns} ns"));
+        let parts = [
+            ns("a wake-up of another thread takes", costs.wake_ns),
+            ns("a cache line from core to core", costs.hop_ns),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    let measured = costs.map(measured).filter(|text| !text.is_empty());
+    let measured = measured.map(|text| format!(" ({text})")).unwrap_or_default();
+    if machine.virtualised != Some(true) {
+        return Check::fine(
+            "virtual",
+            format!("this is no virtual machine, as far as is known{measured}"),
+        );
+    }
+    Check::bad(
+        "virtual",
+        Effect::Falsifies,
+        format!("this is a virtual machine{measured}"),
+        "its cores change speed and place by themselves",
+        "compare only what was measured at the same core-to-core latency",
+    )
+}
+
+fn swap(machine: &Machine) -> Check {
+    let Some(bytes) = machine.swap_bytes.filter(|bytes| *bytes > 0) else {
+        return Check::fine("swap", "there is no swap space");
+    };
+    Check::bad(
+        "swap",
+        Effect::Falsifies,
+        format!("swap is on ({} MiB)", bytes >> 20),
+        "a page that was swapped out shows as latency",
+        "to be sure",
+    )
+    .command("swapoff -a")
+}
+
+/// Clocks whose reading enters the kernel or a device: microseconds instead of some 20 ns.
+const SLOW_CLOCKS: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "pit"];
+
+fn clock_source(machine: &Machine, clock_ns: Option<u64>) -> Check {
+    let clock = machine.clocksource.as_deref().unwrap_or("not known");
+    let measured = clock_ns.map(|ns| format!(" (reading it takes {ns} ns)")).unwrap_or_default();
+    if !SLOW_CLOCKS.contains(&clock) {
+        return Check::fine("clocksource", format!("the clock source is {clock}{measured}"));
+    }
+    Check::bad(
+        "clocksource",
+        Effect::Falsifies,
+        format!("the clock source is {clock}, and reading it is slow{measured}"),
+        "times per datagram cost more than the datagram",
+        "look in the kernel's log why the processor's own was rejected",
+    )
+}
+
+fn io_uring(machine: &Machine) -> Check {
+    let Some(switch) = machine.io_uring_disabled.filter(|switch| *switch > 0) else {
+        return Check::fine("io_uring", "io_uring is not forbidden");
+    };
+    let to_whom = if switch == 1 { "programs without privileges" } else { "all programs" };
+    Check::bad(
+        "io_uring",
+        Effect::Limits,
+        format!("io_uring is forbidden to {to_whom} (kernel.io_uring_disabled = {switch})"),
+        "the designs on it may not run",
+        "to allow it",
+    )
+    .command("sysctl kernel.io_uring_disabled=0")
+}
+
+fn of_load(load: Load) -> [Check; 2] {
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let others = match load.others {
+        Some(share) if share > MOST_LOAD_OF_OTHERS => Check::bad(
+            "load",
+            Effect::Falsifies,
+            format!("other programs use {} of the cores", percent(share)),
+            "they slow down what is measured",
+            "end them",
+        ),
+        Some(share) => {
+            Check::fine("load", format!("other programs use {} of the cores", percent(share)))
+        }
+        None => Check::fine("load", "the load of other programs was not measured"),
+    };
+    let stolen = match load.stolen {
+        Some(share) if share > MOST_STOLEN => Check::bad(
+            "stolen",
+            Effect::Falsifies,
+            format!("the host withholds {} of the cores' time", percent(share)),
+            "figures are lower than the machine's own",
+            "use a host with less load",
+        ),
+        Some(share) => Check::fine(
+            "stolen",
+            format!("the host withholds {} of the cores' time", percent(share)),
+        ),
+        None => {
+            Check::fine("stolen", "how much of the cores' time a host withholds was not measured")
+        }
+    };
+    [others, stolen]
+}
+
+/// Which protections against weaknesses of the processor are on: most of them cost time at each entry into the kernel,
+/// of which one takes so many ns.
+pub fn mitigations(machine: &Machine, call_ns: Option<u64>) -> Check {
+    let on = machine.mitigations.iter().filter(|one| one.state.contains("Mitigation:"));
+    let names: Vec<&str> = on.map(|one| one.weakness.as_str()).collect();
+    let call = call_ns.map(|ns| format!(", a system call takes {ns} ns")).unwrap_or_default();
+    if names.is_empty() {
+        return Check::fine(
+            "mitigations",
+            format!("no protection against weaknesses of the processor is on{call}"),
+        );
+    }
+    Check::bad(
+        "mitigations",
+        Effect::Limits,
+        format!(
+            "protections against weaknesses of the processor are on ({}){call}",
+            names.join(", ")
+        ),
+        "most cost time at each entry into the kernel, so designs that enter it for each I/O lose most",
+        "compare only with figures of machines that have the same on",
+    )
+}
+
+/// Smaller receive buffers overflow in the time that a thread takes to be woken, at the rates measured here.
+const BUFFER_WANTED: u64 = 4 << 20;
+
+fn receive_buffer(machine: &Machine) -> Check {
+    match machine.rmem_max_bytes {
+        Some(most) if most < BUFFER_WANTED => Check::bad(
+            "rcvbuf",
+            Effect::Limits,
+            format!("a receive buffer may have {} KiB at most (net.core.rmem_max)", most >> 10),
+            "bursts are dropped at the socket, however fast the server is, and a larger --rcvbuf is not granted",
+            "to allow 4 MiB",
+        )
+        .command(format!("sysctl net.core.rmem_max={BUFFER_WANTED}")),
+        Some(most) => Check::fine("rcvbuf", format!("a receive buffer may have {} KiB (net.core.rmem_max)", most >> 10)),
+        None => Check::unknown("rcvbuf", "the largest receive buffer is not known", "bursts may be dropped at the socket"),
+    }
+}
+
+/// For the largest number of connections that a comparison makes by itself, server and generator apart.
+const DESCRIPTORS_WANTED: u64 = 20_000;
+
+fn descriptors(machine: &Machine) -> Check {
+    match machine.open_files {
+        Some(Limit::AtMost(most)) if most < DESCRIPTORS_WANTED => Check::bad(
+            "descriptors",
+            Effect::Limits,
+            format!("this process may open {most} descriptors"),
+            format!("loads of more than some {} connections cannot run", most.saturating_sub(64)),
+            format!("raise it before the start: ulimit -n {DESCRIPTORS_WANTED}"),
+        ),
+        Some(Limit::AtMost(most)) => {
+            Check::fine("descriptors", format!("this process may open {most} descriptors"))
+        }
+        Some(Limit::Unlimited) => {
+            Check::fine("descriptors", "this process may open any number of descriptors")
+        }
+        None => Check::fine("descriptors", "no limit of descriptors is known"),
+    }
+}
+
+/// For the memory that one server registers by default.
+const LOCKED_WANTED: u64 = 64 << 20;
+
+fn locked_memory(machine: &Machine) -> Check {
+    match machine.memlock {
+        Some(Limit::AtMost(most)) if most < LOCKED_WANTED => Check::bad(
+            "memlock",
+            Effect::Limits,
+            format!("this process may lock {} KiB of memory", most >> 10),
+            "registered buffers and AF_XDP may be refused",
+            "raise it before the start: ulimit -l unlimited",
+        ),
+        Some(Limit::AtMost(most)) => {
+            Check::fine("memlock", format!("this process may lock {} MiB of memory", most >> 20))
+        }
+        Some(Limit::Unlimited) => {
+            Check::fine("memlock", "this process may lock any amount of memory")
+        }
+        None => Check::fine("memlock", "no limit of locked memory is known"),
+    }
+}
+
+fn numa(machine: &Machine) -> Check {
+    let mut nodes: Vec<usize> = machine.cores.iter().filter_map(|core| core.numa_node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    match (nodes.len() > 1, machine.numa_balancing) {
+        (true, Some(true)) => Check::bad(
+            "numa",
+            Effect::Falsifies,
+            format!(
+                "this process may use {} NUMA nodes, and the kernel moves pages between them",
+                nodes.len()
+            ),
+            "memory changes its distance during a run, and each move stops the thread",
+            "keep it on one node with --numa-node and --cpu, or",
+        )
+        .command("sysctl kernel.numa_balancing=0"),
+        (true, _) => Check::bad(
+            "numa",
+            Effect::Falsifies,
+            format!("this process may use {} NUMA nodes", nodes.len()),
+            "memory and devices of another node are farther away",
+            "keep server and generator on one node with --numa-node and --cpu",
+        ),
+        (false, _) => Check::fine("numa", "this process stays on one NUMA node"),
+    }
+}
+
+fn deferred_frees(machine: &Machine) -> Check {
+    match machine.skb_defer_max {
+        Some(0) => Check::fine("skb_defer", "buffers are freed on the core that received them (net.core.skb_defer_max = 0)"),
+        Some(most) => Check::bad(
+            "skb_defer",
+            Effect::Limits,
+            format!("up to {most} buffers are given back to the core that allocated them (net.core.skb_defer_max)"),
+            "over loopback the generator's core pays for part of what the server frees",
+            "nothing need be done: it is so for all designs alike; to see the difference",
+        )
+        .command("sysctl net.core.skb_defer_max=0"),
+        None => Check::fine("skb_defer", "this kernel frees buffers where they are received"),
+    }
+}
+
+fn connection_tracking(machine: &Machine) -> Check {
+    match machine.connections_tracked {
+        Some(count) if count > 0 => Check::bad(
+            "conntrack",
+            Effect::Limits,
+            format!("the firewall tracks connections ({count} now)"),
+            "each datagram and segment is looked up, over loopback too",
+            "exempt loopback with a rule `notrack`, or use --on veth",
+        ),
+        _ => Check::fine("conntrack", "the firewall tracks no connections"),
+    }
+}
+
+fn queues(device: &super::NetworkDevice, machine: &Machine) -> Check {
+    let name = &device.name;
+    let count = device.receive_queues;
+    let cores = machine.online_cores.unwrap_or(1);
+    if count < cores && !device.steered {
+        return Check::bad(
+            "queues",
+            Effect::Limits,
+            format!("the device {name} has {count} receive queue(s) for {cores} cores, and spreads none of its work (RPS)"),
+            "what comes over it is received by as many cores as there are queues, however many a design uses",
+            "let the other cores take part",
+        )
+        .command(format!("echo {} > /sys/class/net/{name}/queues/rx-0/rps_cpus", all_cores(cores)));
+    }
+    let spread = if device.steered { ", and its work is spread (RPS)" } else { "" };
+    Check::fine(
+        "queues",
+        format!("the device {name} has {count} receive queue(s) for {cores} cores{spread}"),
+    )
+}
+
+/// A mask of so many cores, as the kernel takes it: words of 32 bits, the highest first.
+fn all_cores(cores: usize) -> String {
+    let words = cores.div_ceil(32);
+    let of = |word: usize| u32::MAX >> (32 - (cores - word * 32).min(32));
+    (0..words).rev().map(|word| format!("{:x}", of(word))).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Boost, Core, Mitigation, NetworkDevice};
+
+    /// Four cores, two to each physical one, and nothing to complain about.
+    fn sound() -> Machine {
+        let core = |number: usize| Core { number, numa_node: Some(0), siblings: vec![number ^ 1] };
+        Machine {
+            cores: (0..4).map(core).collect(),
+            governors: vec!["performance".into()],
+            swap_bytes: Some(0),
+            virtualised: Some(false),
+            clocksource: Some("tsc".into()),
+            io_uring_disabled: Some(0),
+            ..Machine::default()
+        }
+    }
+
+    fn about(machine: &Machine, load: Load) -> Vec<&'static str> {
+        warnings(machine, load).iter().map(|warning| warning.about).collect()
+    }
+
+    #[test]
+    fn a_sound_machine_gives_none() {
+        let quiet = Load { others: Some(0.05), stolen: Some(0.0) };
+        assert_eq!(about(&sound(), quiet), [""; 0]);
+        assert_eq!(about(&sound(), Load::default()), [""; 0]);
+    }
+
+    #[test]
+    fn each_thing_is_found_by_itself() {
+        let with = |change: fn(&mut Machine)| {
+            let mut machine = sound();
+            change(&mut machine);
+            about(&machine, Load::default())
+        };
+        assert_eq!(with(|m| m.cores.truncate(1)), ["cores"]);
+        assert_eq!(with(|m| m.cores.truncate(2)), ["siblings"]);
+        assert_eq!(with(|m| m.governors.push("powersave".into())), ["governor"]);
+        assert_eq!(with(|m| m.virtualised = Some(true)), ["virtual"]);
+        assert_eq!(with(|m| m.swap_bytes = Some(1 << 30)), ["swap"]);
+        assert_eq!(with(|m| m.clocksource = Some("hpet".into())), ["clocksource"]);
+        assert_eq!(with(|m| m.io_uring_disabled = Some(2)), ["io_uring"]);
+        let load = |others, stolen| about(&sound(), Load { others, stolen });
+        assert_eq!(load(Some(0.11), None), ["load"]);
+        assert_eq!(load(None, Some(0.02)), ["stolen"]);
+    }
+
+    #[test]
+    fn protections_that_are_on_are_named() {
+        let of = |states: &[(&str, &str)]| {
+            let mut machine = sound();
+            let all = states.iter().map(|(weakness, state)| Mitigation {
+                weakness: (*weakness).into(),
+                state: (*state).into(),
+            });
+            machine.mitigations = all.collect();
+            let check = mitigations(&machine, None);
+            check.is_warning().then(|| check.to_string())
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("mds", "Vulnerable"), ("ssb", "Not affected")]), None);
+        let some =
+            of(&[("mds", "Vulnerable"), ("retbleed", "Mitigation: IBRS")]).expect("one is on");
+        assert!(some.contains("are on (retbleed): "), "{some}");
+    }
+
+    #[test]
+    fn a_warning_says_what_was_found() {
+        let mut machine = sound();
+        machine.governors = vec!["ondemand".into(), "performance".into(), "powersave".into()];
+        machine.swap_bytes = Some(512 << 20);
+        let load = Load { others: Some(0.34), stolen: None };
+        let texts: Vec<String> = warnings(&machine, load).iter().map(Check::to_string).collect();
+        assert_eq!(texts.len(), 3);
+        assert!(texts[0].contains("is ondemand and powersave:"), "{}", texts[0]);
+        assert!(texts[1].contains("(512 MiB)"), "{}", texts[1]);
+        assert!(texts[2].contains("34 %"), "{}", texts[2]);
+    }
+
+    /// As `sound`, with nothing wanting for any check.
+    fn perfect() -> Machine {
+        Machine {
+            smt: Some(false),
+            boost: Some(Boost { on: false, path: "boost", off: '0' }),
+            online_cores: Some(4),
+            rmem_max_bytes: Some(8 << 20),
+            open_files: Some(Limit::Unlimited),
+            memlock: Some(Limit::AtMost(1 << 30)),
+            numa_balancing: Some(true),
+            skb_defer_max: Some(0),
+            connections_tracked: Some(0),
+            network: vec![NetworkDevice { name: "eth0".into(), receive_queues: 4, steered: false }],
+            ..sound()
+        }
+    }
+
+    fn all(machine: &Machine) -> Vec<Check> {
+        let instruments =
+            Instruments { checkers: Some(vec![]), tracing: Some(vec![]), ..Instruments::default() };
+        let costs =
+            Costs { call_ns: Some(90), clock_ns: Some(20), wake_ns: Some(5000), hop_ns: Some(60) };
+        checks(machine, &instruments, Load::default(), costs)
+    }
+
+    #[test]
+    fn every_check_is_there_once_and_is_wanting_only_for_its_own_reason() {
+        // Whether threads can be bound to cores is this machine's.
+        let wanting = |machine: &Machine| -> Vec<&'static str> {
+            let all = all(machine).into_iter().filter(|check| check.is_warning());
+            all.map(|check| check.about).filter(|about| *about != "pinning").collect()
+        };
+        assert_eq!(wanting(&perfect()), [""; 0]);
+        let mut names: Vec<_> = all(&perfect()).iter().map(|check| check.about).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
+        let with = |change: fn(&mut Machine)| {
+            let mut machine = perfect();
+            change(&mut machine);
+            wanting(&machine)
+        };
+        assert_eq!(with(|m| m.smt = Some(true)), ["smt"]);
+        assert_eq!(with(|m| m.cpu_quota_thousandths = Some(1500)), ["quota"]);
+        assert_eq!(with(|m| m.boost = Some(Boost { on: true, path: "p", off: '1' })), ["boost"]);
+        assert_eq!(with(|m| m.rmem_max_bytes = Some(212_992)), ["rcvbuf"]);
+        assert_eq!(with(|m| m.open_files = Some(Limit::AtMost(1024))), ["descriptors"]);
+        assert_eq!(with(|m| m.memlock = Some(Limit::AtMost(8 << 20))), ["memlock"]);
+        assert_eq!(with(|m| m.cores[3].numa_node = Some(1)), ["numa"]);
+        assert_eq!(with(|m| m.skb_defer_max = Some(64)), ["skb_defer"]);
+        assert_eq!(with(|m| m.connections_tracked = Some(3)), ["conntrack"]);
+        assert_eq!(with(|m| m.network[0].receive_queues = 1), ["queues"]);
+        assert_eq!(with(|m| m.smt = None), ["smt"], "what is not known is told");
+    }
+
+    #[test]
+    fn what_is_worst_comes_first_and_each_says_what_follows() {
+        let mut machine = perfect();
+        machine.skb_defer_max = Some(64);
+        machine.swap_bytes = Some(1 << 30);
+        machine.smt = None;
+        let all = all(&machine);
+        assert!(all.is_sorted_by(|one, next| one.effect >= next.effect), "{all:#?}");
+        for check in all {
+            assert!(!check.found.is_empty(), "{check:?}");
+            assert_eq!(check.is_warning(), !check.consequence.is_empty(), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn masks_are_the_kernels() {
+        let masks = [1, 2, 31, 32, 33, 64, 65].map(all_cores);
+        let expected = [
+            "1",
+            "3",
+            "7fffffff",
+            "ffffffff",
+            "1,ffffffff",
+            "ffffffff,ffffffff",
+            "1,ffffffff,ffffffff",
+        ];
+        assert_eq!(masks, expected);
+    }
+}
