@@ -1,39 +1,33 @@
-//! One-way latencies in a fixed log-linear histogram.
+//! One-way latencies in a histogram with fixed bounds.
 //!
 //! Exact below 256 ns, then 128 buckets to each doubling up to 137 s: a bucket is at most
-//! 0.8 % wide, and its middle at most 0.4 % from any value in it. Recording is a load and a
-//! store, without allocation; histograms of threads, runs and machines are added, never
-//! their percentiles.
+//! 0.8 % wide, and its middle at most 0.4 % from any value in it. Those are the buckets of
+//! [`hdrhistogram`] with two digits, which adds histograms up and finds percentiles. Recording is
+//! our own, as others read what a thread records meanwhile: a load and a store, without
+//! allocation. Histograms of threads, runs and machines are added, never their percentiles.
 
+use hdrhistogram::Histogram as Buckets;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use weir::counters::Counter;
 
+/// Digits in which values of one bucket are alike.
+const DIGITS: u8 = 2;
+/// Buckets to each doubling, with so many digits.
 const STEPS: u64 = 128;
-const STEP_BITS: u32 = STEPS.trailing_zeros();
-/// The last doubling held: values from 2^37 ns on fall into the last bucket.
-const TOP_BIT: u32 = 36;
-const BUCKETS: usize = ((TOP_BIT - STEP_BITS + 2) as usize) * STEPS as usize;
+/// Longer latencies count as this one.
+const MOST_NS: u64 = (1 << 37) - 1;
 
 /// The percentiles that a summary states.
 pub const PERCENTILES: [(&str, f64); 6] =
     [("10", 0.10), ("50", 0.50), ("90", 0.90), ("99", 0.99), ("99.9", 0.999), ("99.99", 0.9999)];
 
+/// The place of a latency's bucket among all.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
-    let ns = ns.min((1 << (TOP_BIT + 1)) - 1);
-    let shift = (63 - (ns | STEPS).leading_zeros()) - STEP_BITS;
+    let ns = ns.min(MOST_NS);
+    let shift = (ns | STEPS).ilog2() - STEPS.ilog2();
     (u64::from(shift) * STEPS + (ns >> shift)) as usize
-}
-
-/// The middle of a bucket in ns.
-fn middle_of(bucket: usize) -> u64 {
-    let bucket = bucket as u64;
-    if bucket < 2 * STEPS {
-        return bucket;
-    }
-    let shift = bucket / STEPS - 1;
-    ((bucket - shift * STEPS) << shift) + ((1 << shift) / 2)
 }
 
 /// Latencies recorded by one thread, readable by any while it records.
@@ -42,7 +36,8 @@ pub struct Latencies(Box<[Counter]>);
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self((0..BUCKETS).map(|_| Counter::default()).collect())
+        let buckets = Histogram::default().0.distinct_values();
+        Self((0..buckets).map(|_| Counter::default()).collect())
     }
 }
 
@@ -55,19 +50,19 @@ impl Latencies {
 
     /// Adds what was recorded so far to a histogram.
     pub fn add_to(&self, histogram: &mut Histogram) {
-        for (sum, counter) in histogram.0.iter_mut().zip(&self.0) {
-            *sum += counter.get();
-        }
+        let empty = Histogram::default();
+        let values = empty.0.iter_all().map(|bucket| bucket.value_iterated_to());
+        histogram.extend(values.zip(self.0.iter().map(Counter::get)));
     }
 }
 
 /// Latencies at one moment; those of several threads or runs can be added.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Histogram(Vec<u64>);
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram(Buckets<u64>);
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self(vec![0; BUCKETS])
+        Self(Buckets::new_with_bounds(1, MOST_NS, DIGITS).expect("bounds that make sense"))
     }
 }
 
@@ -92,8 +87,7 @@ pub struct Summary {
 /// its count.
 impl Serialize for Histogram {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let held = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
-        serializer.collect_seq(held.map(|(bucket, count)| (middle_of(bucket), count)))
+        serializer.collect_seq(self.recorded())
     }
 }
 
@@ -101,57 +95,63 @@ impl Serialize for Histogram {
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut histogram = Self::default();
-        for (middle, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
-            let sum = &mut histogram.0[bucket_of(middle)];
-            *sum = sum.saturating_add(count);
-        }
+        histogram.extend(Vec::<(u64, u64)>::deserialize(deserializer)?);
         Ok(histogram)
+    }
+}
+
+/// Takes pairs of a latency in ns and its count, whatever they are.
+impl Extend<(u64, u64)> for Histogram {
+    fn extend<T: IntoIterator<Item = (u64, u64)>>(&mut self, latencies: T) {
+        for (ns, count) in latencies {
+            // A percentile is found by summing counts up, which all together are to fit.
+            let count = count.min(u64::MAX - self.count());
+            if count > 0 {
+                self.0.saturating_record_n(ns, count);
+            }
+        }
     }
 }
 
 impl Histogram {
     /// Adds another's latencies to these.
     pub fn merge(&mut self, other: &Self) {
-        for (sum, more) in self.0.iter_mut().zip(&other.0) {
-            *sum += more;
-        }
+        self.extend(other.recorded());
+    }
+
+    /// The buckets that hold something: the middle of each in ns, and its count.
+    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> {
+        let buckets = self.0.iter_recorded();
+        buckets.map(|bucket| (self.middle(bucket.value_iterated_to()), bucket.count_at_value()))
+    }
+
+    /// The middle of the bucket that a value is in.
+    fn middle(&self, ns: u64) -> u64 {
+        self.0.median_equivalent(ns)
     }
 
     /// How many latencies were recorded.
     pub fn count(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.len()
     }
 
     /// The latency in ns at or below which a share `quantile` (0 to 1) lies; `None` if
     /// nothing was recorded.
     pub fn percentile(&self, quantile: f64) -> Option<u64> {
-        let count = self.count();
-        let rank = ((quantile.clamp(0.0, 1.0) * count as f64).ceil() as u64).clamp(1, count.max(1));
-        let mut below = 0;
-        self.0
-            .iter()
-            .position(|n| {
-                below += n;
-                below >= rank
-            })
-            .map(middle_of)
+        (self.count() > 0).then(|| self.middle(self.0.value_at_quantile(quantile)))
     }
 
     /// The usual figures; `None` if nothing was recorded.
     pub fn summary(&self) -> Option<Summary> {
-        let n = self.count();
-        let filled = || self.0.iter().enumerate().filter(|(_, n)| **n > 0);
-        let min = middle_of(filled().next()?.0);
-        let max = middle_of(filled().next_back()?.0);
-        let sum: f64 = filled().map(|(bucket, n)| middle_of(bucket) as f64 * *n as f64).sum();
-        let mean = sum / n as f64;
-        let squares: f64 =
-            filled().map(|(bucket, n)| (middle_of(bucket) as f64 - mean).powi(2) * *n as f64).sum();
-        let percentile = PERCENTILES
-            .iter()
-            .filter_map(|(name, quantile)| Some((*name, self.percentile(*quantile)?)))
-            .collect();
-        Some(Summary { n, min, max, mean, stddev: (squares / n as f64).sqrt(), percentile })
+        let percentile = |(name, quantile)| Some((name, self.percentile(quantile)?));
+        Some(Summary {
+            n: self.count(),
+            percentile: PERCENTILES.into_iter().map(percentile).collect::<Option<_>>()?,
+            min: self.middle(self.0.min()),
+            max: self.middle(self.0.max()),
+            mean: self.0.mean(),
+            stddev: self.0.stdev(),
+        })
     }
 }
 
@@ -161,19 +161,35 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn buckets_follow_one_another_without_a_gap() {
-        for ns in 0..1_000_000 {
-            assert!(bucket_of(ns + 1) - bucket_of(ns) <= 1, "at {ns}");
+    fn a_histogram_may_be_empty_or_full() {
+        let mut histogram = Histogram::default();
+        histogram.extend([(7, 0)]);
+        assert_eq!(histogram, Histogram::default());
+        assert_eq!((histogram.percentile(0.5), histogram.summary()), (None, None));
+        assert_eq!(serde_json::to_string(&histogram).unwrap(), "[]");
+        let huge = format!("[[5, {0}], [{0}, {0}], [6, 1]]", u64::MAX);
+        let mut huge: Histogram = serde_json::from_str(&huge).unwrap();
+        huge.merge(&huge.clone());
+        assert_eq!((huge.count(), huge.percentile(1.0)), (u64::MAX, Some(5)), "nothing wraps");
+    }
+
+    #[test]
+    fn a_latency_is_recorded_in_the_bucket_that_it_is_read_from() {
+        let empty = Histogram::default();
+        let mut next = 0;
+        for (place, bucket) in empty.0.iter_all().enumerate() {
+            assert_eq!((bucket_of(next), bucket_of(bucket.value_iterated_to())), (place, place));
+            next = bucket.value_iterated_to() + 1;
         }
-        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
-        assert_eq!(Histogram::default().percentile(0.5), None);
-        assert_eq!(Histogram::default().summary(), None);
+        assert_eq!((next, bucket_of(u64::MAX)), (MOST_NS + 1, empty.0.distinct_values() - 1));
     }
 
     proptest! {
         #[test]
-        fn a_bucket_is_near_its_values(ns in 0u64..1 << (TOP_BIT + 1)) {
-            let middle = middle_of(bucket_of(ns));
+        fn a_bucket_is_near_its_values(ns in 0..=MOST_NS) {
+            let mut histogram = Histogram::default();
+            histogram.extend([(ns, 1)]);
+            let middle = histogram.percentile(0.5).unwrap();
             prop_assert!(middle.abs_diff(ns) as f64 <= ns as f64 * 0.004, "{ns} as {middle}");
         }
 
@@ -199,6 +215,8 @@ mod tests {
             prop_assert_eq!(&serde_json::from_str::<Histogram>(&published).unwrap(), &all);
             let summary = all.summary().unwrap();
             prop_assert_eq!(summary.n, values.len() as u64);
+            let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;
+            prop_assert!((summary.mean - mean).abs() <= mean * 0.004);
             prop_assert!(summary.min <= summary.percentile["50"]);
             prop_assert!(summary.percentile["99.9"] <= summary.max);
         }
