@@ -3,24 +3,21 @@
 //! A percentile of a cell is taken from all its datagrams together: the median of a few runs'
 //! 99.9th percentiles would be none, and the median of their maxima no maximum.
 
-use std::collections::BTreeMap;
-
 use crate::cell::Measured;
 use crate::wire::Latency;
+use weir_load::latency::Histogram;
 
 /// The latencies of all samples that count together. `None` unless each of those that took any
 /// gave its histogram.
 pub fn merged<S: Measured>(samples: &[S]) -> Option<Latency> {
-    let mut all: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut all = Histogram::default();
     let mut ends: Option<(u64, u64)> = None;
     for sample in samples.iter().filter(|sample| sample.when().counted) {
         let (Some(latency), histogram) = sample.latencies() else { continue };
         if histogram.is_empty() {
             return None;
         }
-        for (bound_ns, count) in histogram {
-            *all.entry(*bound_ns).or_default() += count;
-        }
+        all.extend(histogram.iter().copied());
         let (min, max) = ends.unwrap_or((latency.min, latency.max));
         ends = Some((min.min(latency.min), max.max(latency.max)));
     }
@@ -31,28 +28,15 @@ pub fn merged<S: Measured>(samples: &[S]) -> Option<Latency> {
 /// The figures of one histogram: pairs of a latency in nanoseconds and its count, in any order.
 /// `None` if it is empty.
 pub fn of_histogram(histogram: &[(u64, u64)]) -> Option<Latency> {
-    let mut all: BTreeMap<u64, u64> = BTreeMap::new();
-    for (ns, count) in histogram.iter().filter(|(_, count)| *count > 0) {
-        let sum = all.entry(*ns).or_default();
-        *sum = sum.saturating_add(*count);
-    }
-    let (min, max) = (*all.first_key_value()?.0, *all.last_key_value()?.0);
-    Some(summary(&all, min, max))
+    let mut all = Histogram::default();
+    all.extend(histogram.iter().copied());
+    Some(summary(&all, all.percentile(0.0)?, all.percentile(1.0)?))
 }
 
-fn summary(all: &BTreeMap<u64, u64>, min: u64, max: u64) -> Latency {
-    let n = all.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
-    let percentile = |share: f64| {
-        let rank = ((share * n as f64).ceil() as u64).max(1);
-        let mut below = 0_u64;
-        let place = all.iter().find(|(_, count)| {
-            below = below.saturating_add(**count);
-            below >= rank
-        });
-        place.map_or(max, |(bound_ns, _)| (*bound_ns).clamp(min, max))
-    };
+fn summary(all: &Histogram, min: u64, max: u64) -> Latency {
+    let percentile = |share| all.percentile(share).map_or(max, |ns| ns.clamp(min, max));
     Latency {
-        n,
+        n: all.count(),
         min,
         p50: percentile(0.50),
         p90: percentile(0.90),
@@ -89,8 +73,8 @@ mod tests {
 
     #[test]
     fn one_histogram_has_the_same_figures() {
-        let all = of_histogram(&[(1000, 20), (8, 1), (10, 979), (5, 0)]).unwrap();
-        assert_eq!((all.n, all.min, all.p50, all.p99, all.max), (1000, 8, 10, 1000, 1000));
+        let all = of_histogram(&[(1002, 20), (8, 1), (10, 979), (5, 0)]).unwrap();
+        assert_eq!((all.n, all.min, all.p50, all.p99, all.max), (1000, 8, 10, 1002, 1002));
         assert_eq!((of_histogram(&[]), of_histogram(&[(7, 0)])), (None, None));
         assert_eq!(of_histogram(&[(1, u64::MAX), (2, u64::MAX)]).unwrap().n, u64::MAX);
     }

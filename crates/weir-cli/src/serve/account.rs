@@ -86,14 +86,6 @@ pub fn audit_report(audit: &AuditReport) -> wire::Audit {
         reordered: audit.reordered,
         data_errors: audit.data_errors,
         latency_ns: latency,
-        latency_histogram: histogram(audit),
+        latency_histogram: audit.latencies.recorded().collect(),
     }
-}
-
-/// The histogram of the latencies, where the audit's report has one. It is taken by the name
-/// under which the report is published, since its form is that of the document.
-fn histogram(audit: &AuditReport) -> Vec<(u64, u64)> {
-    let mut document = serde_json::to_value(audit).unwrap_or_default();
-    let published = document.get_mut("latency_histogram").map(serde_json::Value::take);
-    published.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

@@ -216,7 +216,7 @@ pub(crate) mod tests {
             command: "weir iops".into(),
             ios_per_s,
             counts: (ios_per_s as u64 / 2, 0),
-            latency_histogram: vec![(400, 90), (900, 10)],
+            latency_histogram: vec![(401, 90), (902, 10)],
             sampling_percent: Some(ios_per_s / 1e7),
             kernel_entries_per_io: Some(1.0),
             cpu_ns_per_io: Some(1e9 / ios_per_s),
@@ -232,7 +232,7 @@ pub(crate) mod tests {
     fn a_sample_has_its_latencies_and_what_limited_it() {
         let sample = Sample::of(&When::default(), made(2e6));
         let latency = sample.latency_ns.unwrap();
-        assert_eq!((latency.n, latency.p50, latency.p99), (100, 400, 900));
+        assert_eq!((latency.n, latency.p50, latency.p99), (100, 401, 902));
         assert_eq!(
             (sample.verdict.limited_by, sample.change_percent_per_s),
             (Limit::Server, Some(0.0))

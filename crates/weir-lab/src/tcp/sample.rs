@@ -414,7 +414,7 @@ pub(crate) mod tests {
                 connects_per_s: Some(20_000.0),
                 messages_unanswered: 0,
                 window: Some(window),
-                latency_histogram: vec![(600_000, messages - 1), (900_000, 1)],
+                latency_histogram: vec![(600_064, messages - 1), (900_000, 1)],
                 errors: BTreeMap::new(),
                 refusals: BTreeMap::new(),
                 wrong_bytes: None,
@@ -447,7 +447,7 @@ pub(crate) mod tests {
         near(sample.context_switches_per_message, 0.1);
         near(sample.server_cpu, 0.5);
         near(sample.client_cpu, 0.9);
-        assert_eq!(sample.latency_ns.unwrap().p50, 600_000);
+        assert_eq!(sample.latency_ns.unwrap().p50, 600_064);
         assert_eq!((sample.incomplete(), sample.invalid.as_ref()), (None, None));
         assert_eq!(sample.waits_per_message, None, "what is not counted is not known");
     }
