@@ -105,9 +105,7 @@ fn of_the_user() -> Option<ThreadsLeft> {
     if answer != 0 || is_root || limit.rlim_cur == libc::RLIM_INFINITY {
         return None; // it does not hold for root
     }
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:"))?;
-    let threads: u64 = threads.trim().parse().ok()?;
+    let threads = fs::read_dir("/proc/self/task").ok()?.count() as u64;
     Some(left("RLIMIT_NPROC", limit.rlim_cur, limit.rlim_cur.saturating_sub(threads)))
 }
 

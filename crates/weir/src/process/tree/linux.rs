@@ -36,7 +36,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How often a reading is made again in which processes came or went.
 const TRIES: usize = 5;
-/// The signal of a child's end as a bit of a mask in `/proc`.
+/// The signal of a child's end as a bit of those that are ignored.
 const CHILD_ENDED: u64 = 1 << (libc::SIGCHLD - 1);
 
 #[derive(Debug)]
@@ -91,6 +91,8 @@ struct Stat {
     children_cpu_ns: u64,
     /// When it began.
     began_ticks: u64,
+    /// A bit for each of the first 31 signals.
+    ignored_signals: u64,
 }
 
 impl Tree {
@@ -567,18 +569,15 @@ fn is_marked(id: u32, mark: &str) -> bool {
 
 /// Whether the system waits for its children in its place, and what they used is lost.
 fn ignores_children(id: u32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & CHILD_ENDED != 0)
+    stat(id).is_some_and(|stat| stat.ignored_signals & CHILD_ENDED != 0)
 }
 
 fn stat(id: u32) -> Option<Stat> {
-    parse_stat(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{id}/stat")).ok()?))
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
-    // The name, in brackets, may have anything in it.
+    // The name, in brackets, may have anything in it, and need not be text.
     let words: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
     let state = *words.first()?.as_bytes().first()?;
@@ -592,6 +591,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         faults_of_children: number(8)?,
         children_cpu_ns: (number(13)? + number(14)?) * (1_000_000_000 / ticks_per_s()),
         began_ticks: number(19)?,
+        ignored_signals: number(30)?,
     })
 }
 

@@ -1,6 +1,8 @@
 use super::*;
 use std::{
+    ffi::OsStr,
     io::{BufRead, BufReader, Write},
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
@@ -113,6 +115,24 @@ sys.stdin.read()";
     assert_eq!(tree.cpu_ns(), None);
     child.kill().expect("it is ours");
     child.wait().expect("it is ours");
+}
+
+/// A process has the name of the file that was started, which may be any bytes.
+#[test]
+fn a_process_whose_name_is_no_text_is_found_and_ended() {
+    let name = [b"weir-\xff-", std::process::id().to_string().as_bytes()].concat();
+    let program = std::env::temp_dir().join(OsStr::from_bytes(&name));
+    std::os::unix::fs::symlink("/bin/sleep", &program).expect("a link");
+    let mut command = Command::new(&program);
+    let mut tree = Tree::of(command.arg0("sleep").arg("1000"));
+    let mut child = command.spawn().expect("it starts");
+    tree.started(child.id());
+    tree.0.without_group();
+    assert_eq!(tree.processes(), [child.id()]);
+    tree.end();
+    let status = child.wait().expect("it is ours");
+    assert!(!status.success(), "{status}");
+    std::fs::remove_file(&program).expect("it is ours");
 }
 
 /// Whoever is found by its mark alone, when all else has ended, is waited for as well.
