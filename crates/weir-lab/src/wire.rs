@@ -230,8 +230,8 @@ pub struct Audit {
     pub data_errors: bool,
     /// One-way latency, if the two ends share a clock and any was taken.
     pub latency_ns: Option<Latency>,
-    /// The same latencies as pairs: upper bound in nanoseconds, and how many lay at most there
-    /// and above the bound before. Empty where the receiver gives none.
+    /// The same latencies as pairs: the middle of a bucket in nanoseconds, and how many lay in it.
+    /// Empty where the receiver gives none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub latency_histogram: Vec<(u64, u64)>,
 }

@@ -1,5 +1,8 @@
 //! Reads the texts of `/proc` into figures. Pure functions: any text gives an answer, and
 //! what is not found in it, or is no number, is `None`.
+//!
+//! They are our own: the crate `procfs` reads all of a file or nothing of it, has neither a socket's drops nor softnet,
+//! sockstat or counts of interrupts, and takes up to twice the time and hundreds of allocations for a reading.
 
 use std::net::{IpAddr, SocketAddr};
 
