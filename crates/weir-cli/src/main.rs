@@ -32,6 +32,7 @@ mod load;
 mod memory;
 mod serve;
 mod shown;
+mod tune;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -60,6 +61,7 @@ enum Command {
     /// List designs and providers, and whether they can run here.
     Designs(designs::DesignsArgs),
     Doctor(doctor::DoctorArgs),
+    Tune(tune::TuneArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
     #[command(hide = true)]
     ProbeMemory(memory::ProbeArgs),
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Iops(args) => iops::run(&args),
         Command::Designs(args) => designs::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::ProbeMemory(args) => memory::probe(&args),
         Command::CheckDevice(args) => check_device::run(&args),
     }

@@ -139,6 +139,58 @@ pub fn checks(
     all
 }
 
+/// Something that can be set safely, so that figures are steadier: it costs power or some memory, takes nothing from
+/// anybody, and is gone when the machine starts anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The file that is written to.
+    pub path: String,
+    /// What it says now.
+    pub before: String,
+    /// What it is to say.
+    pub after: String,
+    /// What that is good for.
+    pub why: &'static str,
+}
+
+/// What can be set safely on this machine, and is not yet. What takes something away (cores, swap, protection) is left
+/// to its administrator.
+pub fn settings(machine: &Machine) -> Vec<Setting> {
+    let setting = |path: &str, before: &str, after: &str, why| Setting {
+        path: path.into(),
+        before: before.into(),
+        after: after.into(),
+        why,
+    };
+    let governors = machine
+        .governor_files
+        .iter()
+        .map(|(path, governor)| setting(path, governor, "performance", "cores keep their speed"));
+    let boost = machine.boost.filter(|boost| boost.on).map(|boost| {
+        let on = if boost.off == '0' { "1" } else { "0" };
+        setting(boost.path, on, &boost.off.to_string(), "cores keep their nominal speed")
+    });
+    let buffers = [
+        (machine.rmem_max_bytes, "rmem_max", "larger receive buffers may be asked for"),
+        (machine.wmem_max_bytes, "wmem_max", "larger send buffers may be asked for"),
+    ];
+    let buffers = buffers.into_iter().filter_map(|(most, name, why)| {
+        let most = most.filter(|most| *most < BUFFER_WANTED)?.to_string();
+        Some(setting(&format!("/proc/sys/net/core/{name}"), &most, &BUFFER_WANTED.to_string(), why))
+    });
+    let moves = machine.numa_balancing.filter(|mode| *mode > 0 && nodes(machine) > 1).map(|mode| {
+        let path = "/proc/sys/kernel/numa_balancing";
+        setting(path, &mode.to_string(), "0", "pages stay where they are")
+    });
+    governors.chain(boost).chain(buffers).chain(moves).collect()
+}
+
+/// NUMA nodes that this process may use.
+fn nodes(machine: &Machine) -> usize {
+    let nodes = machine.cores.iter().filter_map(|core| core.numa_node);
+    nodes.collect::<std::collections::BTreeSet<_>>().len()
+}
+
 fn of_cores(machine: &Machine) -> [Check; 2] {
     let count = machine.cores.len();
     let cores = match count {
@@ -445,29 +497,28 @@ fn locked_memory(machine: &Machine) -> Check {
 }
 
 fn numa(machine: &Machine) -> Check {
-    let mut nodes: Vec<usize> = machine.cores.iter().filter_map(|core| core.numa_node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    match (nodes.len() > 1, machine.numa_balancing) {
-        (true, Some(true)) => Check::bad(
+    let count = nodes(machine);
+    if count < 2 {
+        return Check::fine("numa", "this process stays on one NUMA node");
+    }
+    match machine.numa_balancing {
+        None | Some(0) => Check::bad(
+            "numa",
+            Effect::Falsifies,
+            format!("this process may use {count} NUMA nodes"),
+            "memory and devices of another node are farther away",
+            "keep server and generator on one node with --numa-node and --cpu",
+        ),
+        Some(_) => Check::bad(
             "numa",
             Effect::Falsifies,
             format!(
-                "this process may use {} NUMA nodes, and the kernel moves pages between them",
-                nodes.len()
+                "this process may use {count} NUMA nodes, and the kernel moves pages between them"
             ),
             "memory changes its distance during a run, and each move stops the thread",
             "keep it on one node with --numa-node and --cpu, or",
         )
         .command("sysctl kernel.numa_balancing=0"),
-        (true, _) => Check::bad(
-            "numa",
-            Effect::Falsifies,
-            format!("this process may use {} NUMA nodes", nodes.len()),
-            "memory and devices of another node are farther away",
-            "keep server and generator on one node with --numa-node and --cpu",
-        ),
-        (false, _) => Check::fine("numa", "this process stays on one NUMA node"),
     }
 }
 
@@ -617,7 +668,7 @@ mod tests {
             rmem_max_bytes: Some(8 << 20),
             open_files: Some(Limit::Unlimited),
             memlock: Some(Limit::AtMost(1 << 30)),
-            numa_balancing: Some(true),
+            numa_balancing: Some(1),
             skb_defer_max: Some(0),
             connections_tracked: Some(0),
             network: vec![NetworkDevice { name: "eth0".into(), receive_queues: 4, steered: false }],
@@ -676,6 +727,32 @@ mod tests {
             assert!(!check.found.is_empty(), "{check:?}");
             assert_eq!(check.is_warning(), !check.consequence.is_empty(), "{check:?}");
         }
+    }
+
+    #[test]
+    fn what_can_be_set_is_what_is_found_wanting_and_safe() {
+        let mut machine = perfect();
+        machine.wmem_max_bytes = Some(8 << 20);
+        assert_eq!(settings(&machine), []);
+        machine.governor_files = vec![("policy0/scaling_governor".into(), "powersave".into())];
+        machine.boost = Some(Boost { on: true, path: "no_turbo", off: '1' });
+        machine.rmem_max_bytes = Some(212_992);
+        machine.cores[0].numa_node = Some(1);
+        // None of these is ours to take away.
+        machine.smt = Some(true);
+        machine.swap_bytes = Some(1 << 30);
+        machine.io_uring_disabled = Some(2);
+        let set: Vec<_> = settings(&machine)
+            .into_iter()
+            .map(|setting| format!("{} {} {}", setting.path, setting.before, setting.after))
+            .collect();
+        let expected = [
+            "policy0/scaling_governor powersave performance",
+            "no_turbo 0 1",
+            "/proc/sys/net/core/rmem_max 212992 4194304",
+            "/proc/sys/kernel/numa_balancing 1 0",
+        ];
+        assert_eq!(set, expected);
     }
 
     #[test]

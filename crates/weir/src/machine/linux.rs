@@ -23,6 +23,7 @@ pub(super) fn describe() -> Machine {
         virtualised: virtualised(&cpu),
         hypervisor,
         governors: governors(),
+        governor_files: governor_files(),
         mitigations: mitigations(),
         rmem_max_bytes: number("/proc/sys/net/core/rmem_max"),
         wmem_max_bytes: number("/proc/sys/net/core/wmem_max"),
@@ -35,7 +36,7 @@ pub(super) fn describe() -> Machine {
         smt: number("/sys/devices/system/cpu/smt/active").map(|active| active > 0),
         boost: boost(),
         cpu_quota_thousandths: cpu_quota_thousandths(),
-        numa_balancing: number("/proc/sys/kernel/numa_balancing").map(|mode| mode > 0),
+        numa_balancing: number("/proc/sys/kernel/numa_balancing"),
         skb_defer_max: number("/proc/sys/net/core/skb_defer_max"),
         connections_tracked: number("/proc/sys/net/netfilter/nf_conntrack_count"),
         network: network(),
@@ -202,6 +203,22 @@ fn network() -> Vec<NetworkDevice> {
         .collect();
     found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     found
+}
+
+fn governor_files() -> Vec<(String, String)> {
+    let Ok(policies) = fs::read_dir("/sys/devices/system/cpu/cpufreq") else {
+        return Vec::new();
+    };
+    let slow = |folder: std::path::PathBuf| {
+        let read = |name: &str| text(folder.join(name).to_str()?);
+        let governor = read("scaling_governor").filter(|governor| governor != "performance")?;
+        let known = read("scaling_available_governors")?;
+        let can = known.split_whitespace().any(|governor| governor == "performance");
+        can.then(|| Some((folder.join("scaling_governor").to_str()?.to_owned(), governor)))?
+    };
+    let mut files: Vec<_> = policies.flatten().filter_map(|policy| slow(policy.path())).collect();
+    files.sort_unstable();
+    files
 }
 
 fn mitigations() -> Vec<Mitigation> {

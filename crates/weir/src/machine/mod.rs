@@ -26,7 +26,10 @@ mod costs;
 mod instruments;
 mod load;
 
-pub use checks::{Check, Effect, MOST_LOAD_OF_OTHERS, MOST_STOLEN, checks, mitigations, warnings};
+pub use checks::{
+    Check, Effect, MOST_LOAD_OF_OTHERS, MOST_STOLEN, Setting, checks, mitigations, settings,
+    warnings,
+};
 pub use core_to_core::core_to_core_ns;
 pub use costs::Costs;
 pub use instruments::Instruments;
@@ -92,6 +95,8 @@ pub struct Machine {
     /// The frequency governors of the cores, each once. Empty where the system does not
     /// choose the frequency, as in most virtual machines.
     pub governors: Vec<String>,
+    /// The files that choose them, with the governor in each that can be `performance` and is not.
+    pub governor_files: Vec<(String, String)>,
     /// What is done against the processor's weaknesses, those that do not affect it left out.
     pub mitigations: Vec<Mitigation>,
     /// The largest receive buffer that a program may ask for, in bytes.
@@ -115,8 +120,8 @@ pub struct Machine {
     pub boost: Option<Boost>,
     /// How much of the cores' time a control group gives this process, in thousandths of a core; `None` without a limit.
     pub cpu_quota_thousandths: Option<u64>,
-    /// Whether the kernel moves pages to the NUMA node that uses them.
-    pub numa_balancing: Option<bool>,
+    /// How the kernel moves pages to the NUMA node that uses them; 0 for not at all.
+    pub numa_balancing: Option<u64>,
     /// How many buffers of the network wait to be freed by the core that allocated them.
     pub skb_defer_max: Option<u64>,
     /// Connections that the firewall tracks.

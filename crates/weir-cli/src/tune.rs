@@ -1,0 +1,126 @@
+//! `weir tune`: sets what makes results of this machine steadier, and puts it back.
+
+mod journal;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use weir::machine::{self, Machine, Setting};
+
+use crate::exit::{self, Failure};
+use journal::{Journal, Outcome};
+
+/// Sets what makes results of this machine steadier, and puts it back.
+///
+/// Alone it only prints what it would set. With --apply it does so, as root, and the settings stay until --undo or the
+/// next start of the machine; with a command behind "--" they stay as long as that runs. What was set before is
+/// written down first, so --undo puts it back even if weir was killed.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct TuneArgs {
+    /// Set it, until --undo.
+    #[arg(long, conflicts_with = "undo")]
+    apply: bool,
+
+    /// Put back what --apply, or a command that did not end, has left.
+    #[arg(long)]
+    undo: bool,
+
+    /// Run this command with the settings, and put them back when it ends; the exit code is the command's.
+    #[arg(last = true, conflicts_with_all = ["apply", "undo"])]
+    command: Vec<std::ffi::OsString>,
+}
+
+/// Where what was set before is written down. It goes when the machine starts anew, as the settings do.
+const JOURNAL: &str = "/run/weir-tune.json";
+
+/// Runs `weir tune`.
+pub fn run(args: &TuneArgs) -> ExitCode {
+    match tune(args) {
+        Ok(code) => code,
+        Err(failure) => {
+            say!("weir tune: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
+    let journal = Journal::at(Path::new(JOURNAL));
+    if args.undo {
+        return undo(&journal);
+    }
+    let settings = machine::settings(&Machine::describe());
+    if !args.apply && args.command.is_empty() {
+        return print(&settings).map(|()| ExitCode::from(exit::OK));
+    }
+    for setting in &settings {
+        say!("{}", line(setting));
+    }
+    if !args.command.is_empty() {
+        // An interrupt is for the command; what is left here is to wait for its end and to put everything back.
+        ctrlc::set_handler(|| {}).map_err(Failure::failed)?;
+    }
+    if !settings.is_empty() {
+        journal.apply(&settings)?;
+    }
+    let Some((program, arguments)) = args.command.split_first() else {
+        match settings.is_empty() {
+            true => say!("Nothing to set: this machine is as it should be."),
+            false => say!("Set. `weir tune --undo` puts back what was before."),
+        }
+        return Ok(ExitCode::from(exit::OK));
+    };
+    let ended = Command::new(program).args(arguments).status();
+    let restored = if settings.is_empty() { Ok(ExitCode::from(exit::OK)) } else { undo(&journal) };
+    let ended = ended.map_err(|error| {
+        Failure::failed(format!("cannot run {}: {error}", program.to_string_lossy()))
+    })?;
+    restored?;
+    Ok(match ended.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(code) => ExitCode::from(code),
+        None => ExitCode::from(exit::FAILED), // a signal ended it
+    })
+}
+
+fn undo(journal: &Journal) -> Result<ExitCode, Failure> {
+    let Some(restored) = journal.undo()? else {
+        say!("Nothing to put back.");
+        return Ok(ExitCode::from(exit::OK));
+    };
+    let mut code = exit::OK;
+    for (path, outcome) in restored {
+        match outcome {
+            Outcome::Back(value) => say!("{path}: {value} again"),
+            Outcome::Foreign => say!("{path}: somebody else has set it meanwhile; left as it is"),
+            Outcome::Gone => say!("{path}: not there any more"),
+            Outcome::Failed(error) => {
+                say!("{path}: could not be put back: {error}; try again with `weir tune --undo`");
+                code = exit::FAILED;
+            }
+        }
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn print(settings: &[Setting]) -> Result<(), Failure> {
+    let mut text = String::new();
+    for setting in settings {
+        text.push_str(&line(setting));
+        text.push('\n');
+    }
+    text.push_str(match settings {
+        [] => "Nothing to set: this machine is as it should be.\n",
+        _ => {
+            "Nothing was set. `weir tune --apply`, as root, sets this until `weir tune --undo`;\n\
+              `weir tune -- COMMAND` sets it while a command runs.\n"
+        }
+    });
+    crate::print_results(&text)
+}
+
+fn line(setting: &Setting) -> String {
+    let Setting { path, before, after, why, .. } = setting;
+    format!("{path}: {before} -> {after}  ({why})")
+}
