@@ -171,14 +171,31 @@ impl Choice {
 }
 
 /// Calls `$body` with the provider that `$choice` names, as `$provider`: once compiled for each type of
-/// provider, not for each name.
+/// provider that this system has, not for each name. Of the others it says why they cannot run.
 macro_rules! with_provider {
     ($choice:expr, |$provider:ident| $body:expr) => {
         match $crate::rio::Choice::provider($choice) {
-            $crate::rio::Chosen::Uring($provider) => $body,
             $crate::rio::Chosen::Batch($provider) => $body,
+            #[cfg(target_os = "linux")]
+            $crate::rio::Chosen::Uring($provider) => $body,
+            #[cfg(target_os = "linux")]
             $crate::rio::Chosen::Xdp($provider) => $body,
+            #[cfg(not(target_os = "linux"))]
+            $crate::rio::Chosen::Uring(absent) => {
+                Err($crate::rio::of_linux(absent.name(), "io_uring").into())
+            }
+            #[cfg(not(target_os = "linux"))]
+            $crate::rio::Chosen::Xdp(absent) => {
+                Err($crate::rio::of_linux(absent.name(), "AF_XDP").into())
+            }
         }
     };
 }
 pub(crate) use with_provider;
+
+/// Why a provider cannot run where its mechanism is not.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn of_linux(name: &str, mechanism: &str) -> Unavailable {
+    let reason = format!("{mechanism} is a mechanism of Linux");
+    Unavailable::new(format!("provider {name}"), reason).advise("use provider batch")
+}

@@ -41,8 +41,6 @@
 pub mod batch;
 mod choice;
 pub mod fake;
-#[cfg(not(target_os = "linux"))]
-mod never;
 mod requests;
 mod sharing;
 mod signals;
@@ -52,6 +50,8 @@ pub mod uring;
 pub mod xdp;
 
 pub use crate::socket::{Peer, Span, Unsent};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use choice::of_linux;
 pub use choice::{AboutProvider, Choice};
 pub(crate) use choice::{Chosen, with_provider};
 pub use requests::Refused;

@@ -6,6 +6,9 @@ use weir::rio::{
     CompletionQueue, HandOver, Needs, OneThread, Provider,
     batch::PlainSockets,
     fake::{FakeWinsock, FakeXdp, Wire},
+};
+#[cfg(target_os = "linux")]
+use weir::rio::{
     uring::{Polling, Uring},
     xdp::Xdp,
 };
@@ -41,8 +44,10 @@ fn on<P: Both>(misuse: &impl Misuse, name: &str, provider: &P, at: [SocketAddr; 
 /// Tries it on every provider that runs in this namespace; AF_XDP has [`on_xdp`].
 pub fn on_each(misuse: &impl Misuse) {
     let loopback = [crate::loopback(); 2];
-    on(misuse, "uring", &Uring::default(), loopback);
-    on(misuse, "uring", &Uring::polling(Polling::Interrupt), loopback);
+    #[cfg(target_os = "linux")]
+    for uring in [Uring::default(), Uring::polling(Polling::Interrupt)] {
+        on(misuse, "uring", &uring, loopback);
+    }
     on(misuse, "batch", &PlainSockets, loopback);
     let wire = Wire::new(1);
     on(misuse, "fake-xdp", &FakeXdp::new(&wire), loopback);
@@ -50,6 +55,11 @@ pub fn on_each(misuse: &impl Misuse) {
 }
 
 /// Tries it on AF_XDP, at an address of each of two devices of the namespace.
+#[cfg(target_os = "linux")]
 pub fn on_xdp(misuse: &impl Misuse, at: [SocketAddr; 2]) {
     on(misuse, "xdp", &Xdp::default(), at);
 }
+
+/// There are no namespaces to call it in.
+#[cfg(not(target_os = "linux"))]
+pub fn on_xdp(_: &impl Misuse, _: [SocketAddr; 2]) {}

@@ -22,8 +22,6 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(target_os = "linux"))]
-mod missing;
 pub mod streams;
 
 #[cfg(target_os = "linux")]

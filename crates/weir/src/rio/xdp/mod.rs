@@ -35,8 +35,6 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(target_os = "linux"))]
-mod missing;
 
 #[cfg(target_os = "linux")]
 pub use linux::{XdpCompletions, XdpOpened, XdpRequests};
