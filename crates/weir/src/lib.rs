@@ -1,8 +1,11 @@
 //! Every I/O design of a server, on Linux and on Windows, behind one small API.
 
+#[cfg(not(target_os = "linux"))]
+mod absent;
 pub mod affinity;
 #[cfg(target_os = "linux")]
 pub mod bpf;
+mod contract;
 pub mod counters;
 #[forbid(unsafe_code)]
 mod crew;

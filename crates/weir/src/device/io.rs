@@ -13,7 +13,7 @@
 //!
 //! [`Region::leaked`]: crate::memory::Region::leaked
 
-use crate::{Error, counters::Counters, wake::Waker};
+use crate::{Error, contract::contract, counters::Counters, memory::Slice, wake::Waker};
 use std::{
     io,
     time::{Duration, Instant},
@@ -42,47 +42,99 @@ pub enum Outcome {
     Failed(io::Error),
 }
 
-/// A queue of I/Os.
-pub(crate) trait Queue {
-    /// Makes the calling thread the one that uses it.
-    ///
-    /// # Errors
-    /// With what was being done.
-    fn begin(&mut self, calls: &Counters) -> Result<(), Error>;
+/// An I/O that is over, with its memory.
+#[derive(Debug)]
+pub struct Done {
+    pub slice: Slice,
+    pub issue: Issue,
+    pub outcome: Outcome,
+}
 
-    /// Ends a wait, now or the next one.
-    fn waker(&self) -> Waker;
+contract! {
+    for Plain, Controls;
+    /// An I/O that returns when it is over.
+    pub(crate) trait Issues {
+        /// Ends the waits of this thread, now and for ever.
+        fn waker(&self) -> Waker;
 
-    /// How many more can be started now.
-    fn room(&self) -> usize;
+        /// Makes one, of so many bytes as `buffer` has; at a place, if the device has places. Where nothing is there
+        /// yet, it waits.
+        fn issue(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome;
+    }
+}
 
-    /// How many are under way.
-    fn outstanding(&self) -> usize;
+/// What each I/O is for the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// A read or a write: the descriptor is looked up and the memory found each time.
+    Plain,
+    /// The same of a file and with memory that the ring knows.
+    Registered,
+    /// A control call of weir's own nothing device, which does nothing.
+    Command,
+    /// Nothing at all.
+    NoOp,
+}
 
-    /// Starts one. It reaches the system with the next take, at the latest. What it needs first (a timer
-    /// that is set) may enter the kernel, and is counted.
-    ///
-    /// # Panics
-    /// If there is no room.
-    fn start(&mut self, issue: &Issue, calls: &Counters);
+/// What is wanted of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// I/Os under way at a time, at most; up to [`MOST_DEPTH`].
+    pub depth: u32,
+    /// What each is.
+    pub operation: Operation,
+    /// How often the completion queue is looked at before a wait enters the kernel, where a thread of the
+    /// kernel submits; `None`: the calling thread submits.
+    pub polls: Option<u32>,
+}
 
-    /// Makes known to the system what was started, waits until so many are over, the time is, or a
-    /// waker was used, and gives each that is over to `each`, with its bytes. Returns how many.
-    ///
-    /// # Errors
-    /// What the system answered: the queue is of no more use.
-    fn take(
-        &mut self,
-        at_least: usize,
-        until: Option<Instant>,
-        calls: &Counters,
-        each: impl FnMut(&Issue, Outcome, &[u8]),
-    ) -> io::Result<usize>;
+/// More would not fit one submission queue.
+pub const MOST_DEPTH: u32 = 16_384;
 
-    /// Asks for everything under way to be called back; it comes by the next takes. To be asked again
-    /// while something is under way.
-    fn call_back(&mut self, calls: &Counters);
+contract! {
+    for RingQueue, AioQueue;
+    /// A queue of I/Os.
+    pub(crate) trait Queue {
+        /// Makes the calling thread the one that uses it.
+        ///
+        /// # Errors
+        /// With what was being done.
+        fn begin(&mut self, calls: &Counters) -> Result<(), Error>;
 
-    /// What was obtained, to be stated beside every figure: name and value.
-    fn granted(&self) -> Vec<(&'static str, String)>;
+        /// Ends a wait, now or the next one.
+        fn waker(&self) -> Waker;
+
+        /// How many more can be started now.
+        fn room(&self) -> usize;
+
+        /// How many are under way.
+        fn outstanding(&self) -> usize;
+
+        /// Starts one. It reaches the system with the next take, at the latest. What it needs first (a timer
+        /// that is set) may enter the kernel, and is counted.
+        ///
+        /// # Panics
+        /// If there is no room.
+        fn start(&mut self, issue: &Issue, calls: &Counters);
+
+        /// Makes known to the system what was started, waits until so many are over, the time is, or a
+        /// waker was used, and gives each that is over to `each`, with its bytes. Returns how many.
+        ///
+        /// # Errors
+        /// What the system answered: the queue is of no more use.
+        fn take(
+            &mut self,
+            at_least: usize,
+            until: Option<Instant>,
+            calls: &Counters,
+            each: impl FnMut(&Issue, Outcome, &[u8]),
+        ) -> io::Result<usize>;
+
+        /// Asks for everything under way to be called back; it comes by the next takes. To be asked again
+        /// while something is under way.
+        fn call_back(&mut self, calls: &Counters);
+
+        /// What was obtained, to be stated beside every figure: name and value.
+        fn granted(&self) -> Vec<(&'static str, String)>;
+    }
 }

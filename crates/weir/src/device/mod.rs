@@ -32,7 +32,7 @@
 #[forbid(unsafe_code)]
 mod handler;
 #[forbid(unsafe_code)]
-mod io;
+pub(crate) mod io;
 #[forbid(unsafe_code)]
 mod job;
 #[forbid(unsafe_code)]
@@ -52,7 +52,7 @@ mod sampling;
 // Its rules hold everywhere; only where devices can be opened is anything found to apply them to.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 #[forbid(unsafe_code)]
-mod target;
+pub(crate) mod target;
 #[forbid(unsafe_code)]
 mod worker;
 
@@ -62,8 +62,7 @@ mod worker;
 #[path = "linux/mod.rs"]
 mod native;
 #[cfg(not(target_os = "linux"))]
-#[path = "missing.rs"]
-mod native;
+use crate::absent as native;
 
 pub use handler::Handler;
 pub use job::Job;
@@ -166,7 +165,7 @@ impl AnyDesign {
 /// # Errors
 /// Why not.
 pub fn availability() -> Result<(), Unavailable> {
-    native::availability()
+    native::Descriptor::availability()
 }
 
 /// As many threads as this process has cores.

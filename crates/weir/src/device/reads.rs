@@ -131,7 +131,9 @@ impl Reads {
 fn short_of(design: &str, error: Error) -> Error {
     let short = match &error {
         Error::Memory { .. } => true,
-        Error::Io { source, .. } => native::is_shortage(source),
+        Error::Io { source, .. } => {
+            source.raw_os_error().is_some_and(|errno| native::SHORTAGES.contains(&errno))
+        }
         _ => false,
     };
     match short {

@@ -31,7 +31,7 @@ use std::{
 
 /// What a path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// The device that swallows and gives nothing.
     Null,
     /// The device that gives zeroes.

@@ -53,14 +53,13 @@ pub mod uring;
 
 // This system's provider.
 #[cfg(not(target_os = "linux"))]
-mod missing;
-#[cfg(not(target_os = "linux"))]
-pub use missing::Missing as Native;
+pub use crate::absent::NoPort as Native;
 #[cfg(target_os = "linux")]
 pub use uring::Uring as Native;
 
 use crate::{
     Error, Unavailable,
+    contract::contract,
     counters::Counters,
     memory::{Layout, Slice},
     socket::DatagramSocket,
@@ -115,110 +114,116 @@ pub trait Provider: Clone + Send + Sync + 'static {
     fn open(&self, needs: &Needs) -> Result<Self::Port, Error>;
 }
 
-/// A completion port. Dropping it without [`stop`](Port::stop) leaks the slices that are
-/// outstanding, deliberately, and counts them
-/// ([`Region::leaked`](crate::memory::Region::leaked)).
-pub trait Port: Sized + Send + Sync + 'static {
-    /// What a thread takes with.
-    type Worker<'a>: Worker
-    where
-        Self: 'a;
+contract! {
+    for Never;
+    /// A completion port. Dropping it without [`stop`](Port::stop) leaks the slices that are
+    /// outstanding, deliberately, and counts them
+    /// ([`Region::leaked`](crate::memory::Region::leaked)).
+    pub trait Port: Sized + Send + Sync + 'static {
+        /// What a thread takes with.
+        type Worker<'a>: Worker
+        where
+            Self: 'a;
 
-    /// Lets operations be started on a socket. Its completions carry `key`.
-    ///
-    /// # Errors
-    /// [`Error::Option`] past [`Needs::sockets`], [`Error::Io`] with the system's answer.
-    fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error>;
+        /// Lets operations be started on a socket. Its completions carry `key`.
+        ///
+        /// # Errors
+        /// [`Error::Option`] past [`Needs::sockets`], [`Error::Io`] with the system's answer.
+        fn associate(&self, socket: DatagramSocket, key: Key) -> Result<SocketId, Error>;
 
-    /// Puts a packet at the end of the queue. Any thread may do so.
-    ///
-    /// # Errors
-    /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
-    fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
+        /// Puts a packet at the end of the queue. Any thread may do so.
+        ///
+        /// # Errors
+        /// Gives the packet back when [`Needs::packets`] wait already, or the port is closed.
+        fn post(&self, packet: Packet, counters: &Counters) -> Result<(), (Packet, Refused)>;
 
-    /// A place among the threads that take, for the calling thread.
-    ///
-    /// # Errors
-    /// [`Error::Option`] past [`Needs::threads`].
-    fn worker(&self) -> Result<Self::Worker<'_>, Error>;
+        /// A place among the threads that take, for the calling thread.
+        ///
+        /// # Errors
+        /// [`Error::Option`] past [`Needs::threads`].
+        fn worker(&self) -> Result<Self::Worker<'_>, Error>;
 
-    /// Refuses all further operations and packets, and lets every take return `None`, now and
-    /// later. What has not been taken comes back by [`stop`](Port::stop).
-    fn close(&self);
+        /// Refuses all further operations and packets, and lets every take return `None`, now and
+        /// later. What has not been taken comes back by [`stop`](Port::stop).
+        fn close(&self);
 
-    /// Something that closes the port, now or later, from any thread, also after it has gone.
-    fn closer(&self) -> Waker;
+        /// Something that closes the port, now or later, from any thread, also after it has gone.
+        fn closer(&self) -> Waker;
 
-    /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
-    /// left when this is called: a worker borrows its port.
-    fn stop(self, by: Instant) -> Stopped;
+        /// Closes, cancels what is outstanding, and gives every slice back to its pool. No worker is
+        /// left when this is called: a worker borrows its port.
+        fn stop(self, by: Instant) -> Stopped;
 
-    /// What was obtained, to be stated beside every figure: name and value.
-    fn granted(&self) -> Vec<(&'static str, String)>;
+        /// What was obtained, to be stated beside every figure: name and value.
+        fn granted(&self) -> Vec<(&'static str, String)>;
+    }
 }
 
-/// A thread's place among those that take from a port. It stays on its thread, and dropping it
-/// lets another thread run.
-pub trait Worker {
-    /// Ends this thread's running and waits until it may run again with completions. Moves what
-    /// has finished into `out`, as many as fit, and returns how many: 0 if the time was over,
-    /// `None` if the port was closed. A take with a timeout may come back late, since a thread
-    /// that comes back empty still waits until it may run.
-    ///
-    /// # Errors
-    /// What the operating system answered: the port is of no more use and must be stopped.
-    fn take(
-        &mut self,
-        out: &mut Taken,
-        timeout: Option<Duration>,
-        counters: &Counters,
-    ) -> io::Result<Option<usize>>;
+contract! {
+    for Never;
+    /// A thread's place among those that take from a port. It stays on its thread, and dropping it
+    /// lets another thread run.
+    pub trait Worker {
+        /// Ends this thread's running and waits until it may run again with completions. Moves what
+        /// has finished into `out`, as many as fit, and returns how many: 0 if the time was over,
+        /// `None` if the port was closed. A take with a timeout may come back late, since a thread
+        /// that comes back empty still waits until it may run.
+        ///
+        /// # Errors
+        /// What the operating system answered: the port is of no more use and must be stopped.
+        fn take(
+            &mut self,
+            out: &mut Taken,
+            timeout: Option<Duration>,
+            counters: &Counters,
+        ) -> io::Result<Option<usize>>;
 
-    /// Starts a receive into a slice. It comes back as [`Outcome::Received`],
-    /// [`Outcome::Failed`] or [`Outcome::Returned`].
-    ///
-    /// # Errors
-    /// Gives the slice back when [`Needs::receives`] are outstanding, or the port is closed.
-    fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
+        /// Starts a receive into a slice. It comes back as [`Outcome::Received`],
+        /// [`Outcome::Failed`] or [`Outcome::Returned`].
+        ///
+        /// # Errors
+        /// Gives the slice back when [`Needs::receives`] are outstanding, or the port is closed.
+        fn receive(&mut self, socket: SocketId, slice: Slice) -> Result<Token, (Slice, Refused)>;
 
-    /// Starts a receive into each of the slices, last to first, in one step: cheaper than one by
-    /// one. Their tokens come with their completions.
-    ///
-    /// # Errors
-    /// As [`receive`](Worker::receive); those that were not started stay in `slices`.
-    fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused>;
+        /// Starts a receive into each of the slices, last to first, in one step: cheaper than one by
+        /// one. Their tokens come with their completions.
+        ///
+        /// # Errors
+        /// As [`receive`](Worker::receive); those that were not started stay in `slices`.
+        fn receive_all(&mut self, socket: SocketId, slices: &mut Vec<Slice>) -> Result<(), Refused>;
 
-    /// Starts a send of the span at the beginning of a slice: so many bytes as one datagram, or
-    /// several datagrams behind each other. It comes back as [`Outcome::Sent`],
-    /// [`Outcome::NotSent`] or [`Outcome::Returned`].
-    ///
-    /// # Errors
-    /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or the span
-    /// is longer than the slice's payload.
-    fn send(
-        &mut self,
-        socket: SocketId,
-        slice: Slice,
-        span: impl Into<Span>,
-        to: &Peer,
-    ) -> Result<Token, (Slice, Refused)>;
+        /// Starts a send of the span at the beginning of a slice: so many bytes as one datagram, or
+        /// several datagrams behind each other. It comes back as [`Outcome::Sent`],
+        /// [`Outcome::NotSent`] or [`Outcome::Returned`].
+        ///
+        /// # Errors
+        /// Gives the slice back when [`Needs::sends`] are outstanding, the port is closed, or the span
+        /// is longer than the slice's payload.
+        fn send(
+            &mut self,
+            socket: SocketId,
+            slice: Slice,
+            span: impl Into<Span>,
+            to: &Peer,
+        ) -> Result<Token, (Slice, Refused)>;
 
-    /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by
-    /// itself.
-    ///
-    /// # Errors
-    /// What the operating system answered; nothing started is lost.
-    fn commit(&mut self, counters: &Counters) -> io::Result<()>;
+        /// Makes started operations known to the kernel now. [`take`](Worker::take) does so by
+        /// itself.
+        ///
+        /// # Errors
+        /// What the operating system answered; nothing started is lost.
+        fn commit(&mut self, counters: &Counters) -> io::Result<()>;
 
-    /// Asks for an operation to be cancelled. It is over when it comes back.
-    fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
+        /// Asks for an operation to be cancelled. It is over when it comes back.
+        fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
 
-    /// Calls `f`, which may block, and lets another thread run meanwhile.
-    ///
-    /// # Errors
-    /// What the operating system answered when started operations were made known to it first;
-    /// `f` was not called.
-    fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
+        /// Calls `f`, which may block, and lets another thread run meanwhile.
+        ///
+        /// # Errors
+        /// What the operating system answered when started operations were made known to it first;
+        /// `f` was not called.
+        fn blocking<R>(&mut self, counters: &Counters, f: impl FnOnce() -> R) -> io::Result<R>;
+    }
 }
 
 /// What a program calls a socket, or a packet of its own.

@@ -40,6 +40,7 @@ mod tests;
 
 use crate::{
     Error,
+    contract::contract,
     counters::Counters,
     stream::{Listener, Stream},
     wake::Waker,
@@ -68,25 +69,28 @@ impl Interest {
     pub const RECEIVE: Self = Self { receive: true, send: false };
 }
 
-/// A set of connections, each under the number of its slot. Errors and ends are told with whatever one
-/// is told for; those of one that is told for nothing, by some mechanisms only.
-///
-/// The set does not keep them open: one is forgotten before it is closed.
-pub trait Streams {
-    /// Puts a connection into the set.
+contract! {
+    for Select, SelectIndexed, Signals, Epoll;
+    /// A set of connections, each under the number of its slot. Errors and ends are told with whatever one
+    /// is told for; those of one that is told for nothing, by some mechanisms only.
     ///
-    /// # Errors
-    /// What the operating system answered.
-    fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()>;
+    /// The set does not keep them open: one is forgotten before it is closed.
+    pub trait Streams {
+        /// Puts a connection into the set.
+        ///
+        /// # Errors
+        /// What the operating system answered.
+        fn watch(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()>;
 
-    /// Changes what one is told for. What is ready already is told again.
-    ///
-    /// # Errors
-    /// What the operating system answered.
-    fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()>;
+        /// Changes what one is told for. What is ready already is told again.
+        ///
+        /// # Errors
+        /// What the operating system answered.
+        fn change(&mut self, stream: &Stream, slot: u32, interest: Interest) -> io::Result<()>;
 
-    /// Takes one out of the set. It may still be told once by the wait that is over.
-    fn forget(&mut self, stream: &Stream, slot: u32);
+        /// Takes one out of the set. It may still be told once by the wait that is over.
+        fn forget(&mut self, stream: &Stream, slot: u32);
+    }
 }
 
 /// A set of connections and listening sockets whose wait names what is ready by its token.

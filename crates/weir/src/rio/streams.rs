@@ -34,8 +34,8 @@
 
 use super::{Refused, Stopped, Woken};
 use crate::{
-    Error, Unavailable, counters::Counters, memory::Slice, options::Named, rio::Batch,
-    stream::Listener, wake::Waker,
+    Error, Unavailable, contract::contract, counters::Counters, memory::Slice, options::Named,
+    rio::Batch, stream::Listener, wake::Waker,
 };
 use std::{
     fmt, io,
@@ -323,73 +323,76 @@ pub enum StreamCompletion {
     },
 }
 
-/// The queue of a thread.
-pub trait StreamQueue: Sized {
-    /// Accepts connections at every listener until told not to.
-    fn accept(&mut self);
+contract! {
+    for Never;
+    /// The queue of a thread.
+    pub trait StreamQueue: Sized {
+        /// Accepts connections at every listener until told not to.
+        fn accept(&mut self);
 
-    /// Accepts no more. What is under way may still come.
-    fn stop_accepting(&mut self);
+        /// Accepts no more. What is under way may still come.
+        fn stop_accepting(&mut self);
 
-    /// Receives: until told not to, or once for each time that it is asked ([`Receiving`]). Answers
-    /// whether there is a slice, where one must be posted.
-    #[must_use]
-    fn receive(&mut self, connection: StreamId) -> bool;
+        /// Receives: until told not to, or once for each time that it is asked ([`Receiving`]). Answers
+        /// whether there is a slice, where one must be posted.
+        #[must_use]
+        fn receive(&mut self, connection: StreamId) -> bool;
 
-    /// Receives no more. What is under way still comes; slices that are posted stay so.
-    fn stop_receiving(&mut self, connection: StreamId);
+        /// Receives no more. What is under way still comes; slices that are posted stay so.
+        fn stop_receiving(&mut self, connection: StreamId);
 
-    /// Slices that could be received into now, by this connection.
-    fn slices(&self, connection: StreamId) -> u32;
+        /// Slices that could be received into now, by this connection.
+        fn slices(&self, connection: StreamId) -> u32;
 
-    /// Whether slices become so few that none should be kept from receiving for long. Where that is asked
-    /// often, and there may be more of them, there are from now on.
-    fn is_short(&mut self, connection: StreamId) -> bool;
+        /// Whether slices become so few that none should be kept from receiving for long. Where that is asked
+        /// often, and there may be more of them, there are from now on.
+        fn is_short(&mut self, connection: StreamId) -> bool;
 
-    /// Takes a slice to receive into.
-    fn give_back(&mut self, slice: Slice);
+        /// Takes a slice to receive into.
+        fn give_back(&mut self, slice: Slice);
 
-    /// Sends.
-    ///
-    /// # Errors
-    /// Gives the load back where there is nothing to be sent, where a send is under way, where the
-    /// connection is over, or where its slice is of another region than this queue's
-    /// ([`Refused::OtherRegion`]): only slices that came from this queue are sent from where they lie.
-    fn send(&mut self, connection: StreamId, load: Load) -> Result<(), (Load, Refused)>;
+        /// Sends.
+        ///
+        /// # Errors
+        /// Gives the load back where there is nothing to be sent, where a send is under way, where the
+        /// connection is over, or where its slice is of another region than this queue's
+        /// ([`Refused::OtherRegion`]): only slices that came from this queue are sent from where they lie.
+        fn send(&mut self, connection: StreamId, load: Load) -> Result<(), (Load, Refused)>;
 
-    /// Tells the peer that nothing follows what was sent. Asked again before its
-    /// [`StreamCompletion::EndSent`], that one answers both.
-    fn end_sending(&mut self, connection: StreamId);
+        /// Tells the peer that nothing follows what was sent. Asked again before its
+        /// [`StreamCompletion::EndSent`], that one answers both.
+        fn end_sending(&mut self, connection: StreamId);
 
-    /// Asks how many bytes the system has received that were not received from it. Asked again before its
-    /// [`StreamCompletion::Waiting`], that one answers both.
-    fn ask_waiting(&mut self, connection: StreamId);
+        /// Asks how many bytes the system has received that were not received from it. Asked again before its
+        /// [`StreamCompletion::Waiting`], that one answers both.
+        fn ask_waiting(&mut self, connection: StreamId);
 
-    /// Closes, whatever is under way. With `abrupt` what was not sent is lost, and the peer sees a reset.
-    /// Asked again it is passed over.
-    fn close(&mut self, connection: StreamId, abrupt: bool);
+        /// Closes, whatever is under way. With `abrupt` what was not sent is lost, and the peer sees a reset.
+        /// Asked again it is passed over.
+        fn close(&mut self, connection: StreamId, abrupt: bool);
 
-    /// Moves completions into `out`, up to its capacity, and says how many. Where the queue looks empty a
-    /// provider may enter the kernel once for each of its tables; each such entry is counted.
-    ///
-    /// # Errors
-    /// What the system answered: the queue is of no more use and must be stopped.
-    fn dequeue(&mut self, out: &mut Batch<StreamCompletion>) -> io::Result<usize>;
+        /// Moves completions into `out`, up to its capacity, and says how many. Where the queue looks empty a
+        /// provider may enter the kernel once for each of its tables; each such entry is counted.
+        ///
+        /// # Errors
+        /// What the system answered: the queue is of no more use and must be stopped.
+        fn dequeue(&mut self, out: &mut Batch<StreamCompletion>) -> io::Result<usize>;
 
-    /// Makes known to the kernel what was asked for, and waits until something can be dequeued, the time is
-    /// over, or it is woken.
-    ///
-    /// # Errors
-    /// What the system answered.
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woken>;
+        /// Makes known to the kernel what was asked for, and waits until something can be dequeued, the time is
+        /// over, or it is woken.
+        ///
+        /// # Errors
+        /// What the system answered.
+        fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woken>;
 
-    /// Something that ends a wait, now or the next one, from any thread.
-    fn waker(&self) -> Waker;
+        /// Something that ends a wait, now or the next one, from any thread.
+        fn waker(&self) -> Waker;
 
-    /// Closes every connection that is open, with a reset, and gives every slice back to its pool. Dropping
-    /// a queue instead leaks its slices deliberately and counts them
-    /// ([`Region::leaked`](crate::memory::Region::leaked)).
-    fn stop(self, by: Instant) -> Stopped;
+        /// Closes every connection that is open, with a reset, and gives every slice back to its pool. Dropping
+        /// a queue instead leaks its slices deliberately and counts them
+        /// ([`Region::leaked`](crate::memory::Region::leaked)).
+        fn stop(self, by: Instant) -> Stopped;
+    }
 }
 
 impl fmt::Display for Receiving {

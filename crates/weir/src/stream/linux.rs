@@ -5,34 +5,23 @@ use crate::{Error, Unavailable};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
-    net::{Shutdown, SocketAddr},
+    net::SocketAddr,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     sync::Arc,
     time::Duration,
 };
-
-/// Always here.
-pub fn availability() -> Result<(), Unavailable> {
-    Ok(())
-}
-
-impl super::Listener {
-    pub(crate) fn native(&self) -> &Listener {
-        &self.native
-    }
-}
-
-impl super::Stream {
-    pub(crate) fn native(&self) -> &Stream {
-        &self.native
-    }
-}
 
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Listener(Socket);
 
 impl Listener {
+    /// Always here.
+    #[expect(clippy::unnecessary_wraps, reason = "elsewhere there are no streams")]
+    pub fn availability() -> Result<(), Unavailable> {
+        Ok(())
+    }
+
     pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
         let refused = |what: &str| {
             let what = format!("{what} on the socket for {address}");
@@ -71,8 +60,8 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    pub fn socket(&self) -> SockRef<'_> {
+        SockRef::from(&self.0)
     }
 
     pub fn granted(&self) -> Vec<(&'static str, String)> {
@@ -143,11 +132,6 @@ impl Listener {
         }
         Ok(())
     }
-
-    pub fn end_accepting(&self) {
-        // For a listening socket this ends the listening, and wakes whoever waits for it.
-        let _ = self.0.shutdown(Shutdown::Read);
-    }
 }
 
 /// A connection.
@@ -162,6 +146,10 @@ impl Stream {
 
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+
+    pub fn socket(&self) -> SockRef<'_> {
+        SockRef::from(&self.0)
     }
 
     #[inline]
@@ -181,15 +169,6 @@ impl Stream {
         })
     }
 
-    pub fn end_sending(&self) -> io::Result<()> {
-        self.shutdown(libc::SHUT_WR)
-    }
-
-    pub fn end_receiving(&self) {
-        // One that is over already needs no ending.
-        let _ = self.shutdown(libc::SHUT_RD);
-    }
-
     pub fn waiting(&self) -> io::Result<usize> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: this call writes one int, which outlives it (tcp(7), SIOCINQ).
@@ -202,41 +181,6 @@ impl Stream {
     pub fn received_in_all(&self) -> io::Result<u64> {
         // Since Linux 4.1 (tcpi_bytes_received); before, it stays zero.
         Ok(tcp_info(self.fd())?.tcpi_bytes_received)
-    }
-
-    pub fn take_error(&self) -> Option<io::Error> {
-        // The call itself fails for no socket that is open.
-        SockRef::from(&self.0).take_error().ok().flatten()
-    }
-
-    pub fn set_timeouts(
-        &self,
-        receive: Option<Duration>,
-        send: Option<Duration>,
-    ) -> io::Result<()> {
-        // No time at all means for ever.
-        let least = Duration::from_micros(1);
-        let socket = SockRef::from(&self.0);
-        socket.set_read_timeout(receive.map(|time| time.max(least)))?;
-        socket.set_write_timeout(send.map(|time| time.max(least)))
-    }
-
-    pub fn end(&self) {
-        // One that is over already needs no ending.
-        let _ = self.shutdown(libc::SHUT_RDWR);
-    }
-
-    fn shutdown(&self, how: libc::c_int) -> io::Result<()> {
-        // SAFETY: takes no pointers.
-        if unsafe { libc::shutdown(self.fd(), how) } == 0 {
-            return Ok(());
-        }
-        Err(io::Error::last_os_error())
-    }
-
-    pub fn reset_when_closed(&self) {
-        // It fails for no socket that is open.
-        let _ = SockRef::from(&self.0).set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -288,24 +232,19 @@ fn settled(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
     }
 }
 
-pub fn is_want_of_resources(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
-}
+/// What accepting fails with for want of descriptors or memory.
+pub const WANT_OF_RESOURCES: &[i32] = &[libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
 
-pub fn concerns_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::ECONNABORTED
-                | libc::EPERM // a firewall's
-                | libc::EPROTO
-                | libc::ENETDOWN
-                | libc::ENOPROTOOPT
-                | libc::EHOSTDOWN
-                | libc::ENONET
-                | libc::EHOSTUNREACH
-                | libc::EOPNOTSUPP
-                | libc::ENETUNREACH
-        )
-    )
-}
+/// What it fails with for one connection only.
+pub const OF_ONE_CONNECTION: &[i32] = &[
+    libc::ECONNABORTED,
+    libc::EPERM, // a firewall's
+    libc::EPROTO,
+    libc::ENETDOWN,
+    libc::ENOPROTOOPT,
+    libc::EHOSTDOWN,
+    libc::ENONET,
+    libc::EHOSTUNREACH,
+    libc::EOPNOTSUPP,
+    libc::ENETUNREACH,
+];

@@ -12,8 +12,7 @@
 #[path = "linux.rs"]
 pub(crate) mod native;
 #[cfg(not(target_os = "linux"))]
-#[path = "missing.rs"]
-pub(crate) mod native;
+use crate::absent as native;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +20,12 @@ mod tests;
 pub use crate::socket::Mode;
 
 use crate::{Error, Unavailable, counters::Counters};
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    net::{Shutdown, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 /// What is asked of a listening socket and of those that it accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +119,7 @@ impl Default for StreamOptions {
 /// # Errors
 /// Why they cannot.
 pub fn availability() -> Result<(), Unavailable> {
-    native::availability()
+    native::Listener::availability()
 }
 
 /// A socket that listens.
@@ -142,8 +146,10 @@ impl Listener {
     /// [`Error::Unavailable`] where there are no streams.
     pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
         let native = native::Listener::bind(address, options)?;
-        let local_address =
-            native.local_address().map_err(|e| Error::io("asking for the local address", e))?;
+        let local_address = native.socket().local_addr();
+        let local_address = local_address
+            .and_then(|address| address.as_socket().ok_or(io::ErrorKind::InvalidData.into()))
+            .map_err(|e| Error::io("asking for the local address", e))?;
         Ok(Self { native: Arc::new(native), local_address })
     }
 
@@ -170,7 +176,12 @@ impl Listener {
 
     /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on.
     pub fn end_accepting(&self) {
-        self.native.end_accepting();
+        // For a listening socket this ends the listening, and wakes whoever waits for it.
+        let _ = self.native.socket().shutdown(Shutdown::Read);
+    }
+
+    pub(crate) fn native(&self) -> &native::Listener {
+        &self.native
     }
 }
 
@@ -214,13 +225,13 @@ impl Stream {
     /// What the operating system answered, as where the peer has gone.
     pub fn end_sending(&self, counters: &Counters) -> io::Result<()> {
         counters.kernel_entries.one();
-        self.native.end_sending()
+        self.native.socket().shutdown(Shutdown::Write)
     }
 
     /// Ends a wait for what the peer sends, from any thread: what has come can still be received, then
     /// nothing follows.
     pub fn end_receiving(&self) {
-        self.native.end_receiving();
+        self.shut(Shutdown::Read);
     }
 
     /// Bytes that the system has received and acknowledged, and that were not received from it yet.
@@ -245,7 +256,8 @@ impl Stream {
     /// The error that broke the connection, where one did that no call has told of yet.
     pub fn take_error(&self, counters: &Counters) -> Option<io::Error> {
         counters.kernel_entries.one();
-        self.native.take_error()
+        // The call itself fails for no socket that is open.
+        self.native.socket().take_error().ok().flatten()
     }
 
     /// Has waits to receive and to send end with nothing after these times; `None` for never.
@@ -257,18 +269,32 @@ impl Stream {
         receive: Option<Duration>,
         send: Option<Duration>,
     ) -> io::Result<()> {
-        self.native.set_timeouts(receive, send)
+        // No time at all means for ever.
+        let least = Duration::from_micros(1);
+        let socket = self.native.socket();
+        socket.set_read_timeout(receive.map(|time| time.max(least)))?;
+        socket.set_write_timeout(send.map(|time| time.max(least)))
     }
 
     /// Ends both directions, and so every wait in them, from any thread.
     pub fn end(&self) {
-        self.native.end();
+        self.shut(Shutdown::Both);
     }
 
     /// Has the last clone's drop reset the connection instead of closing it in order: what was not
     /// sent is lost, and the peer sees a reset.
     pub fn reset_when_closed(&self) {
-        self.native.reset_when_closed();
+        // It fails for no socket that is open.
+        let _ = self.native.socket().set_linger(Some(Duration::ZERO));
+    }
+
+    fn shut(&self, how: Shutdown) {
+        // One that is over already needs no ending.
+        let _ = self.native.socket().shutdown(how);
+    }
+
+    pub(crate) fn native(&self) -> &native::Stream {
+        &self.native
     }
 }
 
@@ -276,11 +302,15 @@ impl Stream {
 /// (descriptors, memory): the connection still waits, and can be accepted once something was given
 /// back.
 pub fn is_want_of_resources(error: &io::Error) -> bool {
-    native::is_want_of_resources(error)
+    is_one_of(error, native::WANT_OF_RESOURCES)
 }
 
 /// Whether accepting failed for the one connection only, which is gone: the next may be accepted
 /// (accept(2), "Error handling").
 pub fn concerns_one_connection(error: &io::Error) -> bool {
-    native::concerns_one_connection(error)
+    is_one_of(error, native::OF_ONE_CONNECTION)
+}
+
+fn is_one_of(error: &io::Error, known: &[i32]) -> bool {
+    error.raw_os_error().is_some_and(|errno| known.contains(&errno))
 }

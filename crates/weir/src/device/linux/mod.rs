@@ -14,11 +14,11 @@ mod tests;
 
 pub(super) use aio::AioQueue;
 pub(super) use nothing::Controls;
-pub(super) use port::{DevicePort, Done};
-pub(super) use ring::{MOST_DEPTH, Operation, RingQueue, Shape};
+pub(super) use port::DevicePort;
+pub(super) use ring::RingQueue;
 
 use super::{
-    io::Outcome,
+    io::{Issues, Outcome},
     target::{Direction, Found, Kind},
 };
 use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};
@@ -36,19 +36,8 @@ use std::{
     time::Duration,
 };
 
-/// The name of what reads and writes with plain system calls.
-pub const PROVIDER: &str = "calls";
-
-#[expect(clippy::unnecessary_wraps, reason = "elsewhere there are no devices")]
-pub fn availability() -> Result<(), Unavailable> {
-    Ok(())
-}
-
-/// Whether the system answered that it has not enough of something: memory, descriptors, threads.
-pub fn is_shortage(error: &io::Error) -> bool {
-    let short = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
-    error.raw_os_error().is_some_and(|errno| short.contains(&errno))
-}
+/// What the system answers that has not enough of something: memory, descriptors, threads.
+pub const SHORTAGES: &[i32] = &[libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
 
 /// An open device. Flags of a descriptor that belongs to others, too, are put back when it goes.
 #[derive(Debug)]
@@ -69,6 +58,12 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// Always here.
+    #[expect(clippy::unnecessary_wraps, reason = "elsewhere there are no devices")]
+    pub fn availability() -> Result<(), Unavailable> {
+        Ok(())
+    }
+
     /// Looks at what a path leads to, lets `judge` decide, and opens exactly that, for reading or for writing.
     pub fn open(
         path: &Path,
@@ -168,6 +163,11 @@ impl Descriptor {
             descriptor.set_waits(true).map_err(|e| cannot_open(path, e))?;
         }
         Ok(descriptor)
+    }
+
+    /// Its control calls, if it is the nothing device.
+    pub fn controls(self: &Arc<Self>) -> Controls {
+        Controls::of(self)
     }
 
     /// What is to be known of it beside every figure: name and value.
@@ -375,28 +375,14 @@ pub struct Plain {
 }
 
 impl Plain {
+    /// The name of what reads and writes with plain system calls.
+    pub const PROVIDER: &'static str = "calls";
+
     pub fn new(descriptor: &Arc<Descriptor>) -> Result<Self, Error> {
         descriptor.set_waits(false).map_err(|e| Error::io("asking reads not to wait", e))?;
         let bell = Bell::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
         let source = Sources::of(descriptor, 1)?;
         Ok(Self { descriptor: Arc::clone(descriptor), source, bell: Arc::new(bell) })
-    }
-
-    /// Ends the waits of this thread, now and for ever.
-    pub fn waker(&self) -> Waker {
-        let (bell, descriptor) = (Arc::clone(&self.bell), Arc::clone(&self.descriptor));
-        Waker::new(move || {
-            bell.ring();
-            descriptor.call_back();
-        })
-    }
-
-    /// Reads once, at a place if the device has places, or writes once. Where nothing is there yet, it waits.
-    #[inline]
-    pub fn issue(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
-        self.source.prepare(0, calls);
-        let bytes = self.once(buffer, at, calls);
-        if bytes >= 0 { Outcome::Moved(bytes as usize) } else { self.again(buffer, at, calls) }
     }
 
     #[inline]
@@ -455,6 +441,24 @@ impl Plain {
                 return Err(error);
             }
         }
+    }
+}
+
+impl Issues for Plain {
+    fn waker(&self) -> Waker {
+        let (bell, descriptor) = (Arc::clone(&self.bell), Arc::clone(&self.descriptor));
+        Waker::new(move || {
+            bell.ring();
+            descriptor.call_back();
+        })
+    }
+
+    /// Reads once, or writes once.
+    #[inline]
+    fn issue(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
+        self.source.prepare(0, calls);
+        let bytes = self.once(buffer, at, calls);
+        if bytes >= 0 { Outcome::Moved(bytes as usize) } else { self.again(buffer, at, calls) }
     }
 }
 

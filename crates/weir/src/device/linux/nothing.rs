@@ -14,7 +14,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     device::{
-        io::Outcome,
+        io::{Issues, Outcome},
         target::{Direction, Kind},
     },
     wake::Waker,
@@ -128,21 +128,22 @@ impl Controls {
 
     /// Proves by one call that it runs here.
     pub fn availability(what: &'static str) -> Result<(), Unavailable> {
-        match Self(open(what)?).call(&Counters::default()) {
+        match Self(open(what)?).issue(&mut [], 0, &Counters::default()) {
             Outcome::Moved(0) => Ok(()),
             other => Err(Unavailable::new(what, format!("a control call brought {other:?}"))),
         }
     }
+}
 
-    /// Ends the call that is under way, if one is.
-    pub fn waker(&self) -> Waker {
+impl Issues for Controls {
+    fn waker(&self) -> Waker {
         let descriptor = Arc::clone(&self.0);
         Waker::new(move || descriptor.call_back())
     }
 
     /// Calls once, and waits until it is over.
     #[inline]
-    pub fn call(&self, calls: &Counters) -> Outcome {
+    fn issue(&self, _: &mut [u8], _: u64, calls: &Counters) -> Outcome {
         loop {
             calls.kernel_entries.one();
             // SAFETY: takes plain numbers; the descriptor is that of the nothing device, whose call moves

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Error,
     counters::Counters,
-    device::io::{Issue, Outcome, PATIENCE},
+    device::io::{Done, Issue, PATIENCE},
     memory::{Region, Slice},
     port::limit::{Limit, Seat as LimitSeat},
     ring::{self, Alarm, Completions, Ring, Slots, Submissions, Token, Wanted},
@@ -68,14 +68,6 @@ struct State {
 struct UnderWay {
     slice: Slice,
     issue: Issue,
-}
-
-/// An I/O that is over, with its memory.
-#[derive(Debug)]
-pub struct Done {
-    pub slice: Slice,
-    pub issue: Issue,
-    pub outcome: Outcome,
 }
 
 /// A thread's place among those that take.

@@ -13,7 +13,7 @@ use crate::{
     affinity::allowed_cores,
     counters::Counters,
     device::{
-        io::{Issue, Outcome, PATIENCE, Queue},
+        io::{Issue, MOST_DEPTH, Operation, Outcome, PATIENCE, Queue, Shape},
         target::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},
@@ -27,34 +27,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// What each I/O is for the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// A read or a write: the descriptor is looked up and the memory found each time.
-    Plain,
-    /// The same of a file and with memory that the ring knows.
-    Registered,
-    /// A control call of weir's own nothing device, which does nothing.
-    Command,
-    /// Nothing at all.
-    NoOp,
-}
-
-/// What is wanted of a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// I/Os under way at a time, at most; up to [`MOST_DEPTH`].
-    pub depth: u32,
-    /// What each is.
-    pub operation: Operation,
-    /// How often the completion queue is looked at before a wait enters the kernel, where a thread of the
-    /// kernel submits; `None`: the calling thread submits.
-    pub polls: Option<u32>,
-}
-
-/// More would not fit one submission queue.
-pub const MOST_DEPTH: u32 = 16_384;
 
 const IO: u8 = 1;
 const ALARM: Token = Token::bare(2);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    device::io::{Issue, Queue},
+    device::io::{Issue, Operation, Queue, Shape},
     memory::{Layout, Region, RegionOptions},
     required::cannot_run,
 };

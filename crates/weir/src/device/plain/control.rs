@@ -40,7 +40,7 @@ impl Design for Control {
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        let controls = Controls::of(&job.device.descriptor);
+        let controls = job.device.descriptor.controls();
         job.spawn(move |worker| run(worker, &controls, &mut []))?;
         job.run()
     }

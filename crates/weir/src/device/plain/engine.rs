@@ -2,45 +2,9 @@
 
 use crate::{
     Error,
-    counters::Counters,
-    device::{
-        Handler, Worker,
-        io::Outcome,
-        native::{Controls, Plain},
-    },
-    wake::Waker,
+    device::{Handler, Worker, io::Issues},
 };
 use std::sync::Arc;
-
-/// An I/O that returns when it is over.
-pub(super) trait Issues {
-    /// Ends a wait in it.
-    fn waker(&self) -> Waker;
-    /// Makes one, of so many bytes as `buffer` has.
-    fn issue(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome;
-}
-
-impl Issues for Plain {
-    fn waker(&self) -> Waker {
-        self.waker()
-    }
-
-    #[inline]
-    fn issue(&self, buffer: &mut [u8], at: u64, calls: &Counters) -> Outcome {
-        self.issue(buffer, at, calls)
-    }
-}
-
-impl Issues for Controls {
-    fn waker(&self) -> Waker {
-        self.waker()
-    }
-
-    #[inline]
-    fn issue(&self, _buffer: &mut [u8], _at: u64, calls: &Counters) -> Outcome {
-        self.call(calls)
-    }
-}
 
 /// The loop of a thread.
 pub(super) fn run<H: Handler>(

@@ -14,10 +14,7 @@
 use super::engine::run;
 use crate::{
     Error, Unavailable,
-    device::{
-        About, Contract, Design, Handler, Job, Running,
-        native::{self, Plain},
-    },
+    device::{About, Contract, Design, Handler, Job, Running, native::Plain},
     options::options,
 };
 
@@ -36,7 +33,7 @@ impl Design for Synchronous {
     };
 
     fn provider(&self) -> &'static str {
-        native::PROVIDER
+        Plain::PROVIDER
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
@@ -47,6 +44,6 @@ impl Design for Synchronous {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        native::availability()
+        crate::device::availability()
     }
 }

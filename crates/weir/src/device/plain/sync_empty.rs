@@ -11,10 +11,7 @@
 use super::engine::run;
 use crate::{
     Error, Unavailable,
-    device::{
-        About, Contract, Design, Handler, Job, Running, Wants,
-        native::{self, Plain},
-    },
+    device::{About, Contract, Design, Handler, Job, Running, Wants, native::Plain},
     options::options,
 };
 
@@ -33,7 +30,7 @@ impl Design for SynchronousEmpty {
     };
 
     fn provider(&self) -> &'static str {
-        native::PROVIDER
+        Plain::PROVIDER
     }
 
     fn wants(&self) -> Wants {
@@ -48,6 +45,6 @@ impl Design for SynchronousEmpty {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        native::availability()
+        crate::device::availability()
     }
 }

@@ -13,10 +13,7 @@
 use super::engine::run;
 use crate::{
     Error, Unavailable,
-    device::{
-        About, Contract, Design, Handler, Job, Running,
-        native::{self, Plain},
-    },
+    device::{About, Contract, Design, Handler, Job, Running, native::Plain},
     options::options,
 };
 
@@ -44,7 +41,7 @@ impl Design for Threads {
     }
 
     fn provider(&self) -> &'static str {
-        native::PROVIDER
+        Plain::PROVIDER
     }
 
     fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
@@ -60,6 +57,6 @@ impl Design for Threads {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        native::availability()
+        crate::device::availability()
     }
 }

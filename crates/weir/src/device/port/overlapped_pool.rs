@@ -17,7 +17,8 @@ use crate::{
     Error, Unavailable,
     device::{
         About, Contract, Design, Handler, Job, Running, Worker,
-        native::{self, DevicePort, Done, Operation, RingQueue, Shape},
+        io::{self, Done, Operation, Shape},
+        native::{DevicePort, RingQueue},
     },
     options::options,
 };
@@ -31,11 +32,11 @@ options! {
     #[derive(Copy, Eq)]
     pub struct OverlappedPool {
         /// Reads outstanding.
-        depth: u32 = 100, 1..=native::MOST_DEPTH;
+        depth: u32 = 100, 1..=io::MOST_DEPTH;
         /// Threads of the pool; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most completions that the waiting thread takes at a time.
-        dequeue_max: u32 = 32, 1..=native::MOST_DEPTH;
+        dequeue_max: u32 = 32, 1..=io::MOST_DEPTH;
     }
 }
 

@@ -13,7 +13,8 @@ use crate::{
     Error, Unavailable,
     device::{
         About, Contract, Design, Handler, Job, Running, Worker,
-        native::{self, DevicePort, Done, Operation, RingQueue, Shape},
+        io::{self, Done, Operation, Shape},
+        native::{DevicePort, RingQueue},
     },
     options::options,
 };
@@ -24,13 +25,13 @@ options! {
     #[derive(Copy, Eq)]
     pub struct Port {
         /// Reads outstanding.
-        depth: u32 = 100, 1..=native::MOST_DEPTH;
+        depth: u32 = 100, 1..=io::MOST_DEPTH;
         /// Threads that take from the port; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most of them that run at a time; 0 for as many as there are cores.
         concurrency: u32 = 0, 0..=256;
         /// Most completions taken at a time.
-        dequeue_max: u32 = 32, 1..=native::MOST_DEPTH;
+        dequeue_max: u32 = 32, 1..=io::MOST_DEPTH;
     }
 }
 

@@ -11,10 +11,7 @@
 use super::engine::{self, Sizes};
 use crate::{
     Error, Unavailable,
-    device::{
-        About, Contract, Design, Handler, Job, Running,
-        native::{self, AioQueue},
-    },
+    device::{About, Contract, Design, Handler, Job, Running, io, native::AioQueue},
     options::options,
 };
 
@@ -23,11 +20,11 @@ options! {
     #[derive(Copy, Eq)]
     pub struct Libaio {
         /// Reads outstanding.
-        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started by one call.
-        batch: u32 = 32, 1..=native::MOST_DEPTH;
+        batch: u32 = 32, 1..=io::MOST_DEPTH;
         /// Fewest completions that a wait waits for.
-        complete_min: u32 = 1, 1..=native::MOST_DEPTH;
+        complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
 }
 

@@ -10,7 +10,7 @@ use super::{engine::Sizes, on_a_ring};
 use crate::{
     device::{
         Wants,
-        native::{self, Operation, Shape},
+        io::{self, Operation, Shape},
     },
     options::options,
 };
@@ -20,9 +20,9 @@ options! {
     #[derive(Copy, Eq)]
     pub struct NoOp {
         /// Requests outstanding.
-        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most requests started by one entry into the kernel.
-        batch: u32 = 128, 1..=native::MOST_DEPTH;
+        batch: u32 = 128, 1..=io::MOST_DEPTH;
     }
 }
 

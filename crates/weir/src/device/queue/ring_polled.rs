@@ -13,7 +13,7 @@ use super::{engine::Sizes, on_a_ring};
 use crate::{
     device::{
         Wants,
-        native::{self, Operation, Shape},
+        io::{self, Operation, Shape},
     },
     options::{Named, options},
 };
@@ -23,9 +23,9 @@ options! {
     #[derive(Copy, Eq)]
     pub struct RingPolled {
         /// Reads outstanding.
-        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started at a time.
-        batch: u32 = 32, 1..=native::MOST_DEPTH;
+        batch: u32 = 32, 1..=io::MOST_DEPTH;
         /// Looks that find nothing before the program waits in the kernel.
         polls: u32 = 10_000, 1..=1_000_000_000;
         /// Whether file and memory are known to the ring, as in ring-registered.

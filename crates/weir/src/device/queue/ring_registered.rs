@@ -12,7 +12,7 @@ use super::{engine::Sizes, on_a_ring};
 use crate::{
     device::{
         Wants,
-        native::{self, Operation, Shape},
+        io::{self, Operation, Shape},
     },
     options::options,
 };
@@ -22,11 +22,11 @@ options! {
     #[derive(Copy, Eq)]
     pub struct RingRegistered {
         /// Reads outstanding.
-        depth: u32 = 128, 1..=native::MOST_DEPTH;
+        depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started by one entry into the kernel.
-        batch: u32 = 32, 1..=native::MOST_DEPTH;
+        batch: u32 = 32, 1..=io::MOST_DEPTH;
         /// Fewest completions that a wait waits for.
-        complete_min: u32 = 1, 1..=native::MOST_DEPTH;
+        complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::{
     readiness::bell::Bell,
     socket::{Native, native},
-    stream,
 };
-use std::{io, time::Duration};
+use socket2::Socket;
+use std::{io, os::fd::AsRawFd, time::Duration};
 
 /// The name of the provider.
 pub const PROVIDER: &str = "poll";
@@ -24,16 +24,13 @@ impl Entry {
         Self(libc::pollfd { fd: socket.fd(), events: libc::POLLIN, revents: 0 })
     }
 
-    pub fn of_listener(listener: &stream::native::Listener) -> Self {
-        Self(libc::pollfd { fd: listener.fd(), events: libc::POLLIN, revents: 0 })
+    /// Of a socket that is told for nothing yet.
+    pub fn of(socket: &Socket) -> Self {
+        Self(libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 })
     }
 
-    pub fn of_stream(stream: &stream::native::Stream) -> Self {
-        Self(libc::pollfd { fd: stream.fd(), events: 0, revents: 0 })
-    }
-
-    pub fn is_of_listener(&self, listener: &stream::native::Listener) -> bool {
-        self.0.fd == listener.fd()
+    pub fn is_of(&self, socket: &Socket) -> bool {
+        self.0.fd == socket.as_raw_fd()
     }
 
     pub fn want(&mut self, receive: bool, send: bool) {

@@ -92,14 +92,16 @@ impl Poll {
     /// # Errors
     /// None.
     pub fn listen(&mut self, listener: &Listener, token: u32) -> Result<(), Error> {
-        self.push(native::Entry::of_listener(listener.native()), token);
+        let mut entry = native::Entry::of(&listener.native().socket());
+        entry.want(true, false);
+        self.push(entry, token);
         Ok(())
     }
 
     /// Takes a listening socket out of the set. This looks for it; one that is not in it need not be
     /// taken out.
     pub fn forget_listener(&mut self, listener: &Listener) {
-        let is_its = |entry: &native::Entry| entry.is_of_listener(listener.native());
+        let is_its = |entry: &native::Entry| entry.is_of(&listener.native().socket());
         if let Some(place) = self.entries[1..].iter().position(is_its) {
             self.remove(place);
         }
@@ -210,7 +212,7 @@ impl Streams for Poll {
         }
         debug_assert_eq!(self.places[index], NOWHERE, "a slot is watched once");
         self.places[index] = self.tokens.len() as u32;
-        let mut entry = native::Entry::of_stream(stream.native());
+        let mut entry = native::Entry::of(&stream.native().socket());
         entry.want(interest.receive, interest.send);
         self.push(entry, slot);
         Ok(())

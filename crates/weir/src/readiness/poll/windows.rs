@@ -1,9 +1,10 @@
 //! WSAPoll, whose time-out counts milliseconds.
 
-use crate::{readiness::bell::Bell, socket::Native, stream};
-use std::{io, time::Duration};
+use crate::{readiness::bell::Bell, socket::Native};
+use socket2::Socket;
+use std::{io, os::windows::io::AsRawSocket, time::Duration};
 use windows_sys::Win32::Networking::WinSock::{
-    POLLERR, POLLRDNORM, POLLWRNORM, SOCKET_ERROR, WSAGetLastError, WSAPOLLFD, WSAPoll,
+    POLLERR, POLLRDNORM, POLLWRNORM, SOCKET, SOCKET_ERROR, WSAGetLastError, WSAPOLLFD, WSAPoll,
 };
 
 /// The name of the provider.
@@ -22,16 +23,13 @@ impl Entry {
         Self(WSAPOLLFD { fd: socket.raw(), events: POLLRDNORM, revents: 0 })
     }
 
-    pub fn of_listener(listener: &stream::native::Listener) -> Self {
-        Self(WSAPOLLFD { fd: listener.raw(), events: POLLRDNORM, revents: 0 })
+    /// Of a socket that is told for nothing yet.
+    pub fn of(socket: &Socket) -> Self {
+        Self(WSAPOLLFD { fd: socket.as_raw_socket() as SOCKET, events: 0, revents: 0 })
     }
 
-    pub fn of_stream(stream: &stream::native::Stream) -> Self {
-        Self(WSAPOLLFD { fd: stream.raw(), events: 0, revents: 0 })
-    }
-
-    pub fn is_of_listener(&self, listener: &stream::native::Listener) -> bool {
-        self.0.fd == listener.raw()
+    pub fn is_of(&self, socket: &Socket) -> bool {
+        self.0.fd == socket.as_raw_socket() as SOCKET
     }
 
     pub fn want(&mut self, receive: bool, send: bool) {

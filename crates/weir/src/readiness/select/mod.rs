@@ -20,7 +20,6 @@
 #[path = "linux/mod.rs"]
 mod native;
 #[cfg(not(target_os = "linux"))]
-#[path = "missing.rs"]
-mod native;
+use crate::absent as native;
 
 pub use native::{Select, SelectIndexed};

@@ -28,7 +28,6 @@
 #[path = "linux.rs"]
 mod native;
 #[cfg(not(target_os = "linux"))]
-#[path = "missing.rs"]
-mod native;
+use crate::absent as native;
 
 pub use native::Signals;

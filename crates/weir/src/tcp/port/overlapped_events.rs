@@ -68,7 +68,7 @@ impl Design for OverlappedEvents {
         self.check()?;
         self.availability()?;
         job.limit_by_threads(1, self.places())?;
-        begin(&mut job, NativeEvents, self)?;
+        begin(&mut job, NativeEvents::default(), self)?;
         job.run()
     }
 
@@ -85,7 +85,7 @@ impl Design for OverlappedEvents {
     }
 
     fn availability(&self) -> Result<(), Unavailable> {
-        NativeEvents.availability()
+        NativeEvents::default().availability()
     }
 }
 

@@ -53,7 +53,7 @@ use std::{
 
 /// The provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct UringEvents;
+pub struct UringEvents {}
 
 const WHAT: &str = "provider uring of operations with events";
 

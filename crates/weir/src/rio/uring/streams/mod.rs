@@ -29,8 +29,6 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(not(target_os = "linux"))]
-mod missing;
 
 /// Registered I/O for streams, on io_uring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::port::{
 };
 
 fn cannot_run_here() -> bool {
-    cannot_run("port", UringEvents.availability())
+    cannot_run("port", UringEvents::default().availability())
 }
 
 struct Group {
@@ -18,7 +18,7 @@ struct Group {
 }
 
 fn group(needs: Needs) -> Group {
-    let port = UringEvents.open(&needs).unwrap();
+    let port = UringEvents::default().open(&needs).unwrap();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listening = Listener::bind(at, StreamOptions::default()).unwrap();
     let listener = port.listen(listening.clone(), Key(1)).unwrap();
