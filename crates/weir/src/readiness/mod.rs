@@ -15,7 +15,7 @@
 //! - Events are hints. A socket that was told ready may turn out to have nothing.
 //! - A set keeps its sockets open, so an event can never belong to a descriptor that was
 //!   closed and given to another.
-//! - [`Waker`](crate::wake::Waker)s end a wait, now or the next one. What is ready besides is
+//! - [`Waker`]s end a wait, now or the next one. What is ready besides is
 //!   told all the same.
 //! - Only what was added is told: errors of a socket count as ready, and its next call says
 //!   what they are.

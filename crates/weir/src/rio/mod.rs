@@ -40,6 +40,7 @@
 
 pub mod batch;
 mod choice;
+#[cfg(any(test, feature = "fake"))]
 pub mod fake;
 mod requests;
 mod sharing;
