@@ -171,3 +171,93 @@ macro_rules! also {
     };
 }
 pub(crate) use also;
+
+/// Declares a design: its name and what it stands on, what is said of it, its options (as [`options`](crate::options)
+/// declares them), and what else is asked of it, each answered by a closure that takes it; a provider behind `on`
+/// answers for `provider` and `availability`. `begin` of its type starts it, once its options are checked and nothing
+/// is left to weir's choice.
+macro_rules! design {
+    (
+        $(#[$meta:meta])*
+        $kind:ident::$Design:ident $name:literal, $contract:ident $(on $Provider:ident)?;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        options $(with $relations:ident)? { $($options:tt)* }
+        $($asked:ident: $answer:expr;)*
+    ) => {
+        $crate::options::options! {
+            #[doc = concat!("Options of the design `", $name, "`.")]
+            $(#[$meta])*
+            pub struct $Design $(with $relations)? { $($options)* }
+        }
+
+        impl $crate::$kind::Design for $Design {
+            const ABOUT: $crate::design::About = $crate::design::About {
+                name: $name,
+                summary: $summary,
+                origin: $origin,
+                contract: $crate::design::Contract::$contract,
+            };
+
+            $($crate::design::design! { @ provider |_| $Provider::PROVIDER }
+            $crate::design::design! { @ availability |_| $Provider::availability() })?
+            $($crate::design::design! { @ $asked $answer })*
+            $crate::design::design! { @ start $kind }
+        }
+    };
+    (@ provider $answer:expr) => { $crate::design::design! { @ provider: &'static str, $answer } };
+    (@ availability $answer:expr) => {
+        $crate::design::design! { @ availability: Result<(), $crate::Unavailable>, $answer }
+    };
+    (@ parks_threads $answer:expr) => { $crate::design::design! { @ parks_threads: bool, $answer } };
+    (@ hands_over $answer:expr) => { $crate::design::design! { @ hands_over: bool, $answer } };
+    (@ active_set $answer:expr) => {
+        $crate::design::design! { @ active_set: $crate::tcp::ActiveSet, $answer }
+    };
+    (@ idle_holds $answer:expr) => {
+        $crate::design::design! { @ idle_holds: $crate::tcp::IdleHolds, $answer }
+    };
+    (@ wants $answer:expr) => { $crate::design::design! { @ wants: $crate::device::Wants, $answer } };
+    (@ $asked:ident: $Answer:ty, $answer:expr) => {
+        fn $asked(&self) -> $Answer {
+            let answer: fn(&Self) -> $Answer = $answer;
+            answer(self)
+        }
+    };
+    (@ resolve $answer:expr) => {
+        fn resolve(&mut self) {
+            let answer: fn(&mut Self) = $answer;
+            answer(self);
+        }
+    };
+    (@ start tcp) => {
+        fn start<H: $crate::tcp::Handler>(
+            mut self,
+            job: $crate::tcp::Job<H>,
+        ) -> Result<$crate::tcp::Running, $crate::Error> {
+            $crate::options::Options::check(&self)?;
+            $crate::tcp::Design::availability(&self)?;
+            $crate::tcp::Design::resolve(&mut self);
+            self.begin(job)
+        }
+    };
+    (@ start $kind:ident) => {
+        fn start<H: $crate::$kind::Handler>(
+            mut self,
+            job: $crate::$kind::Job<H>,
+        ) -> Result<$crate::$kind::Running<H>, $crate::Error> {
+            $crate::options::Options::check(&self)?;
+            $crate::$kind::Design::resolve(&mut self);
+            self.begin(job)
+        }
+    };
+}
+pub(crate) use design;
+
+/// As many as this process has cores, where 0 leaves it to weir's choice.
+pub(crate) fn or_cores(count: &mut u32) {
+    if *count == 0 {
+        *count =
+            std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u32);
+    }
+}

@@ -27,7 +27,7 @@
 //! sample of them, how long they took.
 //!
 //! Designs stand in rooms by their mechanism (`plain`, `port`, `queue`), each beside the engine that does what all of
-//! them do: a file has its options, what it is (`ABOUT`), and what it alone decides.
+//! them do: a file has what it is and its options (`design!`), and what it alone decides.
 
 #[forbid(unsafe_code)]
 mod handler;
@@ -166,9 +166,4 @@ impl AnyDesign {
 /// Why not.
 pub fn availability() -> Result<(), Unavailable> {
     native::Descriptor::availability()
-}
-
-/// As many threads as this process has cores.
-fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u32)
 }

@@ -26,7 +26,7 @@
 //!
 //! Designs stand in rooms by their mechanism (`blocking`, `ready`, `port`, `ring`). But for `blocking`, which is one design,
 //! a room has an engine that is read from top to bottom: it starts threads, waits, takes what came, handles it, asks for
-//! what is wanted next, and stops. Each design is a file beside it: its options, what it is (`ABOUT`), and what it alone
+//! what is wanted next, and stops. Each design is a file beside it: what it is and its options (`design!`), and what it alone
 //! decides. What happens to the bytes and when a connection is over is no design's business: it stands in
 //! [`Connection`], which does no I/O.
 
@@ -139,6 +139,13 @@ pub enum ActiveSet {
     Absent(&'static str),
 }
 
+impl ActiveSet {
+    /// Of a design whose threads have connections of their own.
+    pub(crate) fn of(threads: u32) -> Self {
+        if threads == 1 { ActiveSet::InOrder } else { ActiveSet::PerThread }
+    }
+}
+
 impl fmt::Display for ActiveSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,9 +203,4 @@ impl fmt::Display for Share {
             Share::Exclusive => "exclusive",
         })
     }
-}
-
-/// As many threads as this process has cores.
-fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(256) as u32)
 }

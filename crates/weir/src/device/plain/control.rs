@@ -12,40 +12,26 @@
 
 use super::engine::run;
 use crate::{
-    Error, Unavailable,
-    device::{About, Contract, Design, Handler, Job, Running, Wants, native::Controls},
-    options::options,
+    Error,
+    design::design,
+    device::{Handler, Job, Running, Wants, native::Controls},
 };
 
-options! {
-    /// Options of the design `control`: it has none.
+design! {
     #[derive(Copy, Eq)]
-    pub struct Control {}
+    device::Control "control", Read;
+    summary: "one thread makes a control call that does nothing, again and again";
+    origin: "ioctl(2); the fast control path of the original";
+    options {}
+    provider: |_| "ioctl";
+    availability: |_| Controls::availability("design control");
+    wants: |_| Wants::Calls;
 }
 
-impl Design for Control {
-    const ABOUT: About = About {
-        name: "control",
-        summary: "one thread makes a control call that does nothing, again and again",
-        origin: "ioctl(2); the fast control path of the original",
-        contract: Contract::Read,
-    };
-
-    fn provider(&self) -> &'static str {
-        "ioctl"
-    }
-
-    fn wants(&self) -> Wants {
-        Wants::Calls
-    }
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+impl Control {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let controls = job.device.descriptor.controls();
         job.spawn(move |worker| run(worker, &controls, &mut []))?;
         job.run()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Controls::availability("design control")
     }
 }

@@ -13,37 +13,26 @@
 
 use super::engine::run;
 use crate::{
-    Error, Unavailable,
-    device::{About, Contract, Design, Handler, Job, Running, native::Plain},
-    options::options,
+    Error,
+    design::design,
+    device::{Handler, Job, Running, native::Plain},
 };
 
-options! {
-    /// Options of the design `sync`: it has none.
+design! {
     #[derive(Copy, Eq)]
-    pub struct Synchronous {}
+    device::Synchronous "sync", Read;
+    summary: "one thread reads, and reads again when that is over";
+    origin: "read(2); the synchronous ReadFile of the original";
+    options {}
+    provider: |_| Plain::PROVIDER;
+    availability: |_| crate::device::availability();
 }
 
-impl Design for Synchronous {
-    const ABOUT: About = About {
-        name: "sync",
-        summary: "one thread reads, and reads again when that is over",
-        origin: "read(2); the synchronous ReadFile of the original",
-        contract: Contract::Read,
-    };
-
-    fn provider(&self) -> &'static str {
-        Plain::PROVIDER
-    }
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+impl Synchronous {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let plain = Plain::new(&job.device.descriptor)?;
         let mut buffer = job.buffers(1)?.take().expect("just made");
         job.spawn(move |worker| run(worker, &plain, buffer.payload_mut()))?;
         job.run()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        crate::device::availability()
     }
 }

@@ -10,41 +10,27 @@
 
 use super::engine::run;
 use crate::{
-    Error, Unavailable,
-    device::{About, Contract, Design, Handler, Job, Running, Wants, native::Plain},
-    options::options,
+    Error,
+    design::design,
+    device::{Handler, Job, Running, Wants, native::Plain},
 };
 
-options! {
-    /// Options of the design `sync-empty`: it has none.
+design! {
     #[derive(Copy, Eq)]
-    pub struct SynchronousEmpty {}
+    device::SynchronousEmpty "sync-empty", Read;
+    summary: "one thread reads 0 bytes again and again, so no driver is asked";
+    origin: "read(2); the 0-byte ReadFile of the original";
+    options {}
+    provider: |_| Plain::PROVIDER;
+    availability: |_| crate::device::availability();
+    wants: |_| Wants::Nothing;
 }
 
-impl Design for SynchronousEmpty {
-    const ABOUT: About = About {
-        name: "sync-empty",
-        summary: "one thread reads 0 bytes again and again, so no driver is asked",
-        origin: "read(2); the 0-byte ReadFile of the original",
-        contract: Contract::Read,
-    };
-
-    fn provider(&self) -> &'static str {
-        Plain::PROVIDER
-    }
-
-    fn wants(&self) -> Wants {
-        Wants::Nothing
-    }
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+impl SynchronousEmpty {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         job.device.takes_empty_reads("design sync-empty")?;
         let plain = Plain::new(&job.device.descriptor)?;
         job.spawn(move |worker| run(worker, &plain, &mut []))?;
         job.run()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        crate::device::availability()
     }
 }

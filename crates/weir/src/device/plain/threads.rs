@@ -12,39 +12,27 @@
 
 use super::engine::run;
 use crate::{
-    Error, Unavailable,
-    device::{About, Contract, Design, Handler, Job, Running, native::Plain},
-    options::options,
+    Error,
+    design::{design, or_cores},
+    device::{Handler, Job, Running, native::Plain},
 };
 
-options! {
-    /// Options of the design `threads`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct Threads {
+    device::Threads "threads", Read;
+    summary: "several threads read, each one thing after the other";
+    origin: "read(2)";
+    options {
         /// Threads that read; 0 for as many as there are cores.
         threads: u32 = 0, 0..=1024;
     }
+    provider: |_| Plain::PROVIDER;
+    availability: |_| crate::device::availability();
+    resolve: |design| or_cores(&mut design.threads);
 }
 
-impl Design for Threads {
-    const ABOUT: About = About {
-        name: "threads",
-        summary: "several threads read, each one thing after the other",
-        origin: "read(2)",
-        contract: Contract::Read,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::device::cores();
-        }
-    }
-
-    fn provider(&self) -> &'static str {
-        Plain::PROVIDER
-    }
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+impl Threads {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let threads = self.threads as usize;
         let region = job.buffers(threads)?;
         job.shared_by(threads);
@@ -54,9 +42,5 @@ impl Design for Threads {
             job.spawn(move |worker| run(worker, &plain, buffer.payload_mut()))?;
         }
         job.run()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        crate::device::availability()
     }
 }

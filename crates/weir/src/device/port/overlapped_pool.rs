@@ -13,24 +13,27 @@
 //! Origin: overlapped ReadFile with BindIoCompletionCallback, Windows 2000; CreateThreadpoolIo, Vista. On
 //! Linux the port for devices, and a pool beside it.
 
+use super::engine;
 use crate::{
-    Error, Unavailable,
+    Error,
+    design::{design, or_cores},
     device::{
-        About, Contract, Design, Handler, Job, Running, Worker,
-        io::{self, Done, Operation, Shape},
-        native::{DevicePort, RingQueue},
+        Handler, Job, Running, Worker,
+        io::{self, Done},
+        native::DevicePort,
     },
-    options::options,
 };
 use std::{
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-options! {
-    /// Options of the design `overlapped-pool`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct OverlappedPool {
+    device::OverlappedPool "overlapped-pool", Port;
+    summary: "one thread takes what is over, and a pool handles it and reads again";
+    origin: "overlapped ReadFile on a thread pool, Windows 2000; the asynchronous original";
+    options {
         /// Reads outstanding.
         depth: u32 = 100, 1..=io::MOST_DEPTH;
         /// Threads of the pool; 0 for as many as there are cores.
@@ -38,32 +41,15 @@ options! {
         /// Most completions that the waiting thread takes at a time.
         dequeue_max: u32 = 32, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "uring";
+    availability: |_| engine::availability("design overlapped-pool");
+    resolve: |design| or_cores(&mut design.threads);
+    parks_threads: |_| true;
 }
 
-impl Design for OverlappedPool {
-    const ABOUT: About = About {
-        name: "overlapped-pool",
-        summary: "one thread takes what is over, and a pool handles it and reads again",
-        origin: "overlapped ReadFile on a thread pool, Windows 2000; the asynchronous original",
-        contract: Contract::Port,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::device::cores();
-        }
-    }
-
-    fn parks_threads(&self) -> bool {
-        true
-    }
-
-    fn provider(&self) -> &'static str {
-        "uring"
-    }
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.availability()?;
+impl OverlappedPool {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        engine::availability("design overlapped-pool")?;
         let region = job.buffers(self.depth as usize)?;
         let descriptor = &job.device.descriptor;
         let port = DevicePort::open("design overlapped-pool", descriptor, region.clone(), 1, 1)?;
@@ -95,11 +81,6 @@ impl Design for OverlappedPool {
             hand_over(worker, &port, &pool, self.dequeue_max as usize)
         })?;
         job.run()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
-        RingQueue::availability("design overlapped-pool", shape)
     }
 }
 

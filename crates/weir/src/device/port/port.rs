@@ -9,21 +9,24 @@
 //! Origin: I/O completion ports, Windows NT 3.5; on Linux a shared ring with the scheduler of
 //! [`crate::port::limit`].
 
+use super::engine;
 use crate::{
-    Error, Unavailable,
+    Error,
+    design::{design, or_cores},
     device::{
-        About, Contract, Design, Handler, Job, Running, Worker,
-        io::{self, Done, Operation, Shape},
-        native::{DevicePort, RingQueue},
+        Handler, Job, Running, Worker,
+        io::{self, Done},
+        native::DevicePort,
     },
-    options::options,
 };
 use std::sync::Arc;
 
-options! {
-    /// Options of the design `port`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct Port {
+    device::Port "port", Port;
+    summary: "several threads take what is over from one completion port, and read again";
+    origin: "I/O completion ports, Windows NT 3.5";
+    options {
         /// Reads outstanding.
         depth: u32 = 100, 1..=io::MOST_DEPTH;
         /// Threads that take from the port; 0 for as many as there are cores.
@@ -33,34 +36,15 @@ options! {
         /// Most completions taken at a time.
         dequeue_max: u32 = 32, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "uring";
+    availability: |_| engine::availability("design port");
+    resolve: |design| [&mut design.threads, &mut design.concurrency].into_iter().for_each(or_cores);
+    parks_threads: |design| design.threads != 1;
 }
 
-impl Design for Port {
-    const ABOUT: About = About {
-        name: "port",
-        summary: "several threads take what is over from one completion port, and read again",
-        origin: "I/O completion ports, Windows NT 3.5",
-        contract: Contract::Port,
-    };
-
-    fn resolve(&mut self) {
-        for option in [&mut self.threads, &mut self.concurrency] {
-            if *option == 0 {
-                *option = crate::device::cores();
-            }
-        }
-    }
-
-    fn parks_threads(&self) -> bool {
-        self.threads != 1
-    }
-
-    fn provider(&self) -> &'static str {
-        "uring"
-    }
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.availability()?;
+impl Port {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
+        engine::availability("design port")?;
         let region = job.buffers(self.depth as usize)?;
         let (descriptor, threads) = (&job.device.descriptor, self.threads);
         let port =
@@ -83,11 +67,6 @@ impl Design for Port {
             })?;
         }
         job.run()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        let shape = Shape { depth: 1, operation: Operation::Plain, polls: None };
-        RingQueue::availability("design port", shape)
     }
 }
 

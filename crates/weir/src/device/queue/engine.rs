@@ -6,8 +6,8 @@ use crate::{
     counters::Counters,
     device::{
         Handler, Job, Running, Worker,
-        io::{Issue, PATIENCE, Queue},
-        native::Descriptor,
+        io::{Issue, PATIENCE, Queue, Shape},
+        native::{Descriptor, RingQueue},
     },
     memory::Region,
 };
@@ -34,6 +34,16 @@ pub(super) fn start<H: Handler, Q: Queue + Send + 'static>(
     let queue = open(&job.device.descriptor, region)?;
     job.spawn(move |worker| run(worker, queue, sizes))?;
     job.run()
+}
+
+/// Starts it on a ring. `what` names who needs that.
+pub(super) fn start_on_ring<H: Handler>(
+    job: Job<H>,
+    what: &str,
+    sizes: Sizes,
+    shape: Shape,
+) -> Result<Running<H>, Error> {
+    start(job, sizes, |descriptor, region| RingQueue::open(what, descriptor, shape, region))
 }
 
 /// The loop of the thread.

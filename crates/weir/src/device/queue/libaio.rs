@@ -10,15 +10,17 @@
 
 use super::engine::{self, Sizes};
 use crate::{
-    Error, Unavailable,
-    device::{About, Contract, Design, Handler, Job, Running, io, native::AioQueue},
-    options::options,
+    Error,
+    design::design,
+    device::{Handler, Job, Running, io, native::AioQueue},
 };
 
-options! {
-    /// Options of the design `libaio`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct Libaio {
+    device::Libaio "libaio", Queue;
+    summary: "one thread starts batches of reads by one call and takes them by another";
+    origin: "io_submit(2), Linux 2.6";
+    options {
         /// Reads outstanding.
         depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started by one call.
@@ -26,28 +28,15 @@ options! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "aio";
+    availability: |_| AioQueue::availability("design libaio");
 }
 
-impl Design for Libaio {
-    const ABOUT: About = About {
-        name: "libaio",
-        summary: "one thread starts batches of reads by one call and takes them by another",
-        origin: "io_submit(2), Linux 2.6",
-        contract: Contract::Queue,
-    };
-
-    fn provider(&self) -> &'static str {
-        "aio"
-    }
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+impl Libaio {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
         engine::start(job, sizes, |descriptor, region| {
             AioQueue::open("design libaio", descriptor, region)
         })
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        AioQueue::availability("design libaio")
     }
 }

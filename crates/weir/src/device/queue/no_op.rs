@@ -6,37 +6,37 @@
 //!
 //! Origin: io_uring, Linux 5.1: IORING_OP_NOP.
 
-use super::{engine::Sizes, on_a_ring};
+use super::engine::{self, Sizes};
 use crate::{
+    Error,
+    design::design,
     device::{
-        Wants,
+        Handler, Job, Running, Wants,
         io::{self, Operation, Shape},
+        native::RingQueue,
     },
-    options::options,
 };
 
-options! {
-    /// Options of the design `no-op`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct NoOp {
+    device::NoOp "no-op", Queue;
+    summary: "one thread keeps requests outstanding on a ring that do nothing: the floor";
+    origin: "io_uring, Linux 5.1: IORING_OP_NOP";
+    options {
         /// Requests outstanding.
         depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most requests started by one entry into the kernel.
         batch: u32 = 128, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "uring";
+    availability: |design| RingQueue::availability("design no-op", design.shape(1));
+    wants: |_| Wants::Nothing;
 }
 
-on_a_ring!(
-    NoOp,
-    "no-op",
-    "one thread keeps requests outstanding on a ring that do nothing: the floor",
-    "io_uring, Linux 5.1: IORING_OP_NOP",
-    Wants::Nothing
-);
-
 impl NoOp {
-    fn sizes(&self) -> Sizes {
-        Sizes { depth: self.depth, batch: self.batch, complete_min: 1 }
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: 1 };
+        engine::start_on_ring(job, "design no-op", sizes, self.shape(self.depth))
     }
 
     fn shape(&self, depth: u32) -> Shape {

@@ -9,19 +9,23 @@
 //!
 //! Origin: io_uring, Linux 5.1; IORING_OP_READ, 5.6.
 
-use super::{engine::Sizes, on_a_ring};
+use super::engine::{self, Sizes};
 use crate::{
+    Error,
+    design::design,
     device::{
-        Wants,
+        Handler, Job, Running,
         io::{self, Operation, Shape},
+        native::RingQueue,
     },
-    options::options,
 };
 
-options! {
-    /// Options of the design `ring`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct Ring {
+    device::Ring "ring", Queue;
+    summary: "one thread keeps reads outstanding on a ring, and starts a batch by one entry";
+    origin: "io_uring, Linux 5.1";
+    options {
         /// Reads outstanding.
         depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started by one entry into the kernel.
@@ -29,19 +33,14 @@ options! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "uring";
+    availability: |design| RingQueue::availability("design ring", design.shape(1));
 }
 
-on_a_ring!(
-    Ring,
-    "ring",
-    "one thread keeps reads outstanding on a ring, and starts a batch by one entry",
-    "io_uring, Linux 5.1",
-    Wants::Content
-);
-
 impl Ring {
-    fn sizes(&self) -> Sizes {
-        Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min }
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
+        engine::start_on_ring(job, "design ring", sizes, self.shape(self.depth))
     }
 
     fn shape(&self, depth: u32) -> Shape {

@@ -9,19 +9,24 @@
 //!
 //! Origin: io_uring, Linux 5.1: IORING_SETUP_SQPOLL; without privilege since 5.13.
 
-use super::{engine::Sizes, on_a_ring};
+use super::engine::{self, Sizes};
 use crate::{
+    Error,
+    design::design,
     device::{
-        Wants,
+        Handler, Job, Running,
         io::{self, Operation, Shape},
+        native::RingQueue,
     },
-    options::{Named, options},
+    options::Named,
 };
 
-options! {
-    /// Options of the design `ring-polled`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct RingPolled {
+    device::RingPolled "ring-polled", Queue;
+    summary: "a thread of the kernel starts the reads, so that the program enters it only to wait";
+    origin: "io_uring, Linux 5.1: SQPOLL";
+    options {
         /// Reads outstanding.
         depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started at a time.
@@ -31,19 +36,14 @@ options! {
         /// Whether file and memory are known to the ring, as in ring-registered.
         registered: bool = true, Named(&["true", "false"]);
     }
+    provider: |_| "uring";
+    availability: |design| RingQueue::availability("design ring-polled", design.shape(1));
 }
 
-on_a_ring!(
-    RingPolled,
-    "ring-polled",
-    "a thread of the kernel starts the reads, so that the program enters it only to wait",
-    "io_uring, Linux 5.1: SQPOLL",
-    Wants::Content
-);
-
 impl RingPolled {
-    fn sizes(&self) -> Sizes {
-        Sizes { depth: self.depth, batch: self.batch, complete_min: 1 }
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: 1 };
+        engine::start_on_ring(job, "design ring-polled", sizes, self.shape(self.depth))
     }
 
     fn shape(&self, depth: u32) -> Shape {

@@ -8,19 +8,23 @@
 //!
 //! Origin: io_uring, Linux 5.1: IORING_REGISTER_FILES, IORING_REGISTER_BUFFERS, IORING_OP_READ_FIXED.
 
-use super::{engine::Sizes, on_a_ring};
+use super::engine::{self, Sizes};
 use crate::{
+    Error,
+    design::design,
     device::{
-        Wants,
+        Handler, Job, Running,
         io::{self, Operation, Shape},
+        native::RingQueue,
     },
-    options::options,
 };
 
-options! {
-    /// Options of the design `ring-registered`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct RingRegistered {
+    device::RingRegistered "ring-registered", Queue;
+    summary: "as ring, with a file and memory that the ring knows";
+    origin: "io_uring, Linux 5.1: registered files and buffers";
+    options {
         /// Reads outstanding.
         depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most reads started by one entry into the kernel.
@@ -28,19 +32,14 @@ options! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "uring";
+    availability: |design| RingQueue::availability("design ring-registered", design.shape(1));
 }
 
-on_a_ring!(
-    RingRegistered,
-    "ring-registered",
-    "as ring, with a file and memory that the ring knows",
-    "io_uring, Linux 5.1: registered files and buffers",
-    Wants::Content
-);
-
 impl RingRegistered {
-    fn sizes(&self) -> Sizes {
-        Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min }
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
+        engine::start_on_ring(job, "design ring-registered", sizes, self.shape(self.depth))
     }
 
     fn shape(&self, depth: u32) -> Shape {

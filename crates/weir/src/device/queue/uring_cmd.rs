@@ -10,19 +10,23 @@
 //!
 //! Origin: io_uring, Linux 5.19: IORING_OP_URING_CMD.
 
-use super::{engine::Sizes, on_a_ring};
+use super::engine::{self, Sizes};
 use crate::{
+    Error,
+    design::design,
     device::{
-        Wants,
+        Handler, Job, Running, Wants,
         io::{self, Operation, Shape},
+        native::RingQueue,
     },
-    options::options,
 };
 
-options! {
-    /// Options of the design `uring-cmd`.
+design! {
     #[derive(Copy, Eq)]
-    pub struct UringCmd {
+    device::UringCmd "uring-cmd", Queue;
+    summary: "one thread keeps control calls outstanding on a ring";
+    origin: "io_uring, Linux 5.19: IORING_OP_URING_CMD";
+    options {
         /// Control calls outstanding.
         depth: u32 = 128, 1..=io::MOST_DEPTH;
         /// Most of them started by one entry into the kernel.
@@ -30,19 +34,15 @@ options! {
         /// Fewest completions that a wait waits for.
         complete_min: u32 = 1, 1..=io::MOST_DEPTH;
     }
+    provider: |_| "uring";
+    availability: |design| RingQueue::availability("design uring-cmd", design.shape(1));
+    wants: |_| Wants::Calls;
 }
 
-on_a_ring!(
-    UringCmd,
-    "uring-cmd",
-    "one thread keeps control calls outstanding on a ring",
-    "io_uring, Linux 5.19: IORING_OP_URING_CMD",
-    Wants::Calls
-);
-
 impl UringCmd {
-    fn sizes(&self) -> Sizes {
-        Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min }
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        let sizes = Sizes { depth: self.depth, batch: self.batch, complete_min: self.complete_min };
+        engine::start_on_ring(job, "design uring-cmd", sizes, self.shape(self.depth))
     }
 
     fn shape(&self, depth: u32) -> Shape {

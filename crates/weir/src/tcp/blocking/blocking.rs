@@ -15,36 +15,36 @@
 
 use super::crowd::{Crowd, Pair};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     stream::{self, Accepted, Listener, Mode},
-    tcp::{
-        About, ActiveSet, Connection, Contract, Design, Handler, IdleHolds, Job, Limits, Reason,
-        Running, Worker,
-    },
+    tcp::{ActiveSet, Connection, Handler, IdleHolds, Job, Limits, Reason, Running, Worker},
     timer::TICK,
     wake::Waker,
 };
 use std::{sync::Arc, time::Duration};
 
-options! {
-    /// Options of the design `blocking`.
-    pub struct Blocking {
+design! {
+    tcp::Blocking "blocking", Socket;
+    summary: "two threads for each connection, one that receives and one that sends";
+    origin: "the blocking server of Jones and Ohlund; recv(2) and send(2) in loops";
+    options {
         /// KiB of stack for each of the two threads of a connection.
         stack: u32 = 128, 16..=65_536;
     }
+    provider: |_| crate::socket::PROVIDER;
+    availability: |_| stream::availability();
+    parks_threads: |_| true;
+    active_set: |_| ActiveSet::Absent(
+        "each connection has threads of its own, which serve nobody else meanwhile",
+    );
+    idle_holds: |_| IdleHolds::Buffer(
+        "a buffer: its thread waits in the system with where to receive, and on two stacks",
+    );
 }
 
-impl Design for Blocking {
-    const ABOUT: About = About {
-        name: "blocking",
-        summary: "two threads for each connection, one that receives and one that sends",
-        origin: "the blocking server of Jones and Ohlund; recv(2) and send(2) in loops",
-        contract: Contract::Socket,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
+impl Blocking {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let stack_bytes = self.stack as usize * 1024;
         let buffer_bytes = job.buffer_bytes;
         job.limit_by_threads(2, 1)?;
@@ -54,30 +54,6 @@ impl Design for Blocking {
             job.spawn(move |worker| run(worker, &listener, &crowd, stack_bytes, buffer_bytes))?;
         }
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        ActiveSet::Absent(
-            "each connection has threads of its own, which serve nobody else meanwhile",
-        )
-    }
-
-    fn idle_holds(&self) -> IdleHolds {
-        IdleHolds::Buffer(
-            "a buffer: its thread waits in the system with where to receive, and on two stacks",
-        )
-    }
-
-    fn parks_threads(&self) -> bool {
-        true
-    }
-
-    fn provider(&self) -> &'static str {
-        crate::socket::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        stream::availability()
     }
 }
 

@@ -22,8 +22,8 @@ use super::{
     shared::{Accepts, Pool},
 };
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     port::{
         Key, Packet,
         streams::{
@@ -33,7 +33,7 @@ use crate::{
     },
     stream::{self, Accepted, Listener},
     tcp::{
-        About, ActiveSet, Contract, Design, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
+        ActiveSet, Handler, Idle, IdleHolds, Job, Reason, Running, Worker,
         ready::groups::{self, Group, Groups},
     },
 };
@@ -42,9 +42,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-options! {
-    /// Options of the design `overlapped-events`.
-    pub struct OverlappedEvents {
+design! {
+    tcp::OverlappedEvents "overlapped-events", Overlapped;
+    summary: "an event for each operation; threads that wait for a group of at most 64 events each";
+    origin: "the overlapped server with events of Jones and Ohlund";
+    options {
         /// Events of a group, of which one wakes its thread and two are a connection's.
         group: u32 = 64, 3..=4096;
         /// Most sends of a group outstanding at a time, of peers that are not stuck; further ones wait.
@@ -54,38 +56,17 @@ options! {
         /// KiB of stack for the thread of each group.
         stack: u32 = 128, 16..=65_536;
     }
+    provider: |_| NativeEvents::NAME;
+    availability: |_| NativeEvents::default().availability();
+    active_set: |_| ActiveSet::Absent("each thread has a group of its own, and knows of no other's order");
+    idle_holds: |_| IdleHolds::Buffer("a buffer: that of the receive that it waits with");
 }
 
-impl Design for OverlappedEvents {
-    const ABOUT: About = About {
-        name: "overlapped-events",
-        summary: "an event for each operation; threads that wait for a group of at most 64 events each",
-        origin: "the overlapped server with events of Jones and Ohlund",
-        contract: Contract::Overlapped,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
+impl OverlappedEvents {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         job.limit_by_threads(1, self.places())?;
         begin(&mut job, NativeEvents::default(), self)?;
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        ActiveSet::Absent("each thread has a group of its own, and knows of no other's order")
-    }
-
-    fn idle_holds(&self) -> IdleHolds {
-        IdleHolds::Buffer("a buffer: that of the receive that it waits with")
-    }
-
-    fn provider(&self) -> &'static str {
-        NativeEvents::NAME
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        NativeEvents::default().availability()
     }
 }
 

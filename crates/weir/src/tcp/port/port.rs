@@ -25,16 +25,22 @@
 //!
 //! Origin: the completion-port server of "Network Programming for Microsoft Windows", Jones and Ohlund.
 
-use super::{engine::Receiving, port_design};
+use super::engine::{self, Numbers, Receiving};
 use crate::{
-    options::options,
-    port::Shape,
-    tcp::{Idle, IdleHolds},
+    Error,
+    design::{design, or_cores},
+    port::{
+        Shape,
+        streams::{Native, Provider as _},
+    },
+    tcp::{ActiveSet, Handler, Idle, IdleHolds, Job, Running},
 };
 
-options! {
-    /// Options of the design `port`.
-    pub struct Port {
+design! {
+    tcp::Port "port", Port;
+    summary: "threads take completions from a completion port; one receive outstanding for each connection";
+    origin: "the completion-port server of Jones and Ohlund";
+    options {
         /// Threads that take from the port; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most threads that run at a time; 0 for as many as there are cores.
@@ -59,18 +65,31 @@ options! {
         /// Operations that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
     }
-}
-
-port_design!(
-    Port,
-    "port",
-    "threads take completions from a completion port; one receive outstanding for each connection",
-    "the completion-port server of Jones and Ohlund",
-    |design| Receiving { receives: 1, idle: design.idle, drain: design.drain },
-    |design| match design.idle {
+    provider: |_| Native::NAME;
+    availability: |_| Native::default().availability();
+    resolve: |design| or_cores(&mut design.threads);
+    parks_threads: |design| design.threads != 1;
+    active_set: |_| ActiveSet::InOrder; // the threads share one order
+    idle_holds: |design| match design.idle {
         Idle::Buffer => IdleHolds::Buffer(
             "a buffer: that of the receive that it waits with; with --idle zero-byte none",
         ),
         Idle::ZeroByte => IdleHolds::NoBuffer,
+    };
+}
+
+impl Port {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
+        let numbers = Numbers {
+            threads: self.threads,
+            concurrency: self.concurrency,
+            take: self.take,
+            accepts: (self.accepts, self.accepts_most, self.accept_burst),
+            sends: self.sends,
+            stuck: self.stuck,
+            receiving: Receiving { receives: 1, idle: self.idle, drain: self.drain },
+        };
+        let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
+        engine::start(job, &Native { shape }, numbers)
     }
-);
+}

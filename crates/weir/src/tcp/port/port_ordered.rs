@@ -17,16 +17,22 @@
 //! Origin: the advice on several outstanding receives in "Network Programming for Microsoft Windows", Jones and
 //! Ohlund, chapter 6, and the sequence numbers of Holgate's server framework.
 
-use super::{engine::Receiving, port_design};
+use super::engine::{self, Numbers, Receiving};
 use crate::{
-    options::options,
-    port::Shape,
-    tcp::{Idle, IdleHolds},
+    Error,
+    design::{design, or_cores},
+    port::{
+        Shape,
+        streams::{Native, Provider as _},
+    },
+    tcp::{ActiveSet, Handler, Idle, IdleHolds, Job, Running},
 };
 
-options! {
-    /// Options of the design `port-ordered`.
-    pub struct PortOrdered {
+design! {
+    tcp::PortOrdered "port-ordered", Port;
+    summary: "a completion port; several receives outstanding for each connection, put back in order";
+    origin: "several outstanding receives, Jones and Ohlund; sequence numbers, Holgate";
+    options {
         /// Threads that take from the port; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most threads that run at a time; 0 for as many as there are cores.
@@ -49,15 +55,28 @@ options! {
         /// Operations that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
     }
+    provider: |_| Native::NAME;
+    availability: |_| Native::default().availability();
+    resolve: |design| or_cores(&mut design.threads);
+    parks_threads: |design| design.threads != 1;
+    active_set: |_| ActiveSet::InOrder; // the threads share one order
+    idle_holds: |_| IdleHolds::Buffer(
+        "a buffer for each of its receives: they are outstanding to be filled at once",
+    );
 }
 
-port_design!(
-    PortOrdered,
-    "port-ordered",
-    "a completion port; several receives outstanding for each connection, put back in order",
-    "several outstanding receives, Jones and Ohlund; sequence numbers, Holgate",
-    |design| Receiving { receives: design.receives, idle: Idle::Buffer, drain: 1 },
-    |_| IdleHolds::Buffer(
-        "a buffer for each of its receives: they are outstanding to be filled at once",
-    )
-);
+impl PortOrdered {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
+        let numbers = Numbers {
+            threads: self.threads,
+            concurrency: self.concurrency,
+            take: self.take,
+            accepts: (self.accepts, self.accepts_most, self.accept_burst),
+            sends: self.sends,
+            stuck: self.stuck,
+            receiving: Receiving { receives: self.receives, idle: Idle::Buffer, drain: 1 },
+        };
+        let shape = Shape { submit_after: self.submit_after, ..Shape::BEST };
+        engine::start(job, &Native { shape }, numbers)
+    }
+}

@@ -18,49 +18,31 @@
 
 use super::engine::{LISTENERS, ReadyThread, ask_for_connections};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     readiness::{Signals, Trigger},
     stream::Listener,
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
+    tcp::{ActiveSet, Handler, Job, Running, Worker},
 };
 use std::time::Duration;
 
-options! {
-    /// Options of the design `async-select`.
-    pub struct AsyncSelect {
+design! {
+    tcp::AsyncSelect "async-select", Signals on Signals;
+    summary: "one thread takes messages from a queue, each of which names a connection that is ready";
+    origin: "the WSAAsyncSelect server of Jones and Ohlund; fcntl(2), O_ASYNC";
+    options {
         /// Most receives from a connection for one message.
         drain: u32 = 16, 1..=65_536;
     }
+    active_set: |_| ActiveSet::InOrder;
 }
 
-impl Design for AsyncSelect {
-    const ABOUT: About = About {
-        name: "async-select",
-        summary: "one thread takes messages from a queue, each of which names a connection that is ready",
-        origin: "the WSAAsyncSelect server of Jones and Ohlund; fcntl(2), O_ASYNC",
-        contract: Contract::Signals,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
+impl AsyncSelect {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
         let buffer_bytes = job.buffer_bytes;
         job.spawn(move |worker| run(worker, &listeners, buffer_bytes, &self))?;
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        ActiveSet::InOrder
-    }
-
-    fn provider(&self) -> &'static str {
-        Signals::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Signals::availability()
     }
 }
 

@@ -17,15 +17,18 @@
 
 use super::engine::{ReadyThread, run};
 use crate::{
-    Error, Unavailable,
-    options::{Named, Options as _, options},
+    Error,
+    design::{design, or_cores},
+    options::Named,
     readiness::{Epoll as EpollSet, Trigger},
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Share},
+    tcp::{ActiveSet, Handler, Job, Running, Share},
 };
 
-options! {
-    /// Options of the design `epoll`.
-    pub struct Epoll {
+design! {
+    tcp::Epoll "epoll", Epoll on EpollSet;
+    summary: "each thread waits until connections are ready and drains them, within a bound";
+    origin: "epoll(7), Linux 2.6";
+    options {
         /// Threads, each with a set and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most receives from a connection for one wake-up.
@@ -35,26 +38,12 @@ options! {
         /// How threads share what connects: by a socket each, or by one that wakes one of them.
         share: Share = Share::Sockets, Named(&["sockets", "exclusive"]);
     }
+    resolve: |design| or_cores(&mut design.threads);
+    active_set: |design| ActiveSet::of(design.threads);
 }
 
-impl Design for Epoll {
-    const ABOUT: About = About {
-        name: "epoll",
-        summary: "each thread waits until connections are ready and drains them, within a bound",
-        origin: "epoll(7), Linux 2.6",
-        contract: Contract::Epoll,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
-    }
-
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
+impl Epoll {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let threads = self.threads as usize;
         let listeners = match self.share {
             Share::Sockets if threads > 1 => job.listen_shared(threads)?,
@@ -69,21 +58,6 @@ impl Design for Epoll {
             job.spawn(move |worker| run(worker, set, &listeners, thread))?;
         }
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        match self.threads {
-            1 => ActiveSet::InOrder,
-            _ => ActiveSet::PerThread,
-        }
-    }
-
-    fn provider(&self) -> &'static str {
-        EpollSet::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        EpollSet::availability()
     }
 }
 

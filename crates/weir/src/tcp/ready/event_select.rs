@@ -19,21 +19,23 @@ use super::{
     groups::{self, Group, Groups},
 };
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     readiness::{Events, Trigger},
     rio::Woken,
     stream::Listener,
     tcp::{
-        About, ActiveSet, Contract, Design, Handler, Job, Running, Worker,
+        ActiveSet, Handler, Job, Running, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
     },
 };
 use std::{sync::Arc, time::Instant};
 
-options! {
-    /// Options of the design `event-select`.
-    pub struct EventSelect {
+design! {
+    tcp::EventSelect "event-select", Events on Events;
+    summary: "threads that wait for a group of at most 64 handles each; another thread when all are full";
+    origin: "the WSAEventSelect server of Jones and Ohlund";
+    options {
         /// Handles of a group, of which one wakes its thread.
         group: u32 = 64, 2..=65_536;
         /// Most receives from a connection for one wake-up.
@@ -41,39 +43,19 @@ options! {
         /// KiB of stack for the thread of each group.
         stack: u32 = 128, 16..=65_536;
     }
+    active_set: |_| ActiveSet::Absent(
+        "a thread serves its own group only, and groups come with the connections",
+    );
 }
 
-impl Design for EventSelect {
-    const ABOUT: About = About {
-        name: "event-select",
-        summary: "threads that wait for a group of at most 64 handles each; another thread when all are full",
-        origin: "the WSAEventSelect server of Jones and Ohlund",
-        contract: Contract::Events,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
+impl EventSelect {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
         job.limit_by_threads(1, self.group - 1)?;
         let set = Events::new(listeners.len() as u32 + 1)?;
         let buffer_bytes = job.buffer_bytes;
         job.spawn(move |worker| run(worker, set, &listeners, buffer_bytes, &self))?;
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        ActiveSet::Absent(
-            "a thread serves its own group only, and groups come with the connections",
-        )
-    }
-
-    fn provider(&self) -> &'static str {
-        Events::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Events::availability()
     }
 }
 

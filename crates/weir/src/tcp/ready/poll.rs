@@ -14,41 +14,31 @@
 
 use super::engine::{ReadyThread, run};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::{design, or_cores},
     readiness::{Poll as PollSet, Trigger},
     stream,
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
+    tcp::{ActiveSet, Handler, Job, Running},
 };
 
-options! {
-    /// Options of the design `poll`.
-    pub struct Poll {
+design! {
+    tcp::Poll "poll", Poll;
+    summary: "each thread hands the whole list of its connections to the system and looks through it for those that are ready";
+    origin: "poll(2), System V";
+    options {
         /// Threads, each with a list and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
     }
+    provider: |_| PollSet::PROVIDER;
+    availability: |_| stream::availability();
+    resolve: |design| or_cores(&mut design.threads);
+    active_set: |design| ActiveSet::of(design.threads);
 }
 
-impl Design for Poll {
-    const ABOUT: About = About {
-        name: "poll",
-        summary: "each thread hands the whole list of its connections to the system and looks through it for those that are ready",
-        origin: "poll(2), System V",
-        contract: Contract::Poll,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
-    }
-
-    fn start<H: Handler>(mut self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
+impl Poll {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let threads = self.threads as usize;
         let listeners = if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?] };
         let shares = job.active_shares(threads)?;
@@ -59,20 +49,5 @@ impl Design for Poll {
             job.spawn(move |worker| run(worker, set, &listeners, thread))?;
         }
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        match self.threads {
-            1 => ActiveSet::InOrder,
-            _ => ActiveSet::PerThread,
-        }
-    }
-
-    fn provider(&self) -> &'static str {
-        PollSet::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        stream::availability()
     }
 }

@@ -14,48 +14,30 @@
 
 use super::engine::ReadyThread;
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     readiness::{Select as Sets, Trigger},
     stream::Listener,
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running, Worker},
+    tcp::{ActiveSet, Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `select`.
-    pub struct Select {
+design! {
+    tcp::Select "select", Select on Sets;
+    summary: "one thread builds its sets anew for each wait and asks every connection whether it was meant";
+    origin: "the non-blocking server of Jones and Ohlund; select(2)";
+    options {
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
     }
+    active_set: |_| ActiveSet::InOrder;
 }
 
-impl Design for Select {
-    const ABOUT: About = About {
-        name: "select",
-        summary: "one thread builds its sets anew for each wait and asks every connection whether it was meant",
-        origin: "the non-blocking server of Jones and Ohlund; select(2)",
-        contract: Contract::Select,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
+impl Select {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
         let (sets, buffer_bytes) = (Sets::new()?, job.buffer_bytes);
         job.spawn(move |worker| run(worker, sets, &listeners, buffer_bytes, &self))?;
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        ActiveSet::InOrder
-    }
-
-    fn provider(&self) -> &'static str {
-        Sets::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Sets::availability()
     }
 }
 

@@ -14,48 +14,30 @@
 
 use super::engine::{ReadyThread, run};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     readiness::{SelectIndexed as Set, Trigger},
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
+    tcp::{ActiveSet, Handler, Job, Running},
 };
 
-options! {
-    /// Options of the design `select-indexed`.
-    pub struct SelectIndexed {
+design! {
+    tcp::SelectIndexed "select-indexed", Select on Set;
+    summary: "one thread keeps its sets up to date and steps through what the answer names";
+    origin: "what Jones and Ohlund suggest for their non-blocking server; select(2)";
+    options {
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
     }
+    active_set: |_| ActiveSet::InOrder;
 }
 
-impl Design for SelectIndexed {
-    const ABOUT: About = About {
-        name: "select-indexed",
-        summary: "one thread keeps its sets up to date and steps through what the answer names",
-        origin: "what Jones and Ohlund suggest for their non-blocking server; select(2)",
-        contract: Contract::Select,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
+impl SelectIndexed {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running, Error> {
         let listeners = job.listen()?;
         let set = Set::new()?;
         let thread = ReadyThread::new(job.buffer_bytes, self.drain, Trigger::Level)
             .serving(job.limits.active);
         job.spawn(move |worker| run(worker, set, &listeners, thread))?;
         job.run()
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        ActiveSet::InOrder
-    }
-
-    fn provider(&self) -> &'static str {
-        Set::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Set::availability()
     }
 }

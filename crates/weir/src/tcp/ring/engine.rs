@@ -20,10 +20,7 @@ use crate::{
         },
     },
     stream::{self, Listener},
-    tcp::{
-        ActiveSet, Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor,
-        active::Active,
-    },
+    tcp::{Connection, Handler, Job, Reason, Running, Worker, acceptor::Acceptor, active::Active},
     timer::Tick,
 };
 use std::{
@@ -50,14 +47,6 @@ pub(super) fn provider() -> &'static str {
 /// Whether it can be had here.
 pub(super) fn availability() -> Result<(), Unavailable> {
     Streams::default().availability()
-}
-
-/// How it serves no more connections at a time than may be.
-pub(super) fn active_set(threads: u32) -> ActiveSet {
-    match threads {
-        1 => ActiveSet::InOrder,
-        _ => ActiveSet::PerThread,
-    }
 }
 
 /// What a thread does that found nothing, before it waits.

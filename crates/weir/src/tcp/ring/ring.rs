@@ -25,15 +25,18 @@
 
 use super::engine;
 use crate::{
-    Error, Unavailable,
-    options::{Bytes, Options as _, options},
+    Error,
+    design::{design, or_cores},
+    options::Bytes,
     rio::streams::{Idle, Receiving, StreamNeeds},
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
+    tcp::{ActiveSet, Handler, Job, Running},
 };
 
-options! {
-    /// Options of the design `ring`.
-    pub struct Ring {
+design! {
+    tcp::Ring "ring", Rio;
+    summary: "each thread asks for what it wants in a ring, and takes what completed from it";
+    origin: "io_uring, Linux 5.1 and 6.0";
+    options {
         /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most slices of a ring that its connections receive into; it begins with 64 and gets more where they do not do.
@@ -45,40 +48,16 @@ options! {
         /// Bytes from which on a send is made from where they lie (zero copy); 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);
     }
+    provider: |_| engine::provider();
+    availability: |_| engine::availability();
+    resolve: |design| or_cores(&mut design.threads);
+    active_set: |design| ActiveSet::of(design.threads);
 }
 
-impl Design for Ring {
-    const ABOUT: About = About {
-        name: "ring",
-        summary: "each thread asks for what it wants in a ring, and takes what completed from it",
-        origin: "io_uring, Linux 5.1 and 6.0",
-        contract: Contract::Rio,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
-    }
-
-    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
+impl Ring {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = needs(&job, self.slices, self.idle, self.rings, self.zero_copy);
         engine::start(job, self.threads, needs, || ())
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        engine::active_set(self.threads)
-    }
-
-    fn provider(&self) -> &'static str {
-        engine::provider()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
     }
 }
 

@@ -16,10 +16,11 @@ use super::{
     ring::needs,
 };
 use crate::{
-    Error, Unavailable,
-    options::{Bytes, Microseconds, MicrosecondsValue, Options as _, options},
+    Error,
+    design::{design, or_cores},
+    options::{Bytes, Microseconds, MicrosecondsValue},
     rio::streams::Idle,
-    tcp::{About, ActiveSet, Contract, Design, Handler, Job, Running},
+    tcp::{ActiveSet, Handler, Job, Running},
 };
 use std::{
     sync::{
@@ -29,9 +30,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-options! {
-    /// Options of the design `ring-hybrid`.
-    pub struct RingHybrid {
+design! {
+    tcp::RingHybrid "ring-hybrid", Rio;
+    summary: "a ring for each thread, which polls while it wins before it waits";
+    origin: "RIO hybrid, Holgate 2012, for TCP";
+    options {
         /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most slices of a ring that its connections receive into; it begins with 64 and gets more where they do not do.
@@ -45,44 +48,20 @@ options! {
         /// How long a spell lasts before waiting, in microseconds (tunable); 0 for none.
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
     }
+    provider: |_| engine::provider();
+    availability: |_| engine::availability();
+    resolve: |design| or_cores(&mut design.threads);
+    active_set: |design| ActiveSet::of(design.threads);
 }
 
-impl Design for RingHybrid {
-    const ABOUT: About = About {
-        name: "ring-hybrid",
-        summary: "a ring for each thread, which polls while it wins before it waits",
-        origin: "RIO hybrid, Holgate 2012, for TCP",
-        contract: Contract::Rio,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
-    }
-
-    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
+impl RingHybrid {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = needs(&job, self.slices, Idle::Receive, self.rings, self.zero_copy);
         let tuning = Tuning {
             threshold: job.tunable("threshold", self.threshold.into(), 0, 1000),
             spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
         };
         engine::start(job, self.threads, needs, move || Spells::new(tuning.clone()))
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        engine::active_set(self.threads)
-    }
-
-    fn provider(&self) -> &'static str {
-        engine::provider()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
     }
 }
 

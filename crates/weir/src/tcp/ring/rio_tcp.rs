@@ -13,15 +13,17 @@
 
 use super::engine;
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::{design, or_cores},
     rio::streams::{Receiving, StreamNeeds},
-    tcp::{About, ActiveSet, Contract, Design, Handler, IdleHolds, Job, Running},
+    tcp::{ActiveSet, Handler, IdleHolds, Job, Running},
 };
 
-options! {
-    /// Options of the design `rio-tcp`.
-    pub struct RioTcp {
+design! {
+    tcp::RioTcp "rio-tcp", Rio;
+    summary: "each thread posts a slice for every connection, and takes what completed";
+    origin: "registered I/O, Windows 8; left open by Holgate 2012";
+    options {
         /// Threads, each with a queue and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Slices posted for each connection.
@@ -31,44 +33,19 @@ options! {
         /// Most tables of connections of a thread; 0 for as many as the connections need that there may be.
         tables: u32 = 0, 0..=1024;
     }
+    provider: |_| engine::provider();
+    availability: |_| engine::availability();
+    resolve: |design| or_cores(&mut design.threads);
+    active_set: |design| ActiveSet::of(design.threads);
+    idle_holds: |_| IdleHolds::Buffer(
+        "the slices posted for it: a receive is asked for with where it goes",
+    );
 }
 
-impl Design for RioTcp {
-    const ABOUT: About = About {
-        name: "rio-tcp",
-        summary: "each thread posts a slice for every connection, and takes what completed",
-        origin: "registered I/O, Windows 8; left open by Holgate 2012",
-        contract: Contract::Rio,
-    };
-
-    fn resolve(&mut self) {
-        if self.threads == 0 {
-            self.threads = crate::tcp::cores();
-        }
-    }
-
-    fn start<H: Handler>(mut self, job: Job<H>) -> Result<Running, Error> {
-        self.check()?;
-        self.availability()?;
-        self.resolve();
+impl RioTcp {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = self.needs(&job);
         engine::start(job, self.threads, needs, || ())
-    }
-
-    fn active_set(&self) -> ActiveSet {
-        engine::active_set(self.threads)
-    }
-
-    fn idle_holds(&self) -> IdleHolds {
-        IdleHolds::Buffer("the slices posted for it: a receive is asked for with where it goes")
-    }
-
-    fn provider(&self) -> &'static str {
-        engine::provider()
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
     }
 }
 

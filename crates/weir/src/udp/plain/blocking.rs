@@ -10,40 +10,28 @@
 
 use super::engine;
 use crate::{
-    Error, Unavailable,
+    Error,
+    design::design,
     memory::Slice,
-    options::{Options as _, options},
     socket::{Arrival, DatagramSocket, Mode},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `blocking`.
-    pub struct Blocking {
+design! {
+    udp::Blocking "blocking", Socket;
+    summary: "each thread receives one datagram after the other and sleeps in between";
+    origin: "polled UDP, Holgate 2011; recvfrom(2) in a loop";
+    options {
         /// Threads that receive on each address.
         threads: u32 = 1, 1..=256;
     }
+    provider: |_| crate::socket::PROVIDER;
+    availability: |_| Ok(());
 }
 
-impl Design for Blocking {
-    const ABOUT: About = About {
-        name: "blocking",
-        summary: "each thread receives one datagram after the other and sleeps in between",
-        origin: "polled UDP, Holgate 2011; recvfrom(2) in a loop",
-        contract: Contract::Socket,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
+impl Blocking {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         engine::start_blocking(job, self.threads, 1, engine::one, receive)
-    }
-
-    fn provider(&self) -> &'static str {
-        crate::socket::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Ok(())
     }
 }
 

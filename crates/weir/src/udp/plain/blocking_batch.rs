@@ -11,43 +11,31 @@
 
 use super::engine::{self, Buffers};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     socket::{DatagramSocket, Mode},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `blocking-batch`.
-    pub struct BlockingBatch {
+design! {
+    udp::BlockingBatch "blocking-batch", Socket;
+    summary: "each thread receives up to a batch of datagrams with one call";
+    origin: "recvmmsg(2), Linux 2.6.33; as GQCSEx in Holgate 2012";
+    options {
         /// Threads that receive on each address.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
         batch: u32 = 64, 1..=1024;
     }
+    provider: |_| crate::socket::PROVIDER;
+    availability: |_| Ok(());
 }
 
-impl Design for BlockingBatch {
-    const ABOUT: About = About {
-        name: "blocking-batch",
-        summary: "each thread receives up to a batch of datagrams with one call",
-        origin: "recvmmsg(2), Linux 2.6.33; as GQCSEx in Holgate 2012",
-        contract: Contract::Socket,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
+impl BlockingBatch {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
         let buffers = |region: &_| Buffers::new(region, self.batch as usize);
         engine::start_blocking(job, self.threads, self.batch, buffers, receive)
-    }
-
-    fn provider(&self) -> &'static str {
-        crate::socket::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        Ok(())
     }
 }
 

@@ -11,16 +11,18 @@
 
 use super::engine;
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     readiness::Epoll as EpollSet,
     socket::{DatagramSocket, Mode},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `epoll`.
-    pub struct Epoll {
+design! {
+    udp::Epoll "epoll", Epoll on EpollSet;
+    summary: "each thread waits until sockets are ready and drains them, within a bound";
+    origin: "epoll(7), Linux 2.6";
+    options {
         /// Threads, each with a set of its own that holds every socket.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received from a socket for one wake-up.
@@ -28,17 +30,9 @@ options! {
     }
 }
 
-impl Design for Epoll {
-    const ABOUT: About = About {
-        name: "epoll",
-        summary: "each thread waits until sockets are ready and drains them, within a bound",
-        origin: "epoll(7), Linux 2.6",
-        contract: Contract::Epoll,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
-        self.availability()?;
+impl Epoll {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        EpollSet::availability()?;
         let drain = self.drain;
         engine::start_epoll(
             job,
@@ -49,14 +43,6 @@ impl Design for Epoll {
                 handle(worker, socket, number, buffer.payload_mut(), drain)
             },
         )
-    }
-
-    fn provider(&self) -> &'static str {
-        EpollSet::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        EpollSet::availability()
     }
 }
 

@@ -10,16 +10,18 @@
 
 use super::engine::{self, Buffers};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     readiness::Epoll as EpollSet,
     socket::{DatagramSocket, Mode},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `epoll-batch`.
-    pub struct EpollBatch {
+design! {
+    udp::EpollBatch "epoll-batch", Epoll on EpollSet;
+    summary: "each thread waits until sockets are ready and takes batches from them, within a bound";
+    origin: "epoll(7) and recvmmsg(2), Linux 2.6.33";
+    options {
         /// Threads, each with a set of its own that holds every socket.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
@@ -29,17 +31,9 @@ options! {
     }
 }
 
-impl Design for EpollBatch {
-    const ABOUT: About = About {
-        name: "epoll-batch",
-        summary: "each thread waits until sockets are ready and takes batches from them, within a bound",
-        origin: "epoll(7) and recvmmsg(2), Linux 2.6.33",
-        contract: Contract::Epoll,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
-        self.availability()?;
+impl EpollBatch {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+        EpollSet::availability()?;
         job.state("one-call-per-batch", crate::socket::BATCHES_IN_ONE_CALL);
         let buffers = |region: &_| Buffers::new(region, self.batch as usize);
         let drain = self.drain as usize;
@@ -50,14 +44,6 @@ impl Design for EpollBatch {
             buffers,
             move |worker, socket, number, buffers| handle(worker, socket, number, buffers, drain),
         )
-    }
-
-    fn provider(&self) -> &'static str {
-        EpollSet::PROVIDER
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        EpollSet::availability()
     }
 }
 

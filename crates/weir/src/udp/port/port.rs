@@ -19,15 +19,17 @@
 
 use super::engine::{self, Numbers, Shared};
 use crate::{
-    Error, Unavailable,
-    options::{Options as _, options},
+    Error,
+    design::design,
     port::{self, Completion, Native, Provider as _, Shape, Taken, Worker as _},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `port`.
-    pub struct Port {
+design! {
+    udp::Port "port", Port;
+    summary: "threads take one completion at a time from a completion port";
+    origin: "IOCP with 1 and 8 threads, Holgate 2011";
+    options {
         /// Threads that take from the port.
         threads: u32 = 8, 1..=256;
         /// Receives posted at a time.
@@ -39,36 +41,19 @@ options! {
         /// Most threads that run at a time; 0 for as many as there are cores.
         concurrency: u32 = 0, 0..=256;
     }
+    provider: |_| Native::NAME;
+    availability: |_| engine::availability();
+    parks_threads: |design| design.threads > 1;
 }
 
-impl Design for Port {
-    const ABOUT: About = About {
-        name: "port",
-        summary: "threads take one completion at a time from a completion port",
-        origin: "IOCP with 1 and 8 threads, Holgate 2011",
-        contract: Contract::Port,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
+impl Port {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };
         let shared = engine::open(&mut job, &Native { shape }, numbers)?;
         engine::spawn(&mut job, threads, shared, run)?;
         job.run()
-    }
-
-    fn parks_threads(&self) -> bool {
-        self.threads > 1
-    }
-
-    fn provider(&self) -> &'static str {
-        Native::NAME
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
     }
 }
 

@@ -14,16 +14,18 @@
 
 use super::engine::{self, Numbers, Shared};
 use crate::{
-    Error, Unavailable,
+    Error,
+    design::design,
     memory::Slice,
-    options::{Options as _, options},
     port::{Native, Port, Provider as _, Shape, SocketId, Taken, Worker as Taker},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Handler, Job, Running, Worker},
 };
 
-options! {
-    /// Options of the design `port-batch`.
-    pub struct PortBatch {
+design! {
+    udp::PortBatch "port-batch", Port;
+    summary: "threads take up to a batch of completions at a time from a completion port";
+    origin: "IOCP + GQCSEx, Holgate 2012";
+    options {
         /// Threads that take from the port.
         threads: u32 = 8, 1..=256;
         /// Receives posted at a time.
@@ -37,18 +39,13 @@ options! {
         /// Most threads that run at a time; 0 for as many as there are cores.
         concurrency: u32 = 0, 0..=256;
     }
+    provider: |_| Native::NAME;
+    availability: |_| engine::availability();
+    parks_threads: |design| design.threads > 1;
 }
 
-impl Design for PortBatch {
-    const ABOUT: About = About {
-        name: "port-batch",
-        summary: "threads take up to a batch of completions at a time from a completion port",
-        origin: "IOCP + GQCSEx, Holgate 2012",
-        contract: Contract::Port,
-    };
-
-    fn start<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
-        self.check()?;
+impl PortBatch {
+    fn begin<H: Handler>(self, mut job: Job<H>) -> Result<Running<H>, Error> {
         let shape = Shape { armed: self.armed, submit_after: self.submit_after };
         let Self { threads, outstanding, concurrency, .. } = self;
         let numbers = Numbers { threads, outstanding, concurrency };
@@ -56,18 +53,6 @@ impl Design for PortBatch {
         let batch = self.batch as usize;
         engine::spawn(&mut job, threads, shared, move |worker, shared| run(worker, shared, batch))?;
         job.run()
-    }
-
-    fn parks_threads(&self) -> bool {
-        self.threads > 1
-    }
-
-    fn provider(&self) -> &'static str {
-        Native::NAME
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        engine::availability()
     }
 }
 

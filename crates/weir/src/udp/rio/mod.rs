@@ -20,48 +20,32 @@ pub use rio_port::RioPort;
 pub use rio_reader::RioReader;
 pub use rio_sharded::{RioSharded, Steering};
 
-/// A design on registered I/O, whose type has `start_on`: what it is, and whether it hands its queue from thread to
-/// thread.
+/// A design on registered I/O, whose type has `start_on`: it runs on the provider that its options name.
 macro_rules! rio_design {
     (
-        $Design:ident, $name:literal, $summary:literal, $origin:literal,
-        hands_over: $hands_over:expr $(, parks_threads: $parks_threads:expr)?
+        $Design:ident $name:literal;
+        summary: $summary:literal;
+        origin: $origin:literal;
+        $($rest:tt)*
     ) => {
-        impl $crate::udp::Design for $Design {
-            const ABOUT: $crate::udp::About = $crate::udp::About {
-                name: $name,
-                summary: $summary,
-                origin: $origin,
-                contract: $crate::udp::Contract::Rio,
+        $crate::design::design! {
+            udp::$Design $name, Rio;
+            summary: $summary;
+            origin: $origin;
+            $($rest)*
+            provider: |design| design.provider.about().name;
+            availability: |design| {
+                design.provider.availability_for($crate::udp::Design::hands_over(design))
             };
+            resolve: |design| design.provider = design.provider.resolve();
+        }
 
-            fn start<H: $crate::udp::Handler>(
+        impl $Design {
+            fn begin<H: $crate::udp::Handler>(
                 self,
                 job: $crate::udp::Job<H>,
             ) -> Result<$crate::udp::Running<H>, $crate::Error> {
                 $crate::rio::with_provider!(self.provider, |provider| self.start_on(job, provider))
-            }
-
-            fn resolve(&mut self) {
-                self.provider = self.provider.resolve();
-            }
-
-            fn provider(&self) -> &'static str {
-                self.provider.about().name
-            }
-
-            fn hands_over(&self) -> bool {
-                let hands_over: fn(&Self) -> bool = $hands_over;
-                hands_over(self)
-            }
-
-            $(fn parks_threads(&self) -> bool {
-                let parks_threads: fn(&Self) -> bool = $parks_threads;
-                parks_threads(self)
-            })?
-
-            fn availability(&self) -> Result<(), $crate::Unavailable> {
-                self.provider.availability_for($crate::udp::Design::hands_over(self))
             }
         }
     };

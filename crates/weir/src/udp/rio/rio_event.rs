@@ -15,14 +15,16 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Options as _, options},
+    options::Options as _,
     rio::{Choice, CompletionQueue, OneThread, Provider},
     udp::{Handler, Job, Running},
 };
 
-options! {
-    /// Options of the design `rio-event`.
-    pub struct RioEvent {
+rio_design! {
+    RioEvent "rio-event";
+    summary: "one thread waits for registered I/O to complete and takes all that has come";
+    origin: "RIO event, Holgate 2011";
+    options {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Receives posted at a time.
@@ -31,14 +33,6 @@ options! {
         dequeue_max: u32 = 1000, 1..=65_536;
     }
 }
-
-rio_design!(
-    RioEvent,
-    "rio-event",
-    "one thread waits for registered I/O to complete and takes all that has come",
-    "RIO event, Holgate 2011",
-    hands_over: |_| false
-);
 
 impl RioEvent {
     /// Starts it on a provider of one's own.

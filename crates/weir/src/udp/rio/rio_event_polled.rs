@@ -15,14 +15,16 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Options as _, options},
+    options::Options as _,
     rio::{Choice, CompletionQueue, OneThread, Provider},
     udp::{Handler, Job, Running},
 };
 
-options! {
-    /// Options of the design `rio-event-polled`.
-    pub struct RioEventPolled {
+rio_design! {
+    RioEventPolled "rio-event-polled";
+    summary: "one thread takes what is there again and again, and waits only when there was nothing";
+    origin: "RIO event polled, Holgate 2012";
+    options {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Receives posted at a time.
@@ -31,14 +33,6 @@ options! {
         dequeue_max: u32 = 1000, 1..=65_536;
     }
 }
-
-rio_design!(
-    RioEventPolled,
-    "rio-event-polled",
-    "one thread takes what is there again and again, and waits only when there was nothing",
-    "RIO event polled, Holgate 2012",
-    hands_over: |_| false
-);
 
 impl RioEventPolled {
     /// Starts it on a provider of one's own.

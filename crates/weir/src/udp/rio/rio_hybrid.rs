@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Microseconds, MicrosecondsValue, Options as _, options},
+    options::{Microseconds, MicrosecondsValue, Options as _},
     rio::{Batch, Choice, CompletionQueue, HandOver, OneThread, Provider, turn::Turn},
     udp::{Design, Handler, Job, Running, Worker},
 };
@@ -37,9 +37,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-options! {
-    /// Options of the design `rio-hybrid`.
-    pub struct RioHybrid with threshold_within_dequeue {
+rio_design! {
+    RioHybrid "rio-hybrid";
+    summary: "one thread polls registered I/O while it is winning; others join when it is overwhelmed";
+    origin: "RIO hybrid, Holgate 2012";
+    options with threshold_within_dequeue {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads that may take part.
@@ -53,6 +55,7 @@ options! {
         /// How long to poll after the last datagram before waiting, in microseconds (tunable).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
     }
+    hands_over: |design| design.threads > 1;
 }
 
 fn threshold_within_dequeue(options: &RioHybrid) -> Result<(), Error> {
@@ -69,14 +72,6 @@ pub(super) fn within_dequeue(threshold: u32, dequeue_max: u32) -> Result<(), Err
     );
     Err(Error::Option { name: "threshold".into(), problem })
 }
-
-rio_design!(
-    RioHybrid,
-    "rio-hybrid",
-    "one thread polls registered I/O while it is winning; others join when it is overwhelmed",
-    "RIO hybrid, Holgate 2012",
-    hands_over: |design| design.threads > 1
-);
 
 impl RioHybrid {
     /// Starts it on a provider of one's own.

@@ -18,15 +18,17 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Microseconds, MicrosecondsValue, Options as _, options},
+    options::{Microseconds, MicrosecondsValue, Options as _},
     rio::{Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
-options! {
-    /// Options of the design `rio-hybrid-reader`.
-    pub struct RioHybridReader with threshold_within_dequeue {
+rio_design! {
+    RioHybridReader "rio-hybrid-reader";
+    summary: "one thread polls registered I/O while it is winning, and another posts what it finished";
+    origin: "complex hybrid, Holgate 2012";
+    options with threshold_within_dequeue {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads that may handle datagrams; the reader is one more.
@@ -40,19 +42,12 @@ options! {
         /// How long to poll after the last datagram before waiting, in microseconds (tunable).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
     }
+    hands_over: |_| true;
 }
 
 fn threshold_within_dequeue(options: &RioHybridReader) -> Result<(), Error> {
     rio_hybrid::within_dequeue(options.threshold, options.dequeue_max)
 }
-
-rio_design!(
-    RioHybridReader,
-    "rio-hybrid-reader",
-    "one thread polls registered I/O while it is winning, and another posts what it finished",
-    "complex hybrid, Holgate 2012",
-    hands_over: |_| true
-);
 
 impl RioHybridReader {
     /// Starts it on a provider of one's own.

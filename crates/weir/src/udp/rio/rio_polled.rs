@@ -16,14 +16,16 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Options as _, options},
+    options::Options as _,
     rio::{Choice, CompletionQueue, OneThread, Provider},
     udp::{Handler, Job, Running},
 };
 
-options! {
-    /// Options of the design `rio-polled`.
-    pub struct RioPolled {
+rio_design! {
+    RioPolled "rio-polled";
+    summary: "one thread spins on the completion queue of registered I/O";
+    origin: "RIO polled, Holgate 2011";
+    options {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Receives posted at a time.
@@ -32,14 +34,6 @@ options! {
         dequeue_max: u32 = 1000, 1..=65_536;
     }
 }
-
-rio_design!(
-    RioPolled,
-    "rio-polled",
-    "one thread spins on the completion queue of registered I/O",
-    "RIO polled, Holgate 2011",
-    hands_over: |_| false
-);
 
 impl RioPolled {
     /// Starts it on a provider of one's own.

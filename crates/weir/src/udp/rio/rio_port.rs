@@ -20,15 +20,17 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Options as _, options},
+    options::Options as _,
     rio::{Batch, Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
-options! {
-    /// Options of the design `rio-port`.
-    pub struct RioPort {
+rio_design! {
+    RioPort "rio-port";
+    summary: "threads wait at a port, dequeue registered I/O in turn, and notify before they handle";
+    origin: "RIO IOCP, Holgate 2012";
+    options {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads that wait at the port.
@@ -40,15 +42,9 @@ options! {
         /// Slices posted each time the lock is taken.
         posts_per_lock: u32 = 1000, 1..=65_536;
     }
+    hands_over: |_| true;
+    parks_threads: |design| design.threads > 1;
 }
-
-rio_design!(
-    RioPort,
-    "rio-port",
-    "threads wait at a port, dequeue registered I/O in turn, and notify before they handle",
-    "RIO IOCP, Holgate 2012",
-    hands_over: |_| true, parks_threads: |design| design.threads > 1
-);
 
 impl RioPort {
     /// Starts it on a provider of one's own.

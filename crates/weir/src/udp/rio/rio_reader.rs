@@ -17,15 +17,17 @@ use super::{
 };
 use crate::{
     Error,
-    options::{Options as _, options},
+    options::Options as _,
     rio::{Batch, Choice, CompletionQueue, HandOver, Provider},
     udp::{Handler, Job, Running, Worker},
 };
 use std::sync::Arc;
 
-options! {
-    /// Options of the design `rio-reader`.
-    pub struct RioReader {
+rio_design! {
+    RioReader "rio-reader";
+    summary: "threads take turns to dequeue, and hand what they finished to one thread that posts it";
+    origin: "RIO IOCP with a reader thread, Holgate 2012";
+    options {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads that handle datagrams; the reader is one more.
@@ -35,15 +37,8 @@ options! {
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
     }
+    hands_over: |_| true;
 }
-
-rio_design!(
-    RioReader,
-    "rio-reader",
-    "threads take turns to dequeue, and hand what they finished to one thread that posts it",
-    "RIO IOCP with a reader thread, Holgate 2012",
-    hands_over: |_| true
-);
 
 impl RioReader {
     /// Starts it on a provider of one's own.

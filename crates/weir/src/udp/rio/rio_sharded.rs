@@ -20,18 +20,21 @@ use super::{
     rio_event_polled,
 };
 use crate::{
-    Error, Unavailable,
+    Error,
     affinity::{allowed_cores, pin_where_permitted},
-    options::{Named, Options as _, options},
+    design::design,
+    options::{Named, Options as _},
     rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
     socket::{self, DatagramSocket, Endpoint, SocketOptions},
-    udp::{About, Contract, Design, Handler, Job, Running, Worker},
+    udp::{Design, Handler, Job, Running, Worker},
 };
 use std::{fmt, str::FromStr, sync::Arc};
 
-options! {
-    /// Options of the design `rio-sharded`.
-    pub struct RioSharded with a_receive_for_each_thread {
+design! {
+    udp::RioSharded "rio-sharded", Rio;
+    summary: "each core has a thread, a socket on the same address and a queue of its own";
+    origin: "SO_REUSEPORT, Linux 3.9";
+    options with a_receive_for_each_thread {
         /// Provider of registered I/O.
         provider: Choice = Choice::Auto, Choice::NAMES;
         /// Threads, each with a socket and a queue; 0 for one on each core that may be used.
@@ -44,6 +47,17 @@ options! {
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
     }
+    provider: |design| design.provider.about().name;
+    availability: |design| {
+        socket::addresses_can_be_shared()?;
+        design.provider.availability_for(false)
+    };
+    resolve: |design| {
+        design.provider = design.provider.resolve();
+        if design.threads == 0 {
+            design.threads = allowed_cores().len() as u32;
+        }
+    };
 }
 
 fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {
@@ -92,33 +106,10 @@ impl FromStr for Steering {
     }
 }
 
-impl Design for RioSharded {
-    const ABOUT: About = About {
-        name: "rio-sharded",
-        summary: "each core has a thread, a socket on the same address and a queue of its own",
-        origin: "SO_REUSEPORT, Linux 3.9",
-        contract: Contract::Rio,
-    };
-
-    fn start<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
+impl RioSharded {
+    fn begin<H: Handler>(self, job: Job<H>) -> Result<Running<H>, Error> {
         refuse_taken(&job.endpoints)?;
         with_provider!(self.provider, |provider| self.start_on(job, provider))
-    }
-
-    fn resolve(&mut self) {
-        self.provider = self.provider.resolve();
-        if self.threads == 0 {
-            self.threads = allowed_cores().len() as u32;
-        }
-    }
-
-    fn provider(&self) -> &'static str {
-        self.provider.about().name
-    }
-
-    fn availability(&self) -> Result<(), Unavailable> {
-        socket::addresses_can_be_shared()?;
-        self.provider.availability_for(self.hands_over())
     }
 }
 
