@@ -5,66 +5,21 @@
 
 use crate::{
     Error, Unavailable,
-    contract::never,
+    contract::absent,
     counters::Counters,
     device::{io::*, target::*},
     memory::{Layout, Region, Slice},
     port,
     readiness::{Interest, Trigger},
     rio::{Woken, streams::*, uring::streams::UringStreams},
-    socket::{DatagramSocket, Mode},
-    stream::{self, Accepted, StreamOptions},
+    socket::DatagramSocket,
+    stream,
     wake::Waker,
 };
-use socket2::SockRef;
-use std::{
-    convert::Infallible, io, io::PipeWriter, net::SocketAddr, path::Path, sync::Arc, time::Duration,
-};
-
-/// Types without values, what they are called and why there are none. All have the functions of `each`.
-macro_rules! absent {
-    (
-        each $functions:tt
-        $($what:literal, $why:literal, $provider:literal: $($Type:ident { $($own:tt)* })*)*
-    ) => {$($(
-        #[derive(Debug)]
-        pub struct $Type(Infallible);
-
-        #[allow(dead_code, reason = "not each is asked for all of them")]
-        impl $Type {
-            pub const PROVIDER: &'static str = $provider;
-
-            fn why() -> Unavailable {
-                Unavailable::new($what, $why)
-            }
-
-            pub(crate) fn never(&self) -> ! {
-                match self.0 {}
-            }
-
-            never! $functions
-            never! { $($own)* }
-        }
-    )*)*};
-}
+use std::{io, io::PipeWriter, path::Path, sync::Arc, time::Duration};
 
 absent! {
     each {}
-    "TCP", "it is not on this OS yet", "none":
-    Listener {
-        pub fn availability() -> Result<(), Unavailable>;
-        pub fn bind(_: SocketAddr, _: StreamOptions) -> Result<Self, Error>;
-        pub fn socket(&self) -> SockRef<'_>;
-        pub fn granted(&self) -> Vec<(&'static str, String)>;
-        pub fn accept(&self, _: Mode) -> io::Result<Option<Accepted>>;
-    }
-    Stream {
-        pub fn socket(&self) -> SockRef<'_>;
-        pub fn receive(&self, _: &mut [u8], _: Mode) -> io::Result<Option<usize>>;
-        pub fn send(&self, _: &[u8], _: Mode) -> io::Result<Option<usize>>;
-        pub fn waiting(&self) -> io::Result<usize>;
-        pub fn received_in_all(&self) -> io::Result<u64>;
-    }
     "reading devices", "it is written for Linux only, so far", "none":
     Descriptor {
         pub fn availability() -> Result<(), Unavailable>;
@@ -92,7 +47,8 @@ absent! {
         pub fn seat(&self) -> Seat;
         pub fn start(&self, _: Slice, _: &Issue, _: &Counters) -> Result<(), Slice>;
         pub fn commit(&self, _: &Counters) -> io::Result<()>;
-        pub fn is_idle(&self) -> bool; pub fn close(&self);
+        pub fn is_idle(&self) -> bool;
+        pub fn close(&self);
         pub fn ender(&self) -> Waker;
         pub fn granted(&self) -> Vec<(&'static str, String)>;
     }
@@ -116,7 +72,8 @@ absent! {
     }
     "select", "it is not on this OS yet", "select":
     Select {
-        pub fn new() -> Result<Self, Error>; pub fn clear(&mut self);
+        pub fn new() -> Result<Self, Error>;
+        pub fn clear(&mut self);
         pub fn put_listener(&mut self, _: &stream::Listener);
         pub fn put(&mut self, _: &stream::Stream, _: Interest);
         pub fn listener_is_ready(&self, _: &stream::Listener) -> bool;
@@ -128,7 +85,8 @@ absent! {
     "signals of readiness", "only Linux has them", "signals":
     Signals {
         pub fn new() -> Result<Self, Error>;
-        pub fn effective(&self) -> String; pub fn take_overflows(&mut self) -> u64;
+        pub fn effective(&self) -> String;
+        pub fn take_overflows(&mut self) -> u64;
     }
     "epoll", "only Linux has it", "epoll":
     Epoll {
@@ -141,8 +99,6 @@ absent! {
     }
 }
 
-pub const WANT_OF_RESOURCES: &[i32] = &[];
-pub const OF_ONE_CONNECTION: &[i32] = &[];
 pub const SHORTAGES: &[i32] = &[];
 
 impl StreamProvider for UringStreams {

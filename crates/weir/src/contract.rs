@@ -22,6 +22,36 @@ macro_rules! contract {
 }
 pub(crate) use contract;
 
+/// Types without values, what they are called and why there are none. All have the functions of `each`.
+#[cfg(not(target_os = "linux"))]
+macro_rules! absent {
+    (
+        each $functions:tt
+        $($what:literal, $why:literal, $provider:literal: $($Type:ident { $($own:tt)* })*)*
+    ) => {$($(
+        #[derive(Debug)]
+        pub struct $Type(std::convert::Infallible);
+
+        #[allow(dead_code, reason = "not each is asked for all of them")]
+        impl $Type {
+            pub const PROVIDER: &'static str = $provider;
+
+            fn why() -> $crate::Unavailable {
+                $crate::Unavailable::new($what, $why)
+            }
+
+            pub(crate) fn never(&self) -> ! {
+                match self.0 {}
+            }
+
+            $crate::contract::never! $functions
+            $crate::contract::never! { $($own)* }
+        }
+    )*)*};
+}
+#[cfg(not(target_os = "linux"))]
+pub(crate) use absent;
+
 /// Functions of a type without values, from their declarations: what is called on a value is never reached, and
 /// what would make one says why there is none.
 #[cfg(not(target_os = "linux"))]

@@ -12,7 +12,8 @@
 #[path = "linux.rs"]
 pub(crate) mod native;
 #[cfg(not(target_os = "linux"))]
-use crate::absent as native;
+#[path = "absent.rs"]
+pub(crate) mod native;
 
 #[cfg(test)]
 mod tests;
