@@ -1,31 +1,22 @@
-//! What every design is given to start with, and what its threads share.
+//! What every design is given to start with.
 
 use super::{
     Device, Direction, Handler, Running, Wants, Worker,
+    common::Common,
     positions::Positions,
     reads::Reads,
-    running::{Errors, ThreadFinal},
+    running::{Thread, ThreadFinal},
     sampling::Sampling,
 };
 use crate::{
     Error,
-    counters::{
-        self,
-        device::Counters,
-        os::{ThreadId, ThreadUsage},
-    },
-    crew::{Readiness, Shared, contain, lock, text_of},
+    counters::os::{ThreadId, ThreadUsage},
+    crew::{Readiness, contain, lock, text_of},
     memory::{Layout, Region},
 };
 use std::{
-    io,
-    sync::{
-        Arc, Condvar, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc,
-    },
+    sync::{Arc, OnceLock, mpsc},
     thread,
-    time::{Duration, Instant},
 };
 
 /// A run to be started: what is read, how much at a time, and who is told.
@@ -41,102 +32,6 @@ pub struct Job<H> {
     threads: usize,
     started: Vec<Thread<H>>,
     ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
-}
-
-/// What the threads of a run share.
-pub(super) struct Common {
-    pub shared: Shared,
-    /// I/Os that may still be issued, if that is limited.
-    left: Option<AtomicU64>,
-    /// Bytes that an I/O is expected to move.
-    pub expected: usize,
-    /// Whether an empty read says that nothing will come any more.
-    pub ends: bool,
-    /// What each I/O does, with what.
-    what: String,
-    errors: Mutex<Errors>,
-    errors_max: u64,
-    /// When the first thread began.
-    pub began: OnceLock<Instant>,
-    /// Whether all threads are ready, so that the first I/O may be issued.
-    all_ready: Mutex<bool>,
-    go: Condvar,
-    /// Threads that have not ended.
-    alive: Mutex<usize>,
-    over: Condvar,
-}
-
-pub(super) struct Thread<H> {
-    pub handle: thread::JoinHandle<ThreadFinal<H>>,
-    pub counters: Arc<Counters>,
-    pub calls: Arc<counters::Counters>,
-    pub id: Arc<OnceLock<ThreadId>>,
-}
-
-impl Common {
-    /// Whether one more I/O may be issued, as far as their number is concerned.
-    #[inline]
-    pub fn take_one(&self) -> bool {
-        match &self.left {
-            None => true,
-            Some(left) => left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok(),
-        }
-    }
-
-    pub fn state(&self, name: &str, value: impl ToString) {
-        self.shared.state(name, value);
-    }
-
-    /// What was being done when an I/O failed.
-    pub fn what(&self) -> String {
-        self.what.clone()
-    }
-
-    /// Notes an error of the device; more than may be end the run.
-    pub fn note(&self, error: io::Error) {
-        let mut errors = lock(&self.errors);
-        errors.note(&error);
-        if errors.all() > self.errors_max {
-            drop(errors);
-            self.shared.fail(Error::io(self.what(), error));
-        }
-    }
-
-    pub fn errors(&self) -> Errors {
-        lock(&self.errors).clone()
-    }
-
-    /// Lets the threads that are ready begin, now and later.
-    fn open(&self) {
-        *lock(&self.all_ready) = true;
-        self.go.notify_all();
-    }
-
-    /// Sleeps until all threads are ready: threads that already read would keep the cores from one that
-    /// is still to be started, longer the more of them there are.
-    pub fn wait_for_all(&self) {
-        let mut all_ready = lock(&self.all_ready);
-        while !*all_ready {
-            all_ready = self.go.wait(all_ready).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// The last thread that ends, ends the run.
-    fn thread_ended(&self) {
-        let mut alive = lock(&self.alive);
-        *alive -= 1;
-        if *alive == 0 {
-            self.shared.stop();
-            self.over.notify_all();
-        }
-    }
-
-    /// Waits until all threads have ended, or the time is over; says whether they have.
-    pub fn wait(&self, time: Duration) -> bool {
-        let alive = lock(&self.alive);
-        let waited = self.over.wait_timeout_while(alive, time, |alive| *alive > 0);
-        waited.is_ok_and(|(alive, _)| *alive == 0)
-    }
 }
 
 impl<H: Handler> Job<H> {
@@ -155,20 +50,7 @@ impl<H: Handler> Job<H> {
             Wants::Content => device.kind().record().map_or(length, |record| length.min(record)),
             Wants::Nothing | Wants::Calls => 0,
         };
-        let common = Common {
-            shared: Shared::default(),
-            left: reads.ios.map(AtomicU64::new),
-            expected,
-            ends: device.kind().ends(),
-            what,
-            errors: Mutex::default(),
-            errors_max: reads.errors_max,
-            began: OnceLock::new(),
-            all_ready: Mutex::new(false),
-            go: Condvar::new(),
-            alive: Mutex::new(0),
-            over: Condvar::new(),
-        };
+        let common = Common::new(reads.ios, reads.errors_max, expected, device.kind().ends(), what);
         common.state("device", path);
         common.state("kind", device.kind());
         common.state("direction", device.direction());

@@ -30,6 +30,8 @@
 //! them do: a file has what it is and its options (`design!`), and what it alone decides.
 
 #[forbid(unsafe_code)]
+mod common;
+#[forbid(unsafe_code)]
 mod handler;
 #[forbid(unsafe_code)]
 pub(crate) mod io;
@@ -64,10 +66,11 @@ mod native;
 #[cfg(not(target_os = "linux"))]
 use crate::absent as native;
 
+pub use common::Errors;
 pub use handler::Handler;
 pub use job::Job;
 pub use reads::{DEFAULT_LENGTH, MOST_LENGTH, Reads};
-pub use running::{Errors, Final, Running, ThreadFinal};
+pub use running::{Final, Running, ThreadFinal};
 pub use target::{Device, Direction, Kind, MOST_DELAY};
 pub use worker::Worker;
 

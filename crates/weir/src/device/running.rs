@@ -1,18 +1,18 @@
 //! Reads that go on, and what is left of them afterwards.
 
-use super::job::{Common, Thread};
+use super::common::{Common, Errors};
 use crate::{
     Error,
     counters::{
         self,
-        device::Snapshot,
+        device::{Counters, Snapshot},
         os::{ThreadId, ThreadUsage},
     },
     crew::lock,
 };
 use std::{
-    io,
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,6 +20,14 @@ use std::{
 pub struct Running<H> {
     common: Arc<Common>,
     threads: Vec<Thread<H>>,
+}
+
+/// A thread of a run.
+pub(super) struct Thread<H> {
+    pub handle: thread::JoinHandle<ThreadFinal<H>>,
+    pub counters: Arc<Counters>,
+    pub calls: Arc<counters::Counters>,
+    pub id: Arc<OnceLock<ThreadId>>,
 }
 
 /// What is left of a run that is over.
@@ -50,39 +58,6 @@ pub struct ThreadFinal<H> {
     pub calls: counters::Snapshot,
     /// What the operating system counted of it.
     pub usage: ThreadUsage,
-}
-
-/// Errors of a device, by what they say.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Errors {
-    kinds: Vec<(String, u64)>,
-    others: u64,
-}
-
-/// Most errors told apart.
-const KINDS: usize = 16;
-
-impl Errors {
-    pub(super) fn note(&mut self, error: &io::Error) {
-        let text = error.to_string();
-        if let Some((_, times)) = self.kinds.iter_mut().find(|(kind, _)| *kind == text) {
-            *times += 1;
-        } else if self.kinds.len() < KINDS {
-            self.kinds.push((text, 1));
-        } else {
-            self.others += 1;
-        }
-    }
-
-    /// Each kind of error and how often it came, in the order of coming; at most 16 are told apart.
-    pub fn by_kind(&self) -> &[(String, u64)] {
-        &self.kinds
-    }
-
-    /// How many there were.
-    pub fn all(&self) -> u64 {
-        self.kinds.iter().map(|(_, times)| times).sum::<u64>() + self.others
-    }
 }
 
 impl<H> Final<H> {

@@ -2,8 +2,8 @@
 
 use super::{
     Direction, Handler,
+    common::Common,
     io::{Issue, Outcome},
-    job::Common,
     positions::Positions,
     sampling::Sampling,
 };

@@ -1,9 +1,6 @@
 //! What the leader does, and what any thread may: submit, close, drain.
 
-use super::{
-    place::Place,
-    state::{Filled, Outstanding, State},
-};
+use super::state::{Filled, Outstanding, State};
 use crate::{
     Error,
     counters::Counters,
@@ -62,15 +59,6 @@ impl<O: Outstanding> Inner<O> {
         let state = State::new(submissions, completions, its, operations, packets, outstanding);
         let limit = Limit::new(concurrency, threads as usize);
         Ok(Arc::new(Self { ring, state: Mutex::new(Some(state)), alarm, limit, submit_after }))
-    }
-
-    /// A place among the threads that take: as many as it was opened for.
-    pub fn place(&self, threads: u32) -> Result<Place<'_, O>, Error> {
-        let seat = self.limit.join().ok_or_else(|| Error::Option {
-            name: "threads".into(),
-            problem: format!("the port was opened for {threads}; open it for more"),
-        })?;
-        Ok(Place::new(self, seat))
     }
 
     pub fn closer(self: &Arc<Self>) -> Waker

@@ -59,6 +59,7 @@ use crate::{
 };
 use inner::{Inner, Numbers};
 use operations::Operations;
+use place::Place;
 use std::{
     sync::{Arc, OnceLock},
     time::Instant,
@@ -204,7 +205,7 @@ impl Port for UringPort {
     }
 
     fn worker(&self) -> Result<UringWorker<'_>, Error> {
-        self.inner.place(self.needs.threads).map(UringWorker)
+        Place::at(&self.inner, self.needs.threads).map(UringWorker)
     }
 
     fn close(&self) {

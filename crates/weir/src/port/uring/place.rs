@@ -5,6 +5,7 @@ use super::{
     state::{Outstanding, State},
 };
 use crate::{
+    Error,
     counters::Counters,
     port::{Cancelled, Refused, Token, limit::Seat},
     rio::Batch,
@@ -20,8 +21,13 @@ pub(super) struct Place<'a, O> {
 }
 
 impl<'a, O: Outstanding> Place<'a, O> {
-    pub fn new(port: &'a Inner<O>, seat: Seat<'a>) -> Self {
-        Self { port, seat, stays: PhantomData }
+    /// One of as many as the port was opened for.
+    pub fn at(port: &'a Inner<O>, threads: u32) -> Result<Self, Error> {
+        let seat = port.limit.join().ok_or_else(|| Error::Option {
+            name: "threads".into(),
+            problem: format!("the port was opened for {threads}; open it for more"),
+        })?;
+        Ok(Self { port, seat, stays: PhantomData })
     }
 
     pub fn take(

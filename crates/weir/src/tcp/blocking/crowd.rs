@@ -2,6 +2,7 @@
 
 use super::times::Times;
 use crate::{
+    Error,
     counters::Counters,
     crew::lock,
     stream::Stream,
@@ -289,10 +290,22 @@ impl<H: Handler> Pair<H> {
         let due = connection.alarm();
         if due < connection.0.armed {
             connection.0.armed = due;
-            if let Err(error) = self.crowd.times.set(worker, &self.crowd, self.number, due) {
+            if let Err(error) = self.keep_time(worker, due) {
                 connection.fail(Reason::Failed(io::Error::other(error)));
             }
         }
+    }
+
+    fn keep_time(&self, worker: &Worker<H>, due: Tick) -> Result<(), Error> {
+        self.crowd.times.set(worker, self.number, due, || {
+            let crowd = Arc::clone(&self.crowd);
+            move |worker: &mut Worker<H>| {
+                let fire = |number, worker: &mut _| {
+                    crowd.member(number).is_none_or(|pair| pair.fire_alarm(worker))
+                };
+                crowd.times.keep(worker, fire);
+            }
+        })
     }
 
     /// Tells the other thread.

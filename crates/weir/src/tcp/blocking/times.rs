@@ -1,7 +1,6 @@
 //! The times of `blocking` at which handlers asked to be called: one thread for all connections, started
 //! where the first one asks.
 
-use super::crowd::Crowd;
 use crate::{
     Error,
     crew::lock,
@@ -9,7 +8,7 @@ use crate::{
     timer::Tick,
 };
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex, PoisonError},
     time::Instant,
 };
 
@@ -44,13 +43,14 @@ impl Times {
         self.changed.notify_all();
     }
 
-    /// Has the handler of a connection called at this tick.
-    pub(super) fn set<H: Handler>(
+    /// Has the handler of a connection called at this tick. `keep` makes what the thread does, which is to
+    /// [`keep`](Self::keep) them.
+    pub(super) fn set<H: Handler, K: FnOnce(&mut Worker<H>) + Send + 'static>(
         &self,
         worker: &Worker<H>,
-        crowd: &Arc<Crowd<H>>,
         number: u32,
         due: Tick,
+        keep: impl FnOnce() -> K,
     ) -> Result<(), Error> {
         let mut asked = lock(&self.asked);
         asked.timers.push((number, Some(due)));
@@ -60,15 +60,34 @@ impl Times {
         if runs {
             return Ok(());
         }
-        let crowd = Arc::clone(crowd);
+        let keep = keep();
         let started = worker.spawn(STACK * 1024, move |worker| {
-            keep(worker, &crowd);
+            keep(worker);
             Ok(())
         });
         if started.is_err() {
             lock(&self.asked).runs = false;
         }
         started
+    }
+
+    /// What the thread does: `call` calls the handler of a connection, and answers whether it could. No lock is held
+    /// meanwhile.
+    pub(super) fn keep<H: Handler>(
+        &self,
+        worker: &mut Worker<H>,
+        call: impl Fn(u32, &mut Worker<H>) -> bool,
+    ) {
+        let mut due = Vec::new();
+        while self.wait(worker) {
+            worker.clock.expired(Instant::now(), &mut due);
+            while let Some(number) = due.pop() {
+                // One that is at work is asked again with the next tick: the others need not wait for it.
+                if !call(number, worker) {
+                    worker.clock.set(number, worker.clock.now() + 1);
+                }
+            }
+        }
     }
 
     /// A connection is over.
@@ -98,20 +117,6 @@ impl Times {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-        }
-    }
-}
-
-/// The thread: handlers are called without a lock but that of their own connection.
-fn keep<H: Handler>(worker: &mut Worker<H>, crowd: &Crowd<H>) {
-    let mut due = Vec::new();
-    while crowd.times.wait(worker) {
-        worker.clock.expired(Instant::now(), &mut due);
-        while let Some(number) = due.pop() {
-            // One that is at work is asked again with the next tick: the others need not wait for it.
-            if crowd.member(number).is_some_and(|pair| !pair.fire_alarm(worker)) {
-                worker.clock.set(number, worker.clock.now() + 1);
-            }
         }
     }
 }

@@ -39,6 +39,7 @@ pub use worker::StreamsWorker;
 use super::{
     MOST, concurrency,
     inner::{Inner, Numbers},
+    place::Place,
 };
 use crate::{
     Error, Unavailable,
@@ -163,7 +164,7 @@ impl Port for UringStreamsPort {
     }
 
     fn worker(&self) -> Result<StreamsWorker<'_>, Error> {
-        self.inner.place(self.needs.threads).map(StreamsWorker)
+        Place::at(&self.inner, self.needs.threads).map(StreamsWorker)
     }
 
     fn close(&self) {

@@ -545,6 +545,6 @@ impl<T: Sharing> CompletionQueue for UringCompletions<T> {
     }
 
     fn stop(self, requests: Vec<Self::Rq>, by: Instant) -> Stopped {
-        super::stop::stop(self, requests, by)
+        self.end(requests, by)
     }
 }

@@ -18,45 +18,41 @@ const DISCARDED: usize = 256;
 /// then may have missed it.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Ends a queue. Slices that the kernel still holds at the deadline are left to it.
-pub(super) fn stop<T: Sharing>(
-    mut queue: UringCompletions<T>,
-    mut requests: Vec<UringRequests<T>>,
-    by: Instant,
-) -> Stopped {
-    // What is counted here is nobody's: the run is over.
-    let counters = Counters::default();
-    let mut batch = Batch::new(DISCARDED);
-    queue.common.stop();
-    let mut returned: u32 = requests.iter_mut().map(UringRequests::give_back).sum();
-    drop(requests);
-    let over = loop {
-        returned += queue.discard(&mut batch, &counters);
-        let under_way = queue.under_way();
-        if under_way.is_empty() {
-            break true;
-        }
-        let now = Instant::now();
-        if now >= by {
-            break false;
-        }
-        if queue.cancels == 0 {
-            for token in under_way {
-                queue.cancel(token, &counters);
-            }
-        }
-        // What the kernel would not take before is offered again. An error in either leaves the
-        // loop to the deadline: then slices are missing, and it shows.
-        let _ = queue.common.submissions.with(|submissions| submissions.submit(&counters));
-        let _ = queue.common.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
-    };
-    if over {
-        returned += queue.common.end();
-    }
-    Stopped { returned, missing: queue.common.in_kernel() }
-}
-
 impl<T: Sharing> UringCompletions<T> {
+    /// Ends a self. Slices that the kernel still holds at the deadline are left to it.
+    pub(super) fn end(mut self, mut requests: Vec<UringRequests<T>>, by: Instant) -> Stopped {
+        // What is counted here is nobody's: the run is over.
+        let counters = Counters::default();
+        let mut batch = Batch::new(DISCARDED);
+        self.common.stop();
+        let mut returned: u32 = requests.iter_mut().map(UringRequests::give_back).sum();
+        drop(requests);
+        let over = loop {
+            returned += self.discard(&mut batch, &counters);
+            let under_way = self.under_way();
+            if under_way.is_empty() {
+                break true;
+            }
+            let now = Instant::now();
+            if now >= by {
+                break false;
+            }
+            if self.cancels == 0 {
+                for token in under_way {
+                    self.cancel(token, &counters);
+                }
+            }
+            // What the kernel would not take before is offered again. An error in either leaves the
+            // loop to the deadline: then slices are missing, and it shows.
+            let _ = self.common.submissions.with(|submissions| submissions.submit(&counters));
+            let _ = self.common.ring.enter(0, 1, Some(ASK_AGAIN.min(by - now)), false);
+        };
+        if over {
+            returned += self.common.end();
+        }
+        Stopped { returned, missing: self.common.in_kernel() }
+    }
+
     /// Requests that are not over, the alarm's excepted: it uses nothing of ours.
     fn under_way(&self) -> Vec<Token> {
         let mut tokens: Vec<_> = self.receives.iter().map(|(token, _)| token).collect();

@@ -2,8 +2,8 @@
 
 use super::{
     one_ring::{NONE, state},
-    queue::{UringStreamQueue, class},
-    requests,
+    queue::UringStreamQueue,
+    requests::{self, class},
 };
 use crate::rio::{
     Batch,

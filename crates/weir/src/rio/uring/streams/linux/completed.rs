@@ -1,9 +1,6 @@
 //! What a completion of the kernel means for its connection.
 
-use super::{
-    one_ring::state,
-    queue::{UringStreamQueue, class},
-};
+use super::{one_ring::state, queue::UringStreamQueue, requests::class};
 use crate::{
     memory::Slice,
     ring::Token,

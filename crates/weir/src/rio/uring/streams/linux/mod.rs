@@ -47,7 +47,7 @@ use accepts::{ACCEPTS, Accepts};
 use io_uring::IoUring;
 use loads::Loads;
 use one_ring::{NONE, OneRing};
-use queue::class;
+use requests::class;
 use slices::{Group, MOST_SLICES, Slices};
 use std::{
     fmt, io,

@@ -4,7 +4,7 @@ use super::{
     accepts::Accepts,
     loads::Loads,
     one_ring::{NONE, OneRing, Place, state},
-    requests,
+    requests::{self, class},
     slices::Slices,
 };
 use crate::{
@@ -24,21 +24,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// Classes of tokens.
-pub(super) mod class {
-    pub const RECEIVE: u8 = 1;
-    pub const SEND: u8 = 2;
-    pub const END: u8 = 3;
-    pub const ASK: u8 = 4;
-    pub const CLOSE: u8 = 5;
-    pub const ACCEPT: u8 = 6;
-    pub const ALARM: u8 = 7;
-    /// Another ring of the queue has something.
-    pub const BELL: u8 = 8;
-    /// What nobody waits for: cancels, and options of sockets that are closed next.
-    pub const OTHER: u8 = 9;
-}
 
 /// How long to wait for what was cancelled before asking again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);

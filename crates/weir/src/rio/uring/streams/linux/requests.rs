@@ -1,6 +1,6 @@
 //! What is asked of the kernel: an entry for each kind of request. Sockets are files of the ring's table.
 
-use super::{accepts::Name, queue::class};
+use super::accepts::Name;
 use crate::ring::Token;
 use io_uring::{
     opcode,
@@ -8,6 +8,21 @@ use io_uring::{
     types::{DestinationSlot, Fd, Fixed},
 };
 use std::os::fd::RawFd;
+
+/// Classes of tokens.
+pub(super) mod class {
+    pub const RECEIVE: u8 = 1;
+    pub const SEND: u8 = 2;
+    pub const END: u8 = 3;
+    pub const ASK: u8 = 4;
+    pub const CLOSE: u8 = 5;
+    pub const ACCEPT: u8 = 6;
+    pub const ALARM: u8 = 7;
+    /// Another ring of the queue has something.
+    pub const BELL: u8 = 8;
+    /// What nobody waits for: cancels, and options of sockets that are closed next.
+    pub const OTHER: u8 = 9;
+}
 
 /// The group of buffers: a ring has one.
 pub(super) const GROUP: u16 = 0;
