@@ -2,30 +2,23 @@
 
 use super::{
     Handler, Limits, Running, Worker,
-    running::{Gone, ThreadFinal},
+    common::{Common, ForThreads, Thread},
 };
 use crate::{
     Error,
     counters::{
-        self,
         os::{ThreadId, ThreadUsage},
         stream::Counters,
     },
-    crew::{Readiness, Shared, contain, lock, text_of},
+    crew::{Readiness, contain, lock, text_of},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
     stream::{Listener, StreamOptions},
-    timer,
 };
 use std::{
-    collections::HashMap,
     net::SocketAddr,
     ops::Deref,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicU32, AtomicU64},
-        mpsc,
-    },
+    sync::{Arc, OnceLock, atomic::AtomicU64, mpsc},
     thread,
     time::Instant,
 };
@@ -58,122 +51,6 @@ impl<H> Deref for Server<H> {
     type Target = Common;
     fn deref(&self) -> &Common {
         &self.common
-    }
-}
-
-/// Of what the threads share, the part that does not depend on the handler.
-pub(super) struct Common {
-    pub(super) shared: Shared,
-    pub(super) limits: Limits,
-    /// Of threads, where they come with connections.
-    pub(super) for_threads: OnceLock<ForThreads>,
-    pub(super) since: Instant,
-    /// Connections that are open.
-    pub(super) open: AtomicU32,
-    /// The most that ever were at a time.
-    pub(super) most_open: AtomicU32,
-    threads: Mutex<Threads>,
-    timers: Mutex<timer::Counts>,
-}
-
-/// How many threads there may be where they come with connections.
-pub(super) struct ForThreads {
-    /// Connections that there are threads for.
-    pub(super) connections: u32,
-    /// Threads that may run, those included that do not come with connections, and some that are on their way
-    /// out: the connection of a thread is over a moment before the thread is.
-    threads: usize,
-    /// Which limit that is.
-    pub(super) limit: String,
-}
-
-/// The threads that run. Those that ended are joined when the next one starts, and at the end.
-#[derive(Default)]
-struct Threads {
-    next: usize,
-    running: HashMap<usize, Thread>,
-    ended: Vec<usize>,
-    gone: Gone,
-    most: usize,
-}
-
-pub(super) struct Thread {
-    handle: thread::JoinHandle<ThreadUsage>,
-    counters: Arc<Counters>,
-    calls: Arc<counters::Counters>,
-    id: Arc<OnceLock<ThreadId>>,
-}
-
-impl Thread {
-    fn join(self, index: usize) -> ThreadFinal {
-        let usage = self.handle.join().expect("the thread catches panics");
-        let (counters, calls) = (self.counters.snapshot(), self.calls.snapshot());
-        ThreadFinal { index, counters, calls, usage }
-    }
-}
-
-impl Threads {
-    /// Joins those that are at their end.
-    fn join_ended(&mut self) {
-        for index in std::mem::take(&mut self.ended) {
-            if let Some(thread) = self.running.remove(&index) {
-                self.gone.add(&thread.join(index));
-            }
-        }
-    }
-}
-
-impl Common {
-    pub(super) fn add_timers(&self, counts: timer::Counts) {
-        lock(&self.timers).merge(&counts);
-    }
-
-    pub(super) fn timers(&self) -> timer::Counts {
-        *lock(&self.timers)
-    }
-
-    /// The counters of every thread there is, by its number, and of those that have gone.
-    pub(super) fn counters(&self) -> (Vec<(usize, counters::stream::Snapshot)>, Gone) {
-        let threads = lock(&self.threads);
-        let mut running: Vec<_> = threads
-            .running
-            .iter()
-            .map(|(index, thread)| (*index, thread.counters.snapshot()))
-            .collect();
-        running.sort_unstable_by_key(|(index, _)| *index);
-        (running, threads.gone.clone())
-    }
-
-    /// What the calls of all threads counted, of those that have gone too.
-    pub(super) fn calls(&self) -> counters::Snapshot {
-        let threads = lock(&self.threads);
-        let mut total = threads.gone.calls.clone();
-        threads.running.values().for_each(|thread| total.merge(&thread.calls.snapshot()));
-        total
-    }
-
-    pub(super) fn thread_ids(&self) -> Vec<ThreadId> {
-        let threads = lock(&self.threads);
-        threads.running.values().filter_map(|thread| thread.id.get().copied()).collect()
-    }
-
-    /// The most threads there were at a time.
-    pub(super) fn most_threads(&self) -> usize {
-        lock(&self.threads).most
-    }
-
-    /// Joins every thread, also those that are started meanwhile.
-    pub(super) fn join(&self) -> (Vec<ThreadFinal>, Gone) {
-        let mut finals = Vec::new();
-        loop {
-            let running = std::mem::take(&mut lock(&self.threads).running);
-            if running.is_empty() {
-                break;
-            }
-            finals.extend(running.into_iter().map(|(index, thread)| thread.join(index)));
-        }
-        finals.sort_unstable_by_key(|thread| thread.index);
-        (finals, lock(&self.threads).gone.clone())
     }
 }
 
@@ -239,17 +116,7 @@ impl<H: Handler> Job<H> {
         limits: Limits,
         make_handler: MakeHandler<H>,
     ) -> Self {
-        let common = Common {
-            shared: Shared::default(),
-            limits,
-            for_threads: OnceLock::new(),
-            since: Instant::now(),
-            open: AtomicU32::new(0),
-            most_open: AtomicU32::new(0),
-            threads: Mutex::default(),
-            timers: Mutex::default(),
-        };
-        let server = Arc::new(Server { common: Arc::new(common), make_handler });
+        let server = Arc::new(Server { common: Arc::new(Common::new(limits)), make_handler });
         Self {
             endpoints,
             options,

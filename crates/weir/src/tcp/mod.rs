@@ -33,6 +33,7 @@
 mod acceptor;
 mod active;
 mod blocking;
+mod common;
 mod connection;
 mod handler;
 mod job;
@@ -46,6 +47,7 @@ mod server;
 mod table;
 mod worker;
 
+pub use common::{Gone, ThreadFinal};
 pub use connection::{Connection, Wants};
 pub use handler::{Asks, Handler, Output, Refused};
 pub(crate) use handler::{Echo, Queue};
@@ -53,7 +55,7 @@ pub use job::Job;
 pub use limits::{ACTIVE, Limits, MOST_CONNECTIONS, REFUSAL, WhenFull};
 pub use port::Idle;
 pub use reason::Reason;
-pub use running::{Final, Gone, Running, ThreadFinal};
+pub use running::{Final, Running};
 pub use server::{DEFAULT_BUFFER_BYTES, MOST_BUFFER_BYTES, Server};
 pub use worker::Worker;
 

@@ -1,13 +1,9 @@
 //! A server that runs, and what is left of it afterwards.
 
-use super::job::Common;
+use super::common::{Common, Gone, ThreadFinal};
 use crate::{
     Error,
-    counters::{
-        self,
-        os::{ThreadId, ThreadUsage},
-        stream::Snapshot,
-    },
+    counters::{self, os::ThreadId, stream::Snapshot},
     timer,
 };
 use std::{
@@ -42,41 +38,6 @@ pub struct Final {
     pub timers: timer::Counts,
     /// Why the server stopped by itself, if it did.
     pub failure: Option<Error>,
-}
-
-/// What one thread leaves behind.
-#[derive(Debug)]
-pub struct ThreadFinal {
-    /// Its number.
-    pub index: usize,
-    /// What it counted.
-    pub counters: Snapshot,
-    /// What its calls into contracts counted.
-    pub calls: counters::Snapshot,
-    /// What the operating system counted of it.
-    pub usage: ThreadUsage,
-}
-
-/// What threads leave behind that have ended while the server ran.
-#[derive(Debug, Clone, Default)]
-pub struct Gone {
-    /// How many.
-    pub threads: u64,
-    /// What they counted.
-    pub counters: Snapshot,
-    /// What their calls into contracts counted.
-    pub calls: counters::Snapshot,
-    /// What the operating system counted of them; `None` where none has ended.
-    pub usage: Option<ThreadUsage>,
-}
-
-impl Gone {
-    pub(super) fn add(&mut self, thread: &ThreadFinal) {
-        self.threads += 1;
-        self.counters.merge(&thread.counters);
-        self.calls.merge(&thread.calls);
-        self.usage = Some(self.usage.map_or(thread.usage, |usage| usage.plus(&thread.usage)));
-    }
 }
 
 impl Final {

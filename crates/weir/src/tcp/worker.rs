@@ -1,10 +1,6 @@
 //! What each thread of a server holds.
 
-use super::{
-    Handler, Limits, Reason,
-    handler::Spare,
-    job::{ForThreads, Server},
-};
+use super::{Handler, Limits, Reason, common::ForThreads, handler::Spare, job::Server};
 use crate::{
     Error,
     counters::stream::Counters,

@@ -3,7 +3,7 @@
 use super::{
     Handler, Worker,
     handler::{Desk, Rate},
-    running::{Running, ThreadFinal},
+    running::{Running, Thread, ThreadFinal},
 };
 use crate::{
     Error,
@@ -59,12 +59,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until when a stop that begins now waits for the kernel to give slices back.
 pub(super) fn stop_deadline() -> Instant {
     Instant::now() + STOP_TIMEOUT
-}
-
-pub(super) struct Thread<H> {
-    pub(super) handle: thread::JoinHandle<ThreadFinal<H>>,
-    pub(super) counters: Arc<Counters>,
-    pub(super) id: Arc<OnceLock<ThreadId>>,
 }
 
 impl<H: Handler> Job<H> {

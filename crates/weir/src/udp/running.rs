@@ -1,10 +1,9 @@
 //! A server that runs, and what is left of it afterwards.
 
-use super::job::Thread;
 use crate::{
     Error,
     counters::{
-        Snapshot,
+        Counters, Snapshot,
         os::{ThreadId, ThreadUsage},
     },
     crew::{Shared, lock},
@@ -13,7 +12,8 @@ use crate::{
 };
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -26,6 +26,13 @@ pub struct Running<H> {
     /// Whether busy polling was asked for.
     polls: bool,
     since: Instant,
+}
+
+/// A thread of a server.
+pub(super) struct Thread<H> {
+    pub(super) handle: thread::JoinHandle<ThreadFinal<H>>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) id: Arc<OnceLock<ThreadId>>,
 }
 
 /// What is left of a server that was stopped.

@@ -1,0 +1,182 @@
+//! What the threads of a server share, and what each leaves behind.
+
+use super::Limits;
+use crate::{
+    counters::{
+        self,
+        os::{ThreadId, ThreadUsage},
+        stream::{Counters, Snapshot},
+    },
+    crew::{Shared, lock},
+    timer,
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
+    thread,
+    time::Instant,
+};
+
+/// What the threads of a server share, as far as it does not depend on the handler.
+pub(super) struct Common {
+    pub(super) shared: Shared,
+    pub(super) limits: Limits,
+    /// Of threads, where they come with connections.
+    pub(super) for_threads: OnceLock<ForThreads>,
+    pub(super) since: Instant,
+    /// Connections that are open.
+    pub(super) open: AtomicU32,
+    /// The most that ever were at a time.
+    pub(super) most_open: AtomicU32,
+    pub(super) threads: Mutex<Threads>,
+    timers: Mutex<timer::Counts>,
+}
+
+/// How many threads there may be where they come with connections.
+pub(super) struct ForThreads {
+    /// Connections that there are threads for.
+    pub(super) connections: u32,
+    /// Threads that may run, those included that do not come with connections, and some that are on their way
+    /// out: the connection of a thread is over a moment before the thread is.
+    pub(super) threads: usize,
+    /// Which limit that is.
+    pub(super) limit: String,
+}
+
+/// The threads that run. Those that ended are joined when the next one starts, and at the end.
+#[derive(Default)]
+pub(super) struct Threads {
+    pub(super) next: usize,
+    pub(super) running: HashMap<usize, Thread>,
+    pub(super) ended: Vec<usize>,
+    gone: Gone,
+    pub(super) most: usize,
+}
+
+pub(super) struct Thread {
+    pub(super) handle: thread::JoinHandle<ThreadUsage>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) calls: Arc<counters::Counters>,
+    pub(super) id: Arc<OnceLock<ThreadId>>,
+}
+
+impl Thread {
+    fn join(self, index: usize) -> ThreadFinal {
+        let usage = self.handle.join().expect("the thread catches panics");
+        let (counters, calls) = (self.counters.snapshot(), self.calls.snapshot());
+        ThreadFinal { index, counters, calls, usage }
+    }
+}
+
+impl Threads {
+    /// Joins those that are at their end.
+    pub(super) fn join_ended(&mut self) {
+        for index in std::mem::take(&mut self.ended) {
+            if let Some(thread) = self.running.remove(&index) {
+                self.gone.add(&thread.join(index));
+            }
+        }
+    }
+}
+
+impl Common {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            shared: Shared::default(),
+            limits,
+            for_threads: OnceLock::new(),
+            since: Instant::now(),
+            open: AtomicU32::new(0),
+            most_open: AtomicU32::new(0),
+            threads: Mutex::default(),
+            timers: Mutex::default(),
+        }
+    }
+
+    pub(super) fn add_timers(&self, counts: timer::Counts) {
+        lock(&self.timers).merge(&counts);
+    }
+
+    pub(super) fn timers(&self) -> timer::Counts {
+        *lock(&self.timers)
+    }
+
+    /// The counters of every thread there is, by its number, and of those that have gone.
+    pub(super) fn counters(&self) -> (Vec<(usize, counters::stream::Snapshot)>, Gone) {
+        let threads = lock(&self.threads);
+        let mut running: Vec<_> = threads
+            .running
+            .iter()
+            .map(|(index, thread)| (*index, thread.counters.snapshot()))
+            .collect();
+        running.sort_unstable_by_key(|(index, _)| *index);
+        (running, threads.gone.clone())
+    }
+
+    /// What the calls of all threads counted, of those that have gone too.
+    pub(super) fn calls(&self) -> counters::Snapshot {
+        let threads = lock(&self.threads);
+        let mut total = threads.gone.calls.clone();
+        threads.running.values().for_each(|thread| total.merge(&thread.calls.snapshot()));
+        total
+    }
+
+    pub(super) fn thread_ids(&self) -> Vec<ThreadId> {
+        let threads = lock(&self.threads);
+        threads.running.values().filter_map(|thread| thread.id.get().copied()).collect()
+    }
+
+    /// The most threads there were at a time.
+    pub(super) fn most_threads(&self) -> usize {
+        lock(&self.threads).most
+    }
+
+    /// Joins every thread, also those that are started meanwhile.
+    pub(super) fn join(&self) -> (Vec<ThreadFinal>, Gone) {
+        let mut finals = Vec::new();
+        loop {
+            let running = std::mem::take(&mut lock(&self.threads).running);
+            if running.is_empty() {
+                break;
+            }
+            finals.extend(running.into_iter().map(|(index, thread)| thread.join(index)));
+        }
+        finals.sort_unstable_by_key(|thread| thread.index);
+        (finals, lock(&self.threads).gone.clone())
+    }
+}
+
+/// What one thread leaves behind.
+#[derive(Debug)]
+pub struct ThreadFinal {
+    /// Its number.
+    pub index: usize,
+    /// What it counted.
+    pub counters: Snapshot,
+    /// What its calls into contracts counted.
+    pub calls: counters::Snapshot,
+    /// What the operating system counted of it.
+    pub usage: ThreadUsage,
+}
+
+/// What threads leave behind that have ended while the server ran.
+#[derive(Debug, Clone, Default)]
+pub struct Gone {
+    /// How many.
+    pub threads: u64,
+    /// What they counted.
+    pub counters: Snapshot,
+    /// What their calls into contracts counted.
+    pub calls: counters::Snapshot,
+    /// What the operating system counted of them; `None` where none has ended.
+    pub usage: Option<ThreadUsage>,
+}
+
+impl Gone {
+    fn add(&mut self, thread: &ThreadFinal) {
+        self.threads += 1;
+        self.counters.merge(&thread.counters);
+        self.calls.merge(&thread.calls);
+        self.usage = Some(self.usage.map_or(thread.usage, |usage| usage.plus(&thread.usage)));
+    }
+}
