@@ -9,9 +9,9 @@ type Mask = [libc::c_ulong; MOST_CORES / WORD_BITS];
 
 pub(super) fn allowed_cores() -> Option<Vec<usize>> {
     let mut mask: Mask = [0; MOST_CORES / WORD_BITS];
-    // SAFETY: the kernel writes at most the bytes it is told of, all within `mask`; to it a
-    // set of cores is an array of long words.
     let result =
+        // SAFETY: the kernel writes at most the bytes it is told of, all within `mask`; to it a
+        // set of cores is an array of long words.
         unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     let allowed = |core: &usize| mask[core / WORD_BITS] >> (core % WORD_BITS) & 1 == 1;
     (result == 0).then(|| (0..MOST_CORES).filter(allowed).collect())

@@ -112,8 +112,8 @@ impl Descriptor {
         let fd = unsafe { libc::eventfd(0, flags) };
         let fd = owned(fd).map_err(|e| Error::io("making an eventfd", e))?;
         let most = u64::MAX - 1;
-        // SAFETY: writes eight bytes from a value that outlives the call.
         let written =
+            // SAFETY: writes eight bytes from a value that outlives the call.
             unsafe { libc::write(fd.as_raw_fd(), (&raw const most).cast(), size_of_val(&most)) };
         if written < 0 {
             return Err(Error::io("filling an eventfd", io::Error::last_os_error()));

@@ -94,8 +94,8 @@ pub(super) fn timer() -> io::Result<OwnedFd> {
 pub(super) fn on_a_ring(timer: &OwnedFd) -> &'static str {
     let mut expired = [0u8; 8];
     let part = libc::iovec { iov_base: expired.as_mut_ptr().cast(), iov_len: expired.len() };
-    // SAFETY: `part` names the eight bytes, and both outlive the call.
     let read =
+        // SAFETY: `part` names the eight bytes, and both outlive the call.
         unsafe { libc::preadv2(timer.as_raw_fd(), &raw const part, 1, -1, libc::RWF_NOWAIT) };
     match (read, io::Error::last_os_error().raw_os_error()) {
         (-1, Some(libc::EOPNOTSUPP)) => {

@@ -117,8 +117,8 @@ impl Epoll {
             prefer_busy_poll: 1,
             __pad: 0,
         };
-        // SAFETY: this call takes an epoll_params, which lives through it.
         let result =
+            // SAFETY: this call takes an epoll_params, which lives through it.
             unsafe { libc::ioctl(self.set.as_raw_fd(), libc::EPIOCSPARAMS, &raw const params) };
         if result == 0 {
             return format!("epoll polls for {us} µs (EPIOCSPARAMS)");

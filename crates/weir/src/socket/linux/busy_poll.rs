@@ -21,8 +21,8 @@ pub(crate) fn microseconds(time: Duration) -> u32 {
 /// Lets receives of this socket poll for so long. Says in words what came of it.
 pub(super) fn ask(socket: &Socket, time: Duration) -> Result<String, Unavailable> {
     let us = libc::c_int::try_from(time.as_micros()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: these options take an int.
     let set =
+        // SAFETY: these options take an int.
         |name, value: libc::c_int| unsafe { set_option(socket, libc::SOL_SOCKET, name, &value) };
     set(libc::SO_BUSY_POLL, us).map_err(|e| {
         let unavailable =

@@ -205,8 +205,8 @@ impl Native {
 /// # Safety
 /// The kernel filled the header's name and control data, and they are still there.
 unsafe fn read_error(header: &libc::msghdr) -> Option<PeerError> {
-    // SAFETY: the caller vouches for the name, of msg_namelen bytes.
     let destination =
+        // SAFETY: the caller vouches for the name, of msg_namelen bytes.
         unsafe { message::decode(header.msg_name.cast(), header.msg_namelen as usize) };
     // SAFETY: the caller vouches for the control data; the CMSG functions stay inside it.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };

@@ -73,14 +73,14 @@ pub(crate) unsafe fn read_control(header: &libc::msghdr, arrival: &mut Arrival) 
         let data = unsafe { libc::CMSG_DATA(next) };
         match (control.cmsg_level, control.cmsg_type) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                // SAFETY: the kernel puts an in_pktinfo behind this header.
                 let info: libc::in_pktinfo =
+                    // SAFETY: the kernel puts an in_pktinfo behind this header.
                     unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
                 arrival.local = Some(Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes()).into());
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                // SAFETY: the kernel puts an in6_pktinfo behind this header.
                 let info: libc::in6_pktinfo =
+                    // SAFETY: the kernel puts an in6_pktinfo behind this header.
                     unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
                 arrival.local = Some(IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)));
             }

@@ -195,9 +195,9 @@ impl Native {
         let mut vector =
             libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let mut header = header(&mut vector, name, Some(&mut control));
-        // SAFETY: the header points at a name, a vector and control data that outlive the call,
-        // and at the caller's buffer.
         let received =
+            // SAFETY: the header points at a name, a vector and control data that outlive the call,
+            // and at the caller's buffer.
             entered(counters, || unsafe { libc::recvmsg(self.fd(), &mut header, mode.flags()) });
         let Some(n) = unless_empty(received)? else { return Ok(None) };
         // SAFETY: recvmsg filled the name and the control data of this header.

@@ -336,9 +336,9 @@ impl Native {
                 }
             }
             let (mut len, mut flags) = (0, 0);
-            // SAFETY: the operation was started on this socket with an event. The call waits
-            // for it, so after this nothing writes to message or operation any more.
             let done =
+                // SAFETY: the operation was started on this socket with an event. The call waits
+                // for it, so after this nothing writes to message or operation any more.
                 unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
             if done == 0 { Err(last_error()) } else { Ok(len) }
         })

@@ -91,9 +91,9 @@ impl Native {
             dwFlags: 0,
         };
         let mut sent = 0;
-        // SAFETY: the message points at a name, a vector and control data that outlive the call,
-        // which only reads them, and is over when it returns.
         let result =
+            // SAFETY: the message points at a name, a vector and control data that outlive the call,
+            // which only reads them, and is over when it returns.
             unsafe { WSASendMsg(self.raw(), &message, 0, &mut sent, ptr::null_mut(), None) };
         match if result == SOCKET_ERROR { last_error() } else { 0 } {
             0 => Ok(()),
@@ -129,8 +129,8 @@ impl Native {
                 }
             }
             let (mut len, mut flags) = (0, 0);
-            // SAFETY: as for a receive that waits: after this the operation is over.
             let done =
+                // SAFETY: as for a receive that waits: after this the operation is over.
                 unsafe { WSAGetOverlappedResult(self.raw(), operation, &mut len, 1, &mut flags) };
             if done == 0 { last_error() } else { 0 }
         })?;

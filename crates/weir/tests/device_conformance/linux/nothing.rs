@@ -76,9 +76,9 @@ impl Nothing {
     }
 
     fn ask(&self, number: u32, argument: usize) -> u64 {
-        // SAFETY: the driver writes at most the structure that `number` names the size of, to where the
-        // argument points: one of that type.
         let answer =
+            // SAFETY: the driver writes at most the structure that `number` names the size of, to where the
+            // argument points: one of that type.
             unsafe { libc::ioctl(self.0.as_raw_fd(), libc::Ioctl::from(number), argument) };
         assert!(answer >= 0, "{number:x}: {}", io::Error::last_os_error());
         answer as u64

@@ -218,8 +218,8 @@ struct Bell(OwnedFd);
 
 impl Bell {
     fn new() -> io::Result<Self> {
-        // SAFETY: takes no pointers.
         let fd =
+            // SAFETY: takes no pointers.
             check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
         // SAFETY: a new descriptor, which nobody else owns.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))

@@ -510,8 +510,8 @@ impl Outstanding for Operations {
 /// The descriptor is nobody's, and the kernel has written the name.
 unsafe fn accepted(fd: libc::c_int, name: &Name) -> Accepted {
     let len = (name.len as usize).min(size_of::<libc::sockaddr_storage>());
-    // SAFETY: the caller's word.
     let (fd, peer) =
+        // SAFETY: the caller's word.
         unsafe { (OwnedFd::from_raw_fd(fd), decode((&raw const name.storage).cast(), len)) };
     Accepted { stream: native::Stream::adopt(fd), peer }
 }

@@ -167,8 +167,8 @@ mod tests {
     /// Writes what the kernel writes in front of a payload.
     fn write(slice: &mut Slice, frame: &Frame, from: &SocketAddr, len: usize, flags: i32) -> u32 {
         let (name, name_bytes) = native::encode(from);
-        // SAFETY: a Name is that many initialised bytes.
         let name =
+            // SAFETY: a Name is that many initialised bytes.
             unsafe { std::slice::from_raw_parts((&raw const name).cast::<u8>(), name_bytes as _) };
         let control_bytes = 0;
         let header = [name_bytes, control_bytes, len as u32, flags as u32];

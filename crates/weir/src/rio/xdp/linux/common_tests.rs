@@ -19,8 +19,8 @@ fn posted(region: &Arc<Region>, count: usize) -> Vec<Posted> {
 fn the_kernel_never_holds_more_than_the_window_and_the_rest_follows() {
     let (region, memory) = (region(10), plain::<u64>(4, u32::MAX - 2));
     let table = Table::new(&region);
-    // SAFETY: the memory lives with each side, and each side is there once.
     let (ring, mut kernel) =
+        // SAFETY: the memory lives with each side, and each side is there once.
         unsafe { (Producer::new(memory.shape()), Consumer::new(memory.shape())) };
     let mut filling = Filling::new(ring, 3, 10);
     let mut slices = posted(&region, 10);

@@ -93,8 +93,8 @@ impl Socket {
         ] {
             socket.set(libc::SOL_XDP, option, &entries).map_err(|e| ("sizing the rings", e))?;
         }
-        // SAFETY: all zeroes are valid offsets.
         let offsets: libc::xdp_mmap_offsets =
+            // SAFETY: all zeroes are valid offsets.
             unsafe { socket.get(libc::XDP_MMAP_OFFSETS) }.map_err(|e| ("XDP_MMAP_OFFSETS", e))?;
         let rings = socket.map_rings(&offsets, receives, sends);
         Ok((socket, rings.map_err(|e| ("mapping the rings", e))?))

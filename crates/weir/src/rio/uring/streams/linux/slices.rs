@@ -254,8 +254,8 @@ mod tests {
             assert_eq!((group.held(), group.is_short()), (count, false));
         }
         assert!(!group.grow(&mut slices), "the others are another ring's");
-        // SAFETY: there is no kernel.
         let mut taken: Vec<_> = (0..each - each / 4)
+            // SAFETY: there is no kernel.
             .map(|id| unsafe { slices.take(id as u16, &mut group) }.unwrap())
             .collect();
         assert!(!group.is_short());
