@@ -9,7 +9,10 @@
 //!
 //! Origin: Linux 2.6; linux/aio_abi.h. Its poll, which ends waits, came with 4.18.
 
-use super::{Descriptor, outcome};
+use super::{
+    Descriptor, outcome,
+    under_way::{self, UnderWay},
+};
 use crate::{
     Error, Unavailable,
     counters::Counters,
@@ -78,12 +81,6 @@ pub struct AioQueue {
     idle: Vec<Slice>,
     /// The kernel gave up.
     broken: bool,
-}
-
-#[derive(Debug)]
-struct UnderWay {
-    slice: Slice,
-    issue: Issue,
 }
 
 /// The answer of a system call of which the C library knows nothing.
@@ -382,11 +379,7 @@ impl Drop for AioQueue {
         }
         // It would wait for what does not come; the kernel ends it with the process. Until then it may
         // use the memory.
-        let left: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
-        for under_way in left.into_iter().filter_map(|token| self.slots.remove(token)) {
-            under_way.slice.region().count_leaked(1);
-            let _leaked = under_way.slice.post();
-        }
+        under_way::leak(&mut self.slots);
         std::mem::forget(std::mem::take(&mut self.blocks));
     }
 }

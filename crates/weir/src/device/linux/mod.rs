@@ -11,6 +11,7 @@ mod ring;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 pub(super) use aio::AioQueue;
 pub(super) use nothing::Controls;

@@ -13,6 +13,7 @@
 use super::{
     Descriptor, Sources, outcome,
     ring::{KERNEL, plain},
+    under_way::{self, ALARM, ASK_AGAIN, IO, Recall, UnderWay},
 };
 use crate::{
     Error,
@@ -27,12 +28,8 @@ use io_uring::types;
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-const IO: u8 = 1;
-const ALARM: Token = Token::bare(2);
-const CANCEL: Token = Token::bare(3);
 
 /// A completion port of one device.
 #[derive(Debug)]
@@ -55,19 +52,9 @@ struct State {
     armed: bool,
     /// Nothing is started any more, and what is under way is called back.
     ending: bool,
-    /// What is still to be called back, and when that was last begun.
-    to_call_back: Vec<Token>,
-    called_back: Option<Instant>,
-    /// The kernel cancels one at a time only.
-    cancels_each: bool,
+    recall: Recall,
     /// Nobody takes any more.
     closed: bool,
-}
-
-#[derive(Debug)]
-struct UnderWay {
-    slice: Slice,
-    issue: Issue,
 }
 
 /// A thread's place among those that take.
@@ -85,37 +72,9 @@ impl State {
             if token == ALARM {
                 self.armed = false;
             }
-            if token == CANCEL && entry.result() == -libc::EINVAL {
-                (self.cancels_each, self.called_back) = (true, None); // a kernel before 5.19
-            }
+            self.recall.note(token, entry.result());
             if let Some(UnderWay { slice, issue }) = self.slots.remove(token) {
                 out.push(Done { slice, issue, outcome: outcome(entry.result().into()) });
-            }
-        }
-    }
-
-    /// Calls back all I/O under way, once; what is still there a while later, once more. Where the kernel takes one
-    /// at a time only, asking for all of them at each take would cost as many entries as there are I/Os, squared.
-    fn call_back(&mut self, calls: &Counters) {
-        let is_due = self.called_back.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN);
-        if !self.cancels_each {
-            // Refused while the completion queue is full: it is asked again after the next take.
-            if is_due && self.submissions.cancel_all(CANCEL, calls).is_ok() {
-                self.called_back = Some(Instant::now());
-            }
-            return;
-        }
-        if self.to_call_back.is_empty() && is_due {
-            self.to_call_back.extend(self.slots.iter().map(|(token, _)| token));
-            self.called_back = Some(Instant::now());
-        }
-        while let Some(token) = self.to_call_back.pop() {
-            // Refused while the completion queue is full: it is asked again after the next take.
-            if self.slots.get(token).is_some()
-                && self.submissions.cancel(token, CANCEL, calls).is_err()
-            {
-                self.to_call_back.push(token);
-                return;
             }
         }
     }
@@ -152,9 +111,7 @@ impl DevicePort {
             slots,
             armed: false,
             ending: false,
-            to_call_back: Vec::with_capacity(region.count() as usize),
-            called_back: None,
-            cancels_each: false,
+            recall: Recall::of(region.count() as usize),
             closed: false,
         };
         let limit = Limit::new(concurrency, threads as usize);
@@ -267,7 +224,8 @@ impl DevicePort {
                     // A device cannot call back what it has not been told of.
                     let _ = state.submissions.submit(calls);
                     self.descriptor.call_back();
-                    state.call_back(calls);
+                    let State { recall, slots, submissions, .. } = &mut *state;
+                    recall.call_back(slots, submissions, ASK_AGAIN, calls);
                 }
                 if state.ending && out.is_empty() && self.is_idle() {
                     // Whoever held the last I/O panicked, and cannot say that it was.
@@ -308,7 +266,7 @@ impl DevicePort {
 impl DevicePort {
     /// As on a kernel before 5.19.
     pub(super) fn cancels_each(&self, each: bool) {
-        self.lock().cancels_each = each;
+        self.lock().recall.each = each;
     }
 }
 
@@ -334,9 +292,6 @@ impl Seat<'_> {
     }
 }
 
-/// How long one wait for what was called back lasts, before it is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
-
 /// Where all threads have gone in the middle: what is under way is called back and waited for.
 impl Drop for DevicePort {
     fn drop(&mut self) {
@@ -355,11 +310,6 @@ impl Drop for DevicePort {
             out.clear();
         }
         let mut state = self.lock();
-        let left: Vec<Token> = state.slots.iter().map(|(token, _)| token).collect();
-        for under_way in left.into_iter().filter_map(|token| state.slots.remove(token)) {
-            // The kernel may still use it.
-            under_way.slice.region().count_leaked(1);
-            let _leaked = under_way.slice.post();
-        }
+        under_way::leak(&mut state.slots);
     }
 }

@@ -7,7 +7,10 @@
 //! Origin: io_uring, Linux 5.1; IORING_OP_READ and WRITE, 5.6; the same FIXED and tables of files, 5.1; this one needs
 //! 5.17 (completions that are skipped, which its alarm uses).
 
-use super::{Descriptor, Sources, nothing, outcome};
+use super::{
+    Descriptor, Sources, nothing, outcome,
+    under_way::{self, ALARM, ASK_AGAIN, IO, Recall, UnderWay},
+};
 use crate::{
     Error, Unavailable,
     affinity::allowed_cores,
@@ -27,10 +30,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-const IO: u8 = 1;
-const ALARM: Token = Token::bare(2);
-const CANCEL: Token = Token::bare(3);
 
 /// The first Linux that it runs on.
 pub(super) const KERNEL: &str = "5.17";
@@ -53,8 +52,7 @@ pub struct RingQueue {
     granted: Vec<(&'static str, String)>,
     /// The alarm has rung, which it does once: whoever is about to wait must not.
     rung: bool,
-    /// The kernel cancels one at a time only.
-    cancels_each: bool,
+    recall: Recall,
     /// What may still be under way when the kernel gave up.
     broken: bool,
 }
@@ -71,12 +69,6 @@ pub(super) fn plain(
         Direction::Read => opcode::Read::new(fd, first, bytes).offset(offset).build(),
         Direction::Write => opcode::Write::new(fd, first, bytes).offset(offset).build(),
     }
-}
-
-#[derive(Debug)]
-struct UnderWay {
-    slice: Slice,
-    issue: Issue,
 }
 
 impl RingQueue {
@@ -122,7 +114,7 @@ impl RingQueue {
                 .into_iter()
                 .collect(),
             rung: false,
-            cancels_each: false,
+            recall: Recall::of(shape.depth as usize),
             broken: false,
         })
     }
@@ -200,8 +192,7 @@ impl RingQueue {
         for entry in self.completions.take() {
             let token = Token::from_user_data(entry.user_data());
             self.rung |= token == ALARM;
-            // A kernel before 5.19.
-            self.cancels_each |= token == CANCEL && entry.result() == -libc::EINVAL;
+            self.recall.note(token, entry.result());
             // What a cancel answers says the I/O itself.
             let Some(UnderWay { slice, issue }) = self.slots.remove(token) else { continue };
             each(&issue, outcome(entry.result().into()), slice.payload());
@@ -370,17 +361,7 @@ impl Queue for RingQueue {
         // What it does not know yet, the device cannot call back. An error comes again with the next take.
         let _ = self.submissions.submit(calls);
         self.descriptor.call_back();
-        if !self.cancels_each {
-            let _ = self.submissions.cancel_all(CANCEL, calls);
-            return;
-        }
-        let under_way: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
-        for token in under_way {
-            // Refused while the completion queue is full: it is asked again after the next take.
-            if self.submissions.cancel(token, CANCEL, calls).is_err() {
-                return;
-            }
-        }
+        self.recall.call_back(&self.slots, &mut self.submissions, Duration::ZERO, calls);
     }
 
     fn granted(&self) -> Vec<(&'static str, String)> {
@@ -392,7 +373,7 @@ impl Queue for RingQueue {
 impl RingQueue {
     /// As on a kernel before 5.19.
     pub(super) fn cancels_each(&mut self, each: bool) {
-        self.cancels_each = each;
+        self.recall.each = each;
     }
 
     pub(super) fn token_under_way(&self) -> Token {
@@ -400,7 +381,7 @@ impl RingQueue {
     }
 
     pub(super) fn cancel_one(&mut self, token: Token, calls: &Counters) {
-        self.submissions.cancel(token, CANCEL, calls).expect("there is room");
+        self.submissions.cancel(token, under_way::CANCEL, calls).expect("there is room");
     }
 }
 
@@ -415,9 +396,6 @@ fn online_cores() -> usize {
     // SAFETY: takes a plain number.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(0)
 }
-
-/// How long one wait for what was called back lasts, before it is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Drop for RingQueue {
     fn drop(&mut self) {
@@ -434,12 +412,7 @@ impl Drop for RingQueue {
             let _ = self.ring.set_files(&vec![-1; self.sources.files().len()]);
             let _ = self.ring.take_memory_away();
         }
-        let left: Vec<Token> = self.slots.iter().map(|(token, _)| token).collect();
-        for under_way in left.into_iter().filter_map(|token| self.slots.remove(token)) {
-            // The kernel may still use it.
-            under_way.slice.region().count_leaked(1);
-            let _leaked = under_way.slice.post();
-        }
+        under_way::leak(&mut self.slots);
     }
 }
 
