@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use weir::device::{AnyDesign, Direction};
-use weir_lab::devices::check;
+use weir_lab::device::check;
 
 use crate::exit::{self, Failure};
 

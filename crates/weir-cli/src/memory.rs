@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use weir_lab::child::{ChildError, Interrupt};
+use weir_lab::experiment::plan::Row;
 use weir_lab::kernel_memory;
-use weir_lab::plan::Row;
 
 use crate::exit::{self, Failure};
 

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use common::{SOON, document, ends, errors, kill, output, until, weir};
 use serde_json::Value;
 use weir_confine::Confinement;
-use weir_lab::link::{Link, Site};
+use weir_lab::udp::link::{Link, Site};
 
 /// On a thread of its own, which the link takes to its end.
 fn on_a_link(test: impl FnOnce(&Site) + Send + 'static) {

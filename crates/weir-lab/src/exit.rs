@@ -1,7 +1,7 @@
 //! The exit codes of the `weir` command. They stand here, for a comparison both ends with one
 //! and reads those of its children.
 
-use crate::plan::Row;
+use crate::experiment::plan::Row;
 
 /// Success.
 pub const OK: u8 = 0;

@@ -16,8 +16,8 @@ use weir::counters::os::{KernelMemory, Sampler};
 use weir::udp::{AnyDesign, Datagram, Replies, Server, Spec};
 
 use crate::child::{Child, ChildError, CommandLine, Interrupt};
+use crate::experiment::plan::Row;
 use crate::machine::Machine;
-use crate::plan::Row;
 use crate::report::number::{UNKNOWN, bytes};
 use crate::stats::quantile;
 
@@ -311,7 +311,7 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::rows::of_texts;
+    use crate::udp::rows::of_texts;
 
     #[test]
     fn a_design_is_measured_with_each_number_it_can_be_told() {

@@ -3,8 +3,8 @@
 use std::fmt::Display as Shown;
 use std::io::{IsTerminal, Write};
 
-use weir_lab::course::Progress;
-use weir_lab::plan::Row;
+use weir_lab::experiment::course::Progress;
+use weir_lab::experiment::plan::Row;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
 const WIDTH_WITHOUT_TERMINAL: usize = 205;

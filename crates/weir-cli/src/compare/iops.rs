@@ -7,20 +7,20 @@ use std::time::Duration;
 use clap::Args;
 use weir::device::{Direction, Kind, MOST_LENGTH, Reads};
 use weir_lab::child::Interrupt;
-use weir_lab::devices::experiment;
-use weir_lab::devices::fio::{self, Fio};
-use weir_lab::devices::plan::{
+use weir_lab::device::experiment;
+use weir_lab::device::fio::{self, Fio};
+use weir_lab::device::plan::{
     DEVICE, DEVICE_FOR_FIO, Depth, Load, MOST_DELAY, QUICK_S, STANDARD_S, Settings,
 };
-use weir_lab::devices::processes::Processes;
-use weir_lab::devices::report::{json, report};
-use weir_lab::devices::results::Results;
-use weir_lab::devices::rows::{self, title};
+use weir_lab::device::processes::Processes;
+use weir_lab::device::report::{json, report};
+use weir_lab::device::results::Results;
+use weir_lab::device::rows::{self, title};
+use weir_lab::experiment::plan::Row;
 use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
-use weir_lab::plan::Row;
-use weir_lab::random::fresh_seed;
 use weir_lab::report::number::percent;
+use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weir_lab::child::Interrupt;
-use weir_lab::report::json::failure;
+use weir_lab::udp::report::json::failure;
 
 use super::display::width;
 use crate::cores::Cores;

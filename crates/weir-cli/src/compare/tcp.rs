@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_lab::child::Interrupt;
+use weir_lab::experiment::plan::Row;
+use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::machine::Machine;
-use weir_lab::plan::Row;
-use weir_lab::plan::budget::{QUICK_S, STANDARD_S};
-use weir_lab::random::fresh_seed;
 use weir_lab::report::number::percent;
+use weir_lab::stats::random::fresh_seed;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
 use weir_lab::tcp::peers;

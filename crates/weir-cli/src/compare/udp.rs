@@ -4,19 +4,19 @@ mod options;
 
 use std::process::ExitCode;
 
-use weir_lab::bench::processes::Processes;
 use weir_lab::child::Interrupt;
-use weir_lab::experiment::{self, Progress, Settings};
-use weir_lab::link::{self, Link, Site};
+use weir_lab::experiment::plan::{Row, add_again, peer};
 use weir_lab::machine::Machine;
-use weir_lab::plan::{
-    self, Asked, Depth, Load, Rate, Row, Sweep, Takes, asked, link_rows,
-    rows::{self, Breadth},
-};
-use weir_lab::random::fresh_seed;
 use weir_lab::report::number::{percent, si};
-use weir_lab::report::{json, table};
-use weir_lab::results::Results;
+use weir_lab::stats::random::fresh_seed;
+use weir_lab::udp::experiment::{self, Progress, Settings};
+use weir_lab::udp::link::{self, Link, Site};
+use weir_lab::udp::link_rows;
+use weir_lab::udp::plan::{self, Asked, Depth, Load, Rate, Sweep, Takes, asked};
+use weir_lab::udp::processes::Processes;
+use weir_lab::udp::report::{json, table};
+use weir_lab::udp::results::Results;
+use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept};
@@ -211,12 +211,12 @@ fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure
     if !numbers.is_empty() {
         rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
     }
-    rows.extend(plan::peer::of_texts(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
+    rows.extend(peer::of_texts(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
     if asked.with_offload {
         rows::with_offload(&mut rows);
     }
     let again = rows::preferred_again(&rows);
-    plan::add_again(&mut rows, again);
+    add_again(&mut rows, again);
     Ok(rows)
 }
 

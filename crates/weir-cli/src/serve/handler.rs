@@ -7,7 +7,7 @@ use std::{
 };
 
 use weir::udp::{Datagram, Handler, Replies};
-use weir_lab::plan::Work;
+use weir_lab::udp::plan::Work;
 use weir_load::{audit::Auditor, clock::now_ns};
 
 /// The work that is done on what comes.

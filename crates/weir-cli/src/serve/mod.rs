@@ -30,7 +30,7 @@ use weir::limits::Limits;
 use weir::memory::{NumaNode, PageKind, RegionOptions};
 use weir::socket::{OFFLOADED_BYTES, SocketOptions};
 use weir::udp::{DEFAULT_PAYLOAD_BYTES, Final, OFFLOADED_OUTSTANDING, Server, Spec};
-use weir_lab::{plan::Work, wire};
+use weir_lab::{udp::plan::Work, wire};
 use weir_load::audit::Audit;
 use weir_load::control::{ControlServer, ControlSettings, Key};
 use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, parse_time};

@@ -19,7 +19,7 @@ use weir::tcp::{
     AnyDesign, DEFAULT_BUFFER_BYTES, Limits, MOST_CONNECTIONS, Running, Server, WhenFull,
 };
 use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
-use weir_lab::{plan::Work, wire};
+use weir_lab::{udp::plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
 use super::watch::Event;

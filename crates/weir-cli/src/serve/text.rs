@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use weir::counters::{ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
-use weir_lab::plan::Work;
 use weir_lab::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, si};
+use weir_lab::udp::plan::Work;
 use weir_lab::wire::{Batches, ServerReport};
 
 use super::watch::Now;

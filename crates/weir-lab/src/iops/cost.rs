@@ -2,7 +2,7 @@
 
 use super::{Spec, Window, measure::Timed, per_s};
 use crate::{
-    random::{Random, fresh_seed},
+    stats::random::{Random, fresh_seed},
     stats::{Estimate, bootstrap},
 };
 use std::{

@@ -75,7 +75,7 @@ pub fn decay(rates: &[f64], period_s: f64) -> Option<Decay> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::stats::random::Random;
 
     /// Noise between -1 and 1, with no favourite side.
     fn noise(random: &mut Random) -> f64 {

@@ -1,18 +1,6 @@
-//! What a person reads ([`table`], [`sentences`]) and what a program reads ([`json`]).
+//! What the reports of all comparisons have in common, for a person and for a program.
 
-pub mod answers;
-pub mod columns;
-#[cfg(test)]
-pub(crate) mod fixture;
-mod gains;
-pub mod json;
-pub(crate) mod json_compared;
-mod json_sweeps;
+pub(crate) mod document;
 pub(crate) mod layout;
-pub mod link;
 pub mod number;
-pub mod peers;
-pub mod published;
-pub mod sentences;
-mod sweeps;
-pub mod table;
+pub(crate) mod words;

@@ -10,7 +10,7 @@
 //! interval: below [`FEWEST_SAMPLES`] there is none.
 
 use super::{Estimate, Interval, median, quantile_of_sorted};
-use crate::random::Random;
+use crate::stats::random::Random;
 
 /// Fewer samples than this have no interval.
 pub const FEWEST_SAMPLES: usize = 6;

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_real_difference_is_rarely_found_where_there_is_none() {
         // Two names of one design, 10 % noise, 7 blocks: the verdict must be "tie".
-        let mut random = crate::random::Random::seeded(5);
+        let mut random = crate::stats::random::Random::seeded(5);
         let mut noisy = || 1.0 + (random.below(2001) as f64 - 1000.0) / 10_000.0;
         let wrong = (0..200)
             .filter(|seed| {

@@ -7,6 +7,8 @@
 
 pub mod bootstrap;
 pub mod compare;
+pub mod latency;
+pub mod random;
 
 /// A range that holds the true value with the confidence it was made for.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::plan::Load;
 use super::wire::{LoadReport, ServerReport};
-use crate::course;
+use crate::experiment::course;
 
 /// One run to be made; its warm-up begins when all connections stand.
 pub type Run<'a> = course::Run<'a, Load>;

@@ -11,12 +11,12 @@ use super::plan::{Load, PLANNED_OVERHEAD_MS, Pattern};
 use super::results::{Results, Tcp};
 use super::rows::title;
 use super::sample::Sample;
-use crate::bench::RunError;
-use crate::blocks::Interrupted;
-use crate::cell::Conformance;
-use crate::course::{self, Bench, Progress, Tell};
-use crate::plan::budget::Time;
-use crate::plan::{Role, budget};
+use crate::experiment::blocks::Interrupted;
+use crate::experiment::cell::Conformance;
+use crate::experiment::course::{self, Bench, Progress, Tell};
+use crate::experiment::plan::budget::Time;
+use crate::experiment::plan::{Role, budget};
+use crate::udp::bench::RunError;
 
 /// Connections of a block of the original's client.
 const BLOCK: u32 = 1000;

@@ -11,13 +11,13 @@ use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, KERNEL_ENTRIES, Sample, TcpMetric};
-use crate::cell::{Cell, Skipped, When};
-use crate::course::{self, Bench, Course, Tell};
-use crate::descriptors;
 use crate::exit;
-use crate::plan::Schedule;
-use crate::plan::budget::Time;
-use crate::random::Random;
+use crate::experiment::cell::{Cell, Skipped, When};
+use crate::experiment::course::{self, Bench, Course, Tell};
+use crate::experiment::descriptors;
+use crate::experiment::plan::Schedule;
+use crate::experiment::plan::budget::Time;
+use crate::stats::random::Random;
 
 impl Course for Tcp {
     type Checked = Checked;

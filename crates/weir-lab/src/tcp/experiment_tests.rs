@@ -1,15 +1,15 @@
 use super::*;
-use crate::bench::RunError;
-use crate::blocks::GIVEN_UP_AFTER;
-use crate::cell::{Measured as _, Status};
+use crate::experiment::blocks::GIVEN_UP_AFTER;
+use crate::experiment::cell::{Measured as _, Status};
+use crate::experiment::plan::Row;
+use crate::experiment::repeat::Disturbance;
 use crate::machine::Machine;
-use crate::plan::Row;
-use crate::repeat::Disturbance;
 use crate::tcp::bench::Run;
 use crate::tcp::classic::Classic;
 use crate::tcp::plan::{Depth, Pattern};
 use crate::tcp::rows;
 use crate::tcp::sample::tests::made;
+use crate::udp::bench::RunError;
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
 /// Rows with a speed each; the clock goes on by what each run takes.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::rows;
 use crate::child::CommandLine;
-use crate::plan::Row;
+use crate::experiment::plan::Row;
 
 /// Where `peers/build` puts them, from the top of the repository.
 pub const FOLDER: &str = "peers/bin";

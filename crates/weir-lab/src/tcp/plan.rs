@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::descriptors;
-use crate::plan::budget;
-use crate::plan::{Row, Schedule};
+use crate::experiment::descriptors;
+use crate::experiment::plan::budget;
+use crate::experiment::plan::{Row, Schedule};
 use crate::stats::bootstrap;
 
 /// What a connection does.

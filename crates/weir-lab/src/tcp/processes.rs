@@ -16,11 +16,11 @@ use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window};
-use crate::bench::{RunError, can_count_entries, count_entries};
 use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
-use crate::course::Bench;
-use crate::plan::Row;
-use crate::sample::divide;
+use crate::experiment::course::Bench;
+use crate::experiment::plan::Row;
+use crate::udp::bench::{RunError, can_count_entries, count_entries};
+use crate::udp::sample::divide;
 use crate::wire::{Failure, ReadyLine};
 
 const SERVER: &str = "the server";
@@ -53,7 +53,8 @@ const CHECK_MESSAGES: u64 = 20;
 const CHECK_OUTSTANDING: u32 = 4;
 const CHECK_BYTES: (u32, u32) = (1, 64 << 10);
 /// Descriptors that a server has open in a check, at least.
-pub const CHECK_DESCRIPTORS: u64 = CHECK_CONNECTIONS as u64 + crate::descriptors::BESIDES;
+pub const CHECK_DESCRIPTORS: u64 =
+    CHECK_CONNECTIONS as u64 + crate::experiment::descriptors::BESIDES;
 /// How long a check may take.
 const CHECK_TIME: Duration = Duration::from_secs(10);
 /// A look at how busy a server is with little to do: warm-up and time that is measured.

@@ -4,8 +4,8 @@ use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
 use super::sample::{MESSAGES, Sample, TcpMetric};
-use crate::cell::Cell;
-use crate::compared::{self, Besides, Kind};
+use crate::experiment::cell::Cell;
+use crate::experiment::results::{self, Besides, Kind};
 use crate::stats::median;
 
 /// Why a row has no rank that answered nothing in time: its rate is no figure of how fast it is.
@@ -29,7 +29,7 @@ pub struct Tcp {
 }
 
 /// An experiment and what came out.
-pub type Results = compared::Results<Tcp>;
+pub type Results = results::Results<Tcp>;
 
 impl Results {
     /// Whether a row polls. `None` if that is not known.
@@ -79,9 +79,9 @@ impl Kind for Tcp {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::cell::Conformance;
+    use crate::experiment::cell::Conformance;
+    use crate::experiment::plan::{Role, Row};
     use crate::machine::Machine;
-    use crate::plan::{Role, Row};
     use crate::stats::compare::Difference;
     use crate::tcp::sample::tests::{at, load, made};
 

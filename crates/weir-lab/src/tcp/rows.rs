@@ -3,7 +3,7 @@
 
 use weir::tcp::{AnyDesign, designs};
 
-use crate::plan::{self, Role, Row};
+use crate::experiment::plan::{self, Role, Row};
 
 /// The design whose row runs under two names, in the order of preference: where the others are near it
 /// the noise matters most.

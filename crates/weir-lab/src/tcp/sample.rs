@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::bench::Made;
 use super::plan::Load;
-use crate::cell::{Measured, Metric, When, metrics};
-use crate::latency::of_histogram;
-use crate::repeat::Disturbance;
-use crate::sample::divide;
-use crate::verdict::{Limit, USED_UP, Verdict};
+use crate::experiment::cell::{Measured, Metric, When, metrics};
+use crate::experiment::repeat::Disturbance;
+use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+use crate::stats::latency::of_histogram;
+use crate::udp::sample::divide;
 use crate::wire::Latency;
 
 /// The circumstances of a run, that neither child knows.

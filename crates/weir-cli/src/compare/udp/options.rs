@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir::socket::MOST_BUSY_POLL;
-use weir_lab::plan::budget::{QUICK_S, STANDARD_S};
-use weir_lab::plan::{Rate, Work};
+use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
+use weir_lab::udp::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
 use crate::compare::all;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use weir_lab::child::CommandLine;
-use weir_lab::{plan::Work, wire};
+use weir_lab::{udp::plan::Work, wire};
 use weir_load::control::{ControlServer, ControlSettings};
 use weir_load::peer::{Serve, setting};
 use weir_load::quantity::parse_size;

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use weir::tcp::{Handler, Output};
-use weir_lab::plan::Work;
+use weir_lab::udp::plan::Work;
 
 use crate::serve::handler::Labour;
 

@@ -1,11 +1,10 @@
 //! What the figures say, in words: each sentence is computed from the rows, and says where nothing was
 //! measured or nothing can be told.
 
-use crate::plan::Role;
-use crate::ranking::{Place, Ranking};
-use crate::report::answers::{Answer, worth};
+use crate::experiment::plan::Role;
+use crate::experiment::ranking::{Place, Ranking};
 use crate::report::number::{bytes, microseconds, per_message, si};
-use crate::report::sentences::{leads, list, number_of, shortened, times};
+use crate::report::words::{list, number_of, shortened};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
 use crate::tcp::results::Results;
@@ -14,6 +13,8 @@ use crate::tcp::sample::{
     CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, MEMORY, MESSAGES, SERVER_CPU, THREADS,
     TcpMetric, word,
 };
+use crate::udp::report::answers::{Answer, worth};
+use crate::udp::report::sentences::{leads, times};
 
 /// A change of a figure by less than this factor explains nothing.
 const EXPLAINS: f64 = 1.15;

@@ -1,19 +1,19 @@
 //! The columns of the tables: what each shows of a row under a load.
 
-use crate::latency;
-use crate::plan::Row;
-use crate::ranking::Ranking;
-use crate::report::columns::{ratio, spread_of};
+use crate::experiment::plan::Row;
+use crate::experiment::ranking::Ranking;
 use crate::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_message, percent, si};
+use crate::stats::latency;
 use crate::tcp::results::Results;
 use crate::tcp::rows::title;
 use crate::tcp::sample::{
     CONTEXT_SWITCHES, CPU, CPU_PER_BYTE, KERNEL_ENTRIES, KERNEL_MEMORY, MEMORY, MESSAGES, RECEIVED,
     SENT, SERVER_CPU, Sample, THREADS, TcpMetric, WAITS, word,
 };
+use crate::udp::report::columns::{ratio, spread_of};
 use crate::wire::Latency;
 
-type Cell = crate::cell::Cell<Sample>;
+type Cell = crate::experiment::cell::Cell<Sample>;
 
 /// Fewest connections of which the kernel's memory is told from what it holds besides.
 pub const FEWEST_FOR_KERNEL_MEMORY: u64 = 500;

@@ -5,13 +5,13 @@
 use serde_json::{Value, json};
 
 use super::{answers, here, peers};
-use crate::latency;
-use crate::report::json::metrics;
-use crate::report::json_compared::{self, Own, with};
+use crate::report::document::{self, Own, with};
+use crate::stats::latency;
 use crate::tcp::classic::PUBLISHED;
 use crate::tcp::plan::{Load, Settings};
 use crate::tcp::results::{Results, Tcp};
 use crate::tcp::sample::{METRICS, word};
+use crate::udp::report::json::metrics;
 
 /// What the document is about, beside that of UDP.
 pub const KIND: &str = "tcp";
@@ -29,9 +29,9 @@ pub fn document(results: &Results) -> Value {
         },
         of_row: &|load, row, _| row_value(results, (load, row)),
     };
-    let document = json_compared::document(KIND, results, &answers::all(results), &own);
+    let all = document::document(KIND, results, &answers::all(results), &own);
     with(
-        document,
+        all,
         json!({
             "server_cores": results.own.server_cores,
             "client_cores": results.own.client_cores,
@@ -44,7 +44,7 @@ pub fn document(results: &Results) -> Value {
 /// The document of an experiment that was only planned.
 pub fn plan(results: &Results, settings: &Settings) -> Value {
     with(
-        json_compared::plan(KIND, results, load_value),
+        document::plan(KIND, results, load_value),
         json!({
             "server_cores": results.own.server_cores,
             "client_cores": results.own.client_cores,

@@ -7,20 +7,20 @@ pub mod peers;
 
 use std::fmt::Write as _;
 
-use crate::cell::Status;
-use crate::plan::Row;
-use crate::ranking::Ranking;
-use crate::repeat;
+use crate::experiment::cell::Status;
+use crate::experiment::plan::Row;
+use crate::experiment::ranking::Ranking;
+use crate::experiment::repeat;
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
-use crate::report::sentences::{list, shortened};
-use crate::report::table::{self, rounds};
+use crate::report::words::{list, shortened};
 use crate::stats::quantile;
 use crate::tcp::classic::{self, Held, PUBLISHED, rank_and_ratio};
 use crate::tcp::processes::BUFFER;
 use crate::tcp::results::Results;
 use crate::tcp::rows::title;
 use crate::tcp::sample::{RECEIVED, Sample};
+use crate::udp::report::table::{self, rounds};
 use columns::{At, Column, NAMES};
 use comfy_table::CellAlignment;
 

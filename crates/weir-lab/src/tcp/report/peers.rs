@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::ranking::{Better, no_ratio_because};
-use crate::report::json::difference;
-use crate::report::sentences::times;
+use crate::experiment::ranking::{Better, no_ratio_because};
 use crate::stats::compare::Difference;
 use crate::tcp::results::Results;
 use crate::tcp::rows::title;
 use crate::tcp::sample::{CPU, LATENCY_P50, MESSAGES, TcpMetric};
+use crate::udp::report::json::difference;
+use crate::udp::report::sentences::times;
 
 /// By what they are compared, what it is called, and which end of it is the good one.
 const METRICS: [(&TcpMetric, &str, Better); 3] = [

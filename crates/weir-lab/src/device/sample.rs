@@ -1,0 +1,269 @@
+//! What one run delivered, and the metrics that are taken from it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weir::machine::MOST_LOAD_OF_OTHERS;
+
+use super::bench::Made;
+use crate::experiment::cell::{Measured, Metric, When, metrics};
+use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+use crate::iops::decay;
+use crate::stats::latency::of_histogram;
+use crate::wire::Latency;
+
+/// One run's figures. Unknown ones are `None`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// When it was made, and on what machine.
+    #[serde(flatten)]
+    pub when: When,
+    /// I/Os completed per second.
+    pub ios_per_s: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// I/Os that completed, warm-up included.
+    pub completed: u64,
+    /// I/Os that failed, warm-up included.
+    pub failed: u64,
+    /// How long I/Os took, of a sample of them, in ns.
+    pub latency_ns: Option<Latency>,
+    /// Their histogram, to be merged with those of other runs.
+    #[serde(skip)]
+    pub latency_histogram: Vec<(u64, u64)>,
+    /// What taking them costs, in percent of an I/O's CPU time.
+    pub sampling_percent: Option<f64>,
+    /// Entries into the kernel for each I/O.
+    pub kernel_entries_per_io: Option<f64>,
+    /// I/Os that a take brought.
+    pub ios_per_take: Option<f64>,
+    /// Completions handed to another thread, for each I/O.
+    pub hand_overs_per_io: Option<f64>,
+    /// CPU time of the process for each I/O, in ns.
+    pub cpu_ns_per_io: Option<f64>,
+    /// The part of it in the kernel.
+    pub cpu_system_ns_per_io: Option<f64>,
+    /// Cores' worth of time that the process used.
+    pub cores_busy: Option<f64>,
+    /// Context switches for each I/O.
+    pub context_switches_per_io: Option<f64>,
+    /// How the rate changed within the run, in percent a second.
+    pub change_percent_per_s: Option<f64>,
+    /// Why nothing may be concluded from the run, if so.
+    pub invalid: Option<String>,
+    /// What limited the run.
+    pub verdict: Verdict,
+    /// The settings as obtained.
+    pub settings: BTreeMap<String, String>,
+    /// The command that made it.
+    pub command: String,
+}
+
+impl Sample {
+    /// What a run delivered, with its circumstances.
+    pub fn of(at: &When, made: Made) -> Self {
+        let (parts, part_s) = &made.parts;
+        Self {
+            when: When { load_of_others: made.load_of_others, ..*at },
+            ios_per_s: made.ios_per_s,
+            bytes_per_s: made.bytes_per_s,
+            completed: made.counts.0,
+            failed: made.counts.1,
+            latency_ns: of_histogram(&made.latency_histogram),
+            sampling_percent: made.sampling_percent,
+            kernel_entries_per_io: made.kernel_entries_per_io,
+            ios_per_take: made.ios_per_take,
+            hand_overs_per_io: made.hand_overs_per_io,
+            cpu_ns_per_io: made.cpu_ns_per_io,
+            cpu_system_ns_per_io: made.cpu_system_ns_per_io,
+            cores_busy: made.cores_busy,
+            context_switches_per_io: made.context_switches_per_io,
+            change_percent_per_s: decay(parts, *part_s).map(|of| of.percent_per_minute / 60.0),
+            verdict: verdict(&made),
+            latency_histogram: made.latency_histogram,
+            invalid: made.invalid,
+            settings: made.settings,
+            command: made.command,
+        }
+    }
+}
+
+/// Times that a run gave its core up, for each I/O, from which it waited for I/Os: the longest queue there is,
+/// waited for as a whole, is one in sixteen thousand.
+const WAITS: f64 = 3e-5;
+/// So often in a second a process gives its core up that only watches its own I/Os; of a run that makes no
+/// more I/Os, the difference is not seen.
+const WATCHING_PER_S: f64 = 40.0;
+
+/// Whether a run waited for its I/Os. `None`: not known.
+fn waited(made: &Made) -> Option<bool> {
+    let for_ios_per_s = made.waits_per_io? * made.ios_per_s - WATCHING_PER_S;
+    let told_apart = made.ios_per_s > WATCHING_PER_S;
+    told_apart.then_some(for_ios_per_s >= WAITS * made.ios_per_s)
+}
+
+/// What limited a run: its own work where it kept a core busy, or did not wait and others had its core; what it
+/// waited for where it gave its core up.
+fn verdict(made: &Made) -> Verdict {
+    let of = |limited_by, reason| Verdict { limited_by, lower_bound: false, reason };
+    let Some(cores) = made.cores_busy else {
+        return of(Limit::Unknown, "CPU time is not known".into());
+    };
+    if cores >= USED_UP {
+        return of(Limit::Server, format!("it kept {cores:.2} cores busy"));
+    }
+    let busy = format!("{cores:.2} cores were busy");
+    let others = made.load_of_others.filter(|share| *share > MOST_LOAD_OF_OTHERS);
+    match (waited(made), others) {
+        (Some(false), Some(others)) => of(
+            Limit::Server,
+            format!(
+                "it did not wait: {busy} with it, and others had {:.0} % of all cores",
+                others * 100.0
+            ),
+        ),
+        (Some(false), None) => of(Limit::Unknown, format!("{busy}, and yet it did not wait")),
+        (None, Some(_)) => {
+            of(Limit::Unknown, format!("{busy}, and others had some of them meanwhile"))
+        }
+        _ => of(Limit::Load, format!("it waited: {busy}")),
+    }
+}
+
+/// A verdict in one word for a table.
+pub fn word(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Server => "CPU",
+        Limit::Load => "waiting",
+        _ => "unknown",
+    }
+}
+
+impl Measured for Sample {
+    fn when(&self) -> &When {
+        &self.when
+    }
+
+    fn when_mut(&mut self) -> &mut When {
+        &mut self.when
+    }
+
+    fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    fn settings(&self) -> &BTreeMap<String, String> {
+        &self.settings
+    }
+
+    fn invalid(&self) -> Option<String> {
+        self.invalid.clone()
+    }
+
+    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
+        (self.latency_ns, &self.latency_histogram)
+    }
+}
+
+/// A metric of a run that reads a device.
+pub type DeviceMetric = Metric<Sample>;
+
+metrics! {
+    Sample;
+    /// I/Os completed per second.
+    RATE, "ios_per_s", "I/Os/s", |s| Some(s.ios_per_s);
+    /// Bytes per second.
+    BYTES, "bytes_per_s", "bytes/s", |s| Some(s.bytes_per_s);
+    /// Median latency.
+    LATENCY_P50, "latency_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
+    /// 99th percentile of the latency.
+    LATENCY_P99, "latency_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
+    /// 99.9th percentile of the latency.
+    LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
+    /// Longest latency of the sample.
+    LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    /// What taking latencies costs of an I/O's CPU time.
+    SAMPLING, "sampling_percent", "%", |s| s.sampling_percent;
+    /// CPU time for each I/O.
+    CPU, "cpu_ns_per_io", "ns", |s| s.cpu_ns_per_io;
+    /// The part of it in the kernel.
+    CPU_SYSTEM, "cpu_system_ns_per_io", "ns", |s| s.cpu_system_ns_per_io;
+    /// Cores' worth of time.
+    CPU_SHARE, "cpu_utilization_percent", "%", |s| Some(s.cores_busy? * 100.0);
+    /// Entries into the kernel.
+    KERNEL_ENTRIES, "kernel_entries_per_io", "1", |s| s.kernel_entries_per_io;
+    /// I/Os that a take brought.
+    TAKEN, "ios_per_take", "I/Os", |s| s.ios_per_take;
+    /// Context switches.
+    CONTEXT_SWITCHES, "context_switches_per_io", "1", |s| s.context_switches_per_io;
+    /// Completions handed to another thread.
+    HAND_OVERS, "hand_overs_per_io", "1", |s| s.hand_overs_per_io;
+    /// How the rate changes within a run.
+    CHANGE, "change_percent_per_s", "%/s", |s| s.change_percent_per_s;
+    /// A cache line's way from core to core.
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
+    /// Share of all cores that other programs had.
+    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run of a design that keeps one core busy.
+    pub(crate) fn made(ios_per_s: f64) -> Made {
+        Made {
+            command: "weir iops".into(),
+            ios_per_s,
+            counts: (ios_per_s as u64 / 2, 0),
+            latency_histogram: vec![(401, 90), (902, 10)],
+            sampling_percent: Some(ios_per_s / 1e7),
+            kernel_entries_per_io: Some(1.0),
+            cpu_ns_per_io: Some(1e9 / ios_per_s),
+            cpu_system_ns_per_io: Some(0.8e9 / ios_per_s),
+            cores_busy: Some(1.0),
+            context_switches_per_io: Some(0.001),
+            parts: (vec![ios_per_s; 10], 0.05),
+            ..Made::default()
+        }
+    }
+
+    #[test]
+    fn a_sample_has_its_latencies_and_what_limited_it() {
+        let sample = Sample::of(&When::default(), made(2e6));
+        let latency = sample.latency_ns.unwrap();
+        assert_eq!((latency.n, latency.p50, latency.p99), (100, 401, 902));
+        assert_eq!(
+            (sample.verdict.limited_by, sample.change_percent_per_s),
+            (Limit::Server, Some(0.0))
+        );
+        let waits = Made { cores_busy: Some(0.2), waits_per_io: Some(1.0), ..made(1e3) };
+        let waits = Sample::of(&When::default(), waits);
+        assert_eq!(word(waits.verdict.limited_by), "waiting");
+        let unknown = Made { cores_busy: None, latency_histogram: vec![], ..made(1e3) };
+        let unknown = Sample::of(&When::default(), unknown);
+        assert_eq!((word(unknown.verdict.limited_by), unknown.latency_ns), ("unknown", None));
+    }
+
+    #[test]
+    fn what_others_took_from_it_is_no_waiting() {
+        let word_of = |waits_per_io, load_of_others| {
+            let made = Made { cores_busy: Some(0.5), waits_per_io, load_of_others, ..made(1e6) };
+            word(Sample::of(&When::default(), made).verdict.limited_by)
+        };
+        assert_eq!(word_of(Some(3e-5), Some(0.4)), "CPU", "it lost its core, and gave none up");
+        assert_eq!(word_of(Some(2e-6), Some(0.01)), "unknown", "nobody is seen who had it");
+        assert_eq!(word_of(Some(1.0 / 1024.0), Some(0.4)), "waiting", "a long queue, as a whole");
+        assert_eq!(word_of(Some(1.0), None), "waiting");
+        assert_eq!((word_of(None, Some(0.4)), word_of(None, None)), ("unknown", "waiting"));
+    }
+
+    #[test]
+    fn a_rate_that_falls_within_a_run_shows() {
+        // One percent of the first in each twentieth of a second.
+        let parts = (0..10).map(|n| 1000.0 - 10.0 * f64::from(n)).collect();
+        let falls = Made { parts: (parts, 0.05), ..made(1e3) };
+        let change = Sample::of(&When::default(), falls).change_percent_per_s.unwrap();
+        assert!((change + 20.0 / 0.955).abs() < 1e-6, "{change}");
+    }
+}

@@ -1,0 +1,482 @@
+//! A comparison of TCP or of devices from its plan to its results.
+//!
+//! First every row is checked; then each load is run in blocks ([`blocks`]) until its rounds are through,
+//! its confidence is reached or its time is up. What fails is noted and the experiment goes on; an
+//! interrupt ends it with what there is.
+
+use crate::experiment::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
+use crate::experiment::cell::{self, Cell, Conformance, Measured, Metric, Skipped, When};
+use crate::experiment::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
+use crate::experiment::plan::{Row, Schedule};
+use crate::experiment::repeat;
+use crate::experiment::results::{Kind, Results};
+use crate::stats::random::Random;
+use crate::udp::bench::RunError;
+
+/// What happened, for whoever watches.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress<'a, L> {
+    /// A row is checked.
+    Checking(&'a Row),
+    /// A row failed its check or cannot run.
+    Dropped(&'a Row, String),
+    /// A load begins, by this schedule.
+    Load(&'a L, Schedule),
+    /// A run is made: which of how many of this load.
+    Run {
+        /// Its number, from 1.
+        number: usize,
+        /// Of so many.
+        of: usize,
+        /// Its row.
+        row: &'a Row,
+    },
+    /// It failed.
+    Failed(&'a Row, String),
+    /// A row cannot run under this load.
+    Skipped(&'a Row, String),
+    /// Something else is done with a row: what.
+    Besides(&'a Row, String),
+    /// What came of that.
+    Found(&'a Row, String),
+}
+
+/// Who is told what happens.
+pub type Tell<'a, K> = &'a mut dyn FnMut(Progress<<K as Kind>::Load>);
+
+/// One run to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a, L> {
+    /// The row.
+    pub row: &'a Row,
+    /// The load.
+    pub load: &'a L,
+    /// Milliseconds that nothing counts.
+    pub warmup_ms: u64,
+    /// Milliseconds that are measured.
+    pub run_ms: u64,
+}
+
+/// Where runs are made.
+pub trait Bench<K: Course> {
+    /// Seconds since the experiment began.
+    fn elapsed_s(&self) -> f64;
+
+    /// Lets nothing go on for longer than so many seconds after the experiment began.
+    fn end_within(&mut self, _seconds: f64) {}
+
+    /// Nanoseconds of a cache line's way between the cores that take part, now.
+    fn core_to_core_ns(&mut self) -> Option<f64>;
+
+    /// Looks whether a row does what every row must do, and how busy it is with little to do.
+    ///
+    /// # Errors
+    /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
+    fn check(&mut self, row: &Row) -> Result<K::Checked, RunError>;
+
+    /// Has the kernel count the entries of weir's own servers in the runs from now on, or no longer; gives whether it
+    /// can. That slows every system call down, so such a run is good for nothing else.
+    fn count_entries(&mut self, _on: bool) -> bool {
+        false
+    }
+
+    /// Makes one run.
+    ///
+    /// # Errors
+    /// Any [`RunError`].
+    fn run(&mut self, run: &Run<K::Load>) -> Result<K::Made, RunError>;
+}
+
+/// What the course of a comparison must know of its kind.
+pub trait Course: Kind {
+    /// What a row was checked with.
+    type Checked;
+    /// What a run delivered.
+    type Made;
+    /// How the experiment is run.
+    type Settings: Copy;
+
+    /// What starting and ending a run costs until it has been measured, in milliseconds.
+    const PLANNED_OVERHEAD_MS: u64;
+    /// Entries into the kernel.
+    const ENTRIES: Metric<Self::Sample>;
+
+    /// Notes with what a row was checked.
+    fn checked(&mut self, row: usize, with: Self::Checked);
+
+    /// Whether a row may show the noise of its group, which is that of its second name.
+    fn may_run_again(_: &Row) -> bool {
+        true
+    }
+
+    /// Whether a group has a row that runs again, where these all have one that could.
+    fn runs_again(_: Self::Group, _among: &[Self::Group]) -> bool {
+        true
+    }
+
+    /// Whether rounds were asked for, which are then all made.
+    fn asks_for_rounds(settings: &Self::Settings) -> bool;
+
+    /// Seconds of the first of these loads, of those that all have.
+    fn share_s(loads: &[Self::Load], left_s: f64) -> f64 {
+        left_s / loads.len() as f64
+    }
+
+    /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run costs
+    /// `overhead_ms`.
+    fn schedule(
+        settings: &Self::Settings,
+        load: &Self::Load,
+        share_s: f64,
+        rows: usize,
+        overhead_ms: u64,
+    ) -> Schedule;
+
+    /// Milliseconds that getting ready for this load takes, in each run.
+    fn preparing_ms(_: &Self::Load) -> u64 {
+        0
+    }
+
+    /// What a run of a row came to.
+    fn sample(
+        results: &Results<Self>,
+        row: usize,
+        load: &Self::Load,
+        when: &When,
+        made: Self::Made,
+    ) -> Self::Sample;
+
+    /// Notes that a run could not be made here. Gives whether the row is left out of this load.
+    fn unavailable(cell: &mut Cell<Self::Sample>, reason: String) -> bool;
+
+    /// Runs of a row that were made in vain.
+    fn in_vain(cell: &Cell<Self::Sample>) -> u32 {
+        cell.failed_runs
+    }
+}
+
+/// Checks the rows and measures the loads, within that time.
+///
+/// # Errors
+/// [`Interrupted`].
+pub fn run<K: Course>(
+    bench: &mut dyn Bench<K>,
+    results: &mut Results<K>,
+    settings: &K::Settings,
+    time: Time,
+    random: &mut Random,
+    tell: Tell<K>,
+) -> Result<(), Interrupted> {
+    let settings = *settings;
+    let (overhead_ms, check_ms) = (vec![], vec![]);
+    let mut experiment = Experiment { bench, settings, time, random, tell, overhead_ms, check_ms };
+    if time.is_bound {
+        experiment.bench.end_within(time.seconds);
+    }
+    experiment.check(results)?;
+    experiment.measure(results)
+}
+
+/// Ends an experiment that went so far: says what must be known of it.
+pub fn conclude<K: Kind>(results: &mut Results<K>, went: Result<(), Interrupted>) {
+    results.interrupted |= went.is_err();
+    results.count_only_alike();
+    results.warnings.extend(results.busy_machine());
+}
+
+/// Makes one run of a row.
+///
+/// # Errors
+/// Any [`RunError`].
+pub fn sample<K: Course>(
+    bench: &mut dyn Bench<K>,
+    results: &Results<K>,
+    run: &Run<K::Load>,
+    (row, block): (usize, u32),
+) -> Result<K::Sample, RunError> {
+    let core_to_core_ns = bench.core_to_core_ns();
+    let made = bench.run(run)?;
+    let core_to_core_after_ns = bench.core_to_core_ns();
+    let when = When { block, core_to_core_ns, core_to_core_after_ns, ..When::default() };
+    Ok(K::sample(results, row, run.load, &when, made))
+}
+
+struct Experiment<'a, 'b, K: Course> {
+    bench: &'a mut dyn Bench<K>,
+    settings: K::Settings,
+    time: Time,
+    random: &'a mut Random,
+    tell: Tell<'b, K>,
+    /// What starting and ending each run so far cost, getting ready for its load apart.
+    overhead_ms: Vec<f64>,
+    /// What checking each row so far cost.
+    check_ms: Vec<f64>,
+}
+
+impl<K: Course> Experiment<'_, '_, K> {
+    /// Checks each row that can run, and finds out whether it polls. The second name of a row passes with
+    /// its first, and each group that is ranked gets one.
+    fn check(&mut self, results: &mut Results<K>) -> Result<(), Interrupted> {
+        let mut unchecked = vec![];
+        for index in 0..results.rows.len() {
+            let row = results.rows[index].clone();
+            if row.unavailable.is_some() || results.first_of(index).is_some() {
+                continue;
+            }
+            let takes_ms = crate::stats::median(&self.check_ms).unwrap_or(0.0);
+            let before_s = self.bench.elapsed_s();
+            if !self.time.has_room(before_s, takes_ms) {
+                unchecked.push(index);
+                continue;
+            }
+            (self.tell)(Progress::Checking(&row));
+            let checked = self.bench.check(&row);
+            self.check_ms.push((self.bench.elapsed_s() - before_s) * 1000.0);
+            results.conformance[index] = match checked {
+                Ok(checked) => {
+                    results.own.checked(index, checked);
+                    Conformance::Passed
+                }
+                Err(RunError::Interrupted) => return Err(Interrupted),
+                Err(RunError::Unavailable(reason)) => {
+                    results.rows[index].unavailable = Some(reason.clone());
+                    (self.tell)(Progress::Dropped(&row, reason));
+                    Conformance::NotChecked
+                }
+                Err(RunError::TimeIsUp(_)) => {
+                    unchecked.push(index);
+                    Conformance::NotChecked
+                }
+                Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
+                    (self.tell)(Progress::Dropped(&row, reason.clone()));
+                    Conformance::Failed(reason)
+                }
+            };
+        }
+        if !unchecked.is_empty() {
+            let names: Vec<String> =
+                unchecked.iter().map(|row| results.rows[*row].title()).collect();
+            results.warnings.push(self.time.unchecked(&names, results.rows.len()));
+            unchecked.iter().for_each(|row| not_checked(results, *row));
+        }
+        run_one_of_each_group_again(results);
+        for second in 0..results.rows.len() {
+            if results.first_of(second).is_some_and(|of| unchecked.contains(&of)) {
+                not_checked(results, second);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs every load in its turn. Time that one did not use is left to the next.
+    fn measure(&mut self, results: &mut Results<K>) -> Result<(), Interrupted> {
+        let rows = results.passed();
+        if rows.is_empty() {
+            let unchecked = cell::any_unchecked(&results.rows, &results.conformance);
+            results.error.get_or_insert_with(|| match unchecked {
+                true => self.time.without_a_run(),
+                false => NONE_CAN_BE_MEASURED.into(),
+            });
+            return Ok(());
+        }
+        for index in 0..results.loads.len() {
+            if rows.iter().all(|row| results.cells[index][*row].skipped.is_some()) {
+                continue;
+            }
+            let load = &results.loads[index];
+            let overhead_ms = crate::stats::median(&self.overhead_ms)
+                .map_or(K::PLANNED_OVERHEAD_MS, |overhead| overhead.max(0.0) as u64)
+                + K::preparing_ms(load);
+            let left_s = (self.time.seconds - self.bench.elapsed_s()).max(0.0);
+            let ahead: Vec<K::Load> = (index..results.loads.len())
+                .filter(|load| rows.iter().any(|row| results.cells[*load][*row].skipped.is_none()))
+                .map(|load| results.loads[load].clone())
+                .collect();
+            let share_s = K::share_s(&ahead, left_s);
+            let schedule = K::schedule(&self.settings, load, share_s, rows.len(), overhead_ms);
+            (self.tell)(Progress::Load(load, schedule));
+            results.schedules[index] = Some(schedule);
+            let mut random = self.random.clone();
+            let mut course = OfLoad { experiment: self, results, load: index, schedule };
+            // Every load has figures, even when that takes longer.
+            let cut = blocks::run(&mut course, &rows, schedule, true, &mut random)?;
+            *self.random = random;
+            self.count_entries(results, index, &rows, schedule)?;
+            if let Some(made) = cut {
+                results.warnings.push(format!(
+                    "{}: ended after {made} of {} rounds, because its time was up",
+                    results.loads[index], schedule.rounds
+                ));
+            }
+        }
+        results.warnings.extend(self.time.exceeded(self.bench.elapsed_s()));
+        if self.time.is_bound && !results.has_figures() && cell::had_no_time(&results.cells) {
+            results.error.get_or_insert_with(|| self.time.without_a_run());
+        }
+        Ok(())
+    }
+
+    /// Makes one more run of each row whose own count leaves entries into the kernel out, in which the kernel counts
+    /// them, and keeps nothing else of it.
+    fn count_entries(
+        &mut self,
+        results: &mut Results<K>,
+        load: usize,
+        rows: &[usize],
+        schedule: Schedule,
+    ) -> Result<(), Interrupted> {
+        let Schedule { warmup_ms, run_ms, .. } = schedule;
+        let wanting = rows.iter().filter(|row| results.cells[load][**row].leaves_entries_out());
+        let wanting: Vec<usize> = wanting.copied().collect();
+        if wanting.is_empty() || !self.bench.count_entries(true) {
+            return Ok(());
+        }
+        for row in wanting {
+            // Only a time that was given as a bound is one: these runs are few.
+            if self.time.is_bound && self.bench.elapsed_s() > self.time.seconds {
+                break;
+            }
+            let run =
+                Run { row: &results.rows[row], load: &results.loads[load], warmup_ms, run_ms };
+            match sample(self.bench, results, &run, (row, 0)) {
+                Ok(sample) => results.cells[load][row].note_entries(&sample, &K::ENTRIES),
+                Err(RunError::Interrupted) => return Err(Interrupted),
+                // It has its figures; only this one stays a lower bound.
+                Err(_) => {}
+            }
+        }
+        self.bench.count_entries(false);
+        Ok(())
+    }
+
+    fn measure_once(
+        &mut self,
+        results: &mut Results<K>,
+        (load, row): (usize, usize),
+        block: u32,
+        schedule: Schedule,
+    ) -> Result<(), Interrupted> {
+        let Schedule { warmup_ms, run_ms, .. } = schedule;
+        let run = Run { row: &results.rows[row], load: &results.loads[load], warmup_ms, run_ms };
+        let before_s = self.bench.elapsed_s();
+        match sample(self.bench, results, &run, (row, block)) {
+            Ok(mut sample) => {
+                sample.when_mut().disturbed = sample.disturbance();
+                let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
+                let planned_ms = warmup_ms + run_ms + K::preparing_ms(run.load);
+                self.overhead_ms.push(took_ms - planned_ms as f64);
+                results.cells[load][row].samples.push(sample);
+            }
+            Err(RunError::Interrupted) => return Err(Interrupted),
+            Err(RunError::Unavailable(reason)) => {
+                let left_out = K::unavailable(&mut results.cells[load][row], reason.clone());
+                let row = &results.rows[row];
+                (self.tell)(match left_out {
+                    true => Progress::Skipped(row, reason),
+                    false => Progress::Failed(row, reason),
+                });
+            }
+            Err(error @ RunError::TimeIsUp(_)) => {
+                let cell = &mut results.cells[load][row];
+                if cell.samples.is_empty() {
+                    cell.skipped.get_or_insert(Skipped::NotMeasured(error.to_string()));
+                }
+            }
+            Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
+                (self.tell)(Progress::Failed(run.row, reason.clone()));
+                results.cells[load][row].failed(reason);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Notes that there was no time for the check of a row.
+fn not_checked<K: Kind>(results: &mut Results<K>, row: usize) {
+    for cells in &mut results.cells {
+        let reason = || Skipped::NotMeasured(NOT_CHECKED.into());
+        cells[row].skipped.get_or_insert_with(reason);
+    }
+}
+
+/// A row that shows the noise of others must run, and be of their group. A second name that was planned of a
+/// row that cannot show it is given to one that can.
+fn run_one_of_each_group_again<K: Course>(results: &mut Results<K>) {
+    if !(0..results.rows.len()).any(|row| results.first_of(row).is_some()) {
+        return;
+    }
+    let first_of = |results: &Results<K>, group: K::Group| {
+        results.passed().into_iter().find(|row| {
+            results.first_of(*row).is_none()
+                && K::may_run_again(&results.rows[*row])
+                && results.group_of(*row) == group
+        })
+    };
+    let among: Vec<K::Group> =
+        K::GROUPS.iter().copied().filter(|group| first_of(results, *group).is_some()).collect();
+    let groups: Vec<K::Group> =
+        among.iter().copied().filter(|group| K::runs_again(*group, &among)).collect();
+    for group in &groups {
+        let Some(first) = first_of(results, *group) else { continue };
+        let runs = |of: usize| results.conformance[of] == Conformance::Passed;
+        let second_of = |wanted: &dyn Fn(usize) -> bool| {
+            (0..results.rows.len()).find_map(|second| {
+                Some((second, results.first_of(second).filter(|of| wanted(*of))?))
+            })
+        };
+        let planned = second_of(&|of| runs(of) && results.group_of(of) == *group);
+        let unused = || second_of(&|of| !runs(of) || !groups.contains(&results.group_of(of)));
+        match (planned, planned.is_none().then(unused).flatten()) {
+            (Some((second, of)), _) => results.make_again(second, of),
+            (None, Some((second, _))) => results.make_again(second, first),
+            (None, None) => results.add_again(first),
+        }
+    }
+}
+
+/// The runs of one load.
+struct OfLoad<'a, 'b, 'c, K: Course> {
+    experiment: &'a mut Experiment<'b, 'c, K>,
+    results: &'a mut Results<K>,
+    load: usize,
+    schedule: Schedule,
+}
+
+impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
+    fn time_is_up(&self) -> bool {
+        self.experiment.time.is_up(self.experiment.bench.elapsed_s())
+    }
+
+    fn has_time(&self) -> bool {
+        let Schedule { warmup_ms, run_ms, .. } = self.schedule;
+        let preparing_ms = K::preparing_ms(&self.results.loads[self.load]);
+        let overhead_ms = crate::stats::median(&self.experiment.overhead_ms)
+            .unwrap_or(K::PLANNED_OVERHEAD_MS as f64)
+            .max(0.0);
+        let takes_ms = (warmup_ms + run_ms + preparing_ms) as f64 + overhead_ms;
+        self.experiment.time.has_room(self.experiment.bench.elapsed_s(), takes_ms)
+    }
+
+    fn lacks_time(&mut self, row: usize) {
+        self.results.cells[self.load][row].had_no_time();
+    }
+
+    fn is_settled(&mut self) -> bool {
+        !K::asks_for_rounds(&self.experiment.settings) && self.results.is_settled(self.load)
+    }
+
+    fn is_over(&self, row: usize) -> bool {
+        let cell = &self.results.cells[self.load][row];
+        cell.skipped.is_some() || K::in_vain(cell) >= GIVEN_UP_AFTER
+    }
+
+    fn begins(&mut self, row: usize, number: usize, of: usize) {
+        (self.experiment.tell)(Progress::Run { number, of, row: &self.results.rows[row] });
+    }
+
+    fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {
+        let Self { experiment, results, load, schedule } = self;
+        experiment.measure_once(results, (*load, row), block, *schedule)?;
+        Ok(repeat::settle(&mut results.cells[*load], row, block, schedule.rounds))
+    }
+}

@@ -1,0 +1,326 @@
+//! What a comparison of TCP or of devices found: every row under every load, with its samples, and how rows
+//! stand to each other.
+//!
+//! What differs is told by a [`Kind`]; how rows are grouped, ranked and judged is the same.
+
+use std::fmt::{Debug, Display};
+
+use crate::experiment::cell::{self, Cell, Conformance, Measured, Metric, Status};
+use crate::experiment::plan::{Role, Row, Schedule};
+use crate::experiment::ranking::{Better, Contest, Ranking};
+use crate::machine::Machine;
+use crate::stats::Estimate;
+use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
+use crate::udp::results::CONFIDENCE;
+
+/// What is compared: what rows are run under, what comes of it, and what is known of it besides.
+pub trait Kind: Clone + Debug + Default + PartialEq + Sized + 'static {
+    /// What rows are run under, and compared under.
+    type Load: Clone + Debug + Display + PartialEq;
+    /// One run's figures.
+    type Sample: Measured + Clone + Debug + PartialEq + 'static;
+    /// Rows that are ranked among each other.
+    type Group: Copy + Debug + PartialEq + 'static;
+
+    /// All groups.
+    const GROUPS: &'static [Self::Group];
+    /// What rows are ranked by: more is better.
+    const RATE: Metric<Self::Sample>;
+
+    /// There are so many rows now.
+    fn rows_are(&mut self, count: usize);
+
+    /// A row is the second name of another.
+    fn same_as(&mut self, second: usize, of: usize);
+
+    /// The group in which a row is ranked.
+    fn group_of(&self, row: usize) -> Self::Group;
+
+    /// The group by whose noise this one is judged, where a row of that runs under two names.
+    fn judged_by(group: Self::Group) -> Self::Group {
+        group
+    }
+
+    /// The row to which the others' ratios are taken.
+    fn measure(_: &[Row]) -> Option<usize> {
+        None
+    }
+
+    /// Why figures that are right cannot be compared, if so.
+    fn incomparable(_: &Cell<Self::Sample>) -> Option<String> {
+        None
+    }
+
+    /// What was measured besides, if anything was.
+    fn besides(&self) -> Besides {
+        Besides::default()
+    }
+}
+
+/// What was measured besides the loads.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Besides {
+    /// Whether there are figures of it.
+    pub has_figures: bool,
+    /// Whether any of it failed or was wrong.
+    pub is_invalid: bool,
+    /// Shares (0 to 1) of all cores that other programs had meanwhile.
+    pub loads_of_others: Vec<f64>,
+}
+
+/// An experiment and what came out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Results<K: Kind> {
+    /// The command as typed.
+    pub command: Vec<String>,
+    /// The machine it ran on.
+    pub machine: Machine,
+    /// Gives the same order and the same intervals again.
+    pub seed: u64,
+    /// Half-width of the intervals that was asked for, as a share of the median.
+    pub asked_half_width: f64,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// What is known of each row's conformance.
+    pub conformance: Vec<Conformance>,
+    /// The loads.
+    pub loads: Vec<K::Load>,
+    /// How often and how long each load was planned to run, once that is known.
+    pub schedules: Vec<Option<Schedule>>,
+    /// By load, then by row.
+    pub cells: Vec<Vec<Cell<K::Sample>>>,
+    /// What only this kind of comparison has.
+    pub own: K,
+    /// What a reader must know before trusting a figure.
+    pub warnings: Vec<String>,
+    /// True if it was ended before its plan was through.
+    pub interrupted: bool,
+    /// Why nothing more could be done, if so.
+    pub error: Option<String>,
+}
+
+impl<K: Kind> Results<K> {
+    /// Results without any run yet.
+    pub fn new(
+        command: Vec<String>,
+        machine: Machine,
+        rows: Vec<Row>,
+        loads: Vec<K::Load>,
+    ) -> Self {
+        let mut own = K::default();
+        own.rows_are(rows.len());
+        Self {
+            command,
+            machine,
+            seed: 0,
+            asked_half_width: 0.05,
+            conformance: vec![Conformance::NotChecked; rows.len()],
+            cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
+            schedules: vec![None; loads.len()],
+            rows,
+            loads,
+            own,
+            warnings: vec![],
+            interrupted: false,
+            error: None,
+        }
+    }
+
+    /// Adds a row that runs again under a second name.
+    pub fn add_again(&mut self, of: usize) {
+        self.rows.push(self.rows[of].clone());
+        self.conformance.push(Conformance::NotChecked);
+        self.cells.iter_mut().for_each(|cells| cells.push(Cell::default()));
+        self.own.rows_are(self.rows.len());
+        self.make_again(self.rows.len() - 1, of);
+    }
+
+    /// Makes a row the second name of another, with all that is known of that.
+    pub fn make_again(&mut self, second: usize, of: usize) {
+        self.rows[second] = self.rows[of].clone().with_role(Role::Again(of));
+        self.conformance[second] = self.conformance[of].clone();
+        self.own.same_as(second, of);
+    }
+
+    /// The row of which this one is the second name, if it is one.
+    pub fn first_of(&self, row: usize) -> Option<usize> {
+        if let Role::Again(of) = self.rows[row].role { Some(of) } else { None }
+    }
+
+    /// The group in which a row is ranked, a second name's that of its first.
+    pub fn group_of(&self, row: usize) -> K::Group {
+        self.own.group_of(self.first_of(row).unwrap_or(row))
+    }
+
+    /// The groups there are, of rows that can run.
+    pub fn groups(&self) -> Vec<K::Group> {
+        let is_there = |group: &K::Group| {
+            (0..self.rows.len())
+                .any(|row| self.group_of(row) == *group && self.rows[row].unavailable.is_none())
+        };
+        K::GROUPS.iter().copied().filter(is_there).collect()
+    }
+
+    /// The row by whose noise a group is judged, and its second name.
+    pub fn again(&self, group: K::Group) -> Option<(usize, usize)> {
+        let of_group = |group: K::Group| {
+            (0..self.rows.len()).find_map(|second| {
+                let of = self.first_of(second).filter(|of| self.group_of(*of) == group)?;
+                Some((of, second))
+            })
+        };
+        of_group(K::judged_by(group)).or_else(|| of_group(group))
+    }
+
+    /// The row to which the others' ratios are taken.
+    pub fn measure(&self) -> Option<usize> {
+        K::measure(&self.rows)
+    }
+
+    /// The rows that passed their check.
+    pub fn passed(&self) -> Vec<usize> {
+        let passed = |row: &usize| self.conformance[*row] == Conformance::Passed;
+        (0..self.rows.len()).filter(passed).collect()
+    }
+
+    /// How a row under a load ended.
+    pub fn status(&self, load: usize, row: usize) -> Status {
+        self.cells[load][row].status(&self.rows[row], &self.conformance[row])
+    }
+
+    /// How a row ended, and by what it is shown among those without a rank.
+    pub fn shown(&self, load: usize, row: usize) -> (Status, Option<f64>) {
+        let estimate = self.cells[load][row].estimate(&K::RATE, self.seed);
+        (self.status(load, row), estimate.map(|estimate| estimate.median))
+    }
+
+    /// Why a row under a load has no rank; `None` if it has one.
+    pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
+        let cell = &self.cells[load][row];
+        cell.without_figures(&self.rows[row], &self.conformance[row])
+            .or_else(|| self.invalid(load, row))
+            .or_else(|| K::incomparable(cell))
+            .or_else(|| cell.of_another_machine.then(|| cell::OF_ANOTHER_MACHINE.into()))
+    }
+
+    /// What makes a cell's figures wrong, if anything.
+    pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
+        self.cells[load][row].invalid()
+    }
+
+    /// Takes out of the medians what was measured while the machine was another one
+    /// ([`cell::count_only_alike`]).
+    pub fn count_only_alike(&mut self) {
+        self.cells.iter_mut().for_each(|cells| cell::count_only_alike(cells));
+    }
+
+    /// Ranks the rows of a group by their rate.
+    pub fn ranking(&self, load: usize, group: K::Group) -> Ranking {
+        self.ranking_by(load, group, &K::RATE, Better::Higher)
+    }
+
+    /// Ranks the rows of a group.
+    pub fn ranking_by(
+        &self,
+        load: usize,
+        group: K::Group,
+        metric: &Metric<K::Sample>,
+        better: Better,
+    ) -> Ranking {
+        let rows = (0..self.rows.len())
+            .filter(|row| self.group_of(*row) == group && self.unranked(load, *row).is_none())
+            .filter(|row| self.first_of(*row).is_none());
+        Ranking::among(&Contest {
+            cells: &self.cells[load],
+            metric,
+            better,
+            rows: rows.collect(),
+            again: self.pairs_of_again(load, group, metric),
+            traditional: self.measure().filter(|row| self.unranked(load, *row).is_none()),
+            seed: self.seed,
+        })
+    }
+
+    fn pairs_of_again(
+        &self,
+        load: usize,
+        group: K::Group,
+        metric: &Metric<K::Sample>,
+    ) -> Option<Pairs> {
+        let (of, second) = self.again(group)?;
+        let ranked = |row: usize| self.unranked(load, row).is_none();
+        (ranked(of) && ranked(second)).then(|| self.pairs(load, metric, (of, second)))
+    }
+
+    fn pairs(
+        &self,
+        load: usize,
+        metric: &Metric<K::Sample>,
+        (first, second): (usize, usize),
+    ) -> Pairs {
+        let cells = &self.cells[load];
+        pair(&cells[first].readings(metric), &cells[second].readings(metric))
+    }
+
+    /// How one row stands to another of whatever group, above the noise of both groups.
+    pub fn against(
+        &self,
+        load: usize,
+        metric: &Metric<K::Sample>,
+        (first, second): (usize, usize),
+    ) -> Difference {
+        let floor = |row: usize| {
+            let again = self.pairs_of_again(load, self.group_of(row), metric)?;
+            noise_floor(&again, CONFIDENCE, self.seed)
+        };
+        let floor = floor(first).zip(floor(second)).map(|(a, b)| a.max(b));
+        judge(&self.pairs(load, metric, (first, second)), floor, CONFIDENCE, self.seed)
+    }
+
+    /// How sure the figures of a load are, over all its ranked rows.
+    pub fn confidence(&self, load: usize) -> Confidence {
+        let estimates: Vec<Estimate> = (0..self.rows.len())
+            .filter(|row| self.unranked(load, *row).is_none())
+            .filter_map(|row| self.cells[load][row].estimate(&K::RATE, self.seed))
+            .collect();
+        Confidence::of(&estimates, self.asked_half_width)
+    }
+
+    /// Whether more rounds of a load would tell nothing that was asked for.
+    pub fn is_settled(&mut self, load: usize) -> bool {
+        self.count_only_alike();
+        let open = |group| self.ranking(load, group).is_open();
+        self.confidence(load).reached() && !self.groups().into_iter().any(open)
+    }
+
+    fn samples(&self) -> impl Iterator<Item = &K::Sample> {
+        self.cells.iter().flatten().flat_map(|cell| &cell.samples)
+    }
+
+    /// True if a check failed, a run failed, or a run's data were wrong.
+    pub fn has_invalid_runs(&self) -> bool {
+        self.conformance.iter().any(|c| matches!(c, Conformance::Failed(_)))
+            || self.cells.iter().flatten().any(|cell| cell.failed_runs > 0)
+            || self.cells.iter().flatten().any(|cell| cell.invalid().is_some())
+            || self.own.besides().is_invalid
+    }
+
+    /// True if at least one run succeeded.
+    pub fn has_figures(&self) -> bool {
+        self.samples().next().is_some() || self.own.besides().has_figures
+    }
+
+    /// Warns if other programs had a good part of the cores while the runs were made.
+    pub fn busy_machine(&self) -> Option<String> {
+        let mut loads: Vec<f64> =
+            self.samples().filter_map(|sample| sample.when().load_of_others).collect();
+        loads.extend(self.own.besides().loads_of_others);
+        cell::busy_machine(&loads)
+    }
+
+    /// Runs of a load in which the machine changed.
+    pub fn changed_runs(&self, load: usize) -> usize {
+        let samples = self.cells[load].iter().flat_map(|cell| &cell.samples);
+        samples.filter(|sample| sample.changed_machine()).count()
+    }
+}

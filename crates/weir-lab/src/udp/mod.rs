@@ -1,0 +1,18 @@
+//! The comparison of designs for UDP: what only that has.
+
+pub mod belief;
+pub mod bench;
+pub mod crossing;
+pub mod curve;
+pub mod exchange;
+pub mod experiment;
+pub mod ledger;
+pub mod link;
+pub mod link_rows;
+pub mod offload;
+pub mod plan;
+pub mod processes;
+pub mod report;
+pub mod results;
+pub mod rows;
+pub mod sample;

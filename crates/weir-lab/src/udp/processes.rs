@@ -1,0 +1,451 @@
+//! Runs with two processes: `weir serve udp` on its cores, `weir flood` on another.
+//!
+//! Both are this same executable, started with commands that a person can repeat. The
+//! server says where it listens, the generator asks it for consent over the control channel
+//! and floods it, both report. Each answer has a deadline; a child that misses it is ended.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::bench::{Bench, Checked, Extent, Made, Run, RunError, can_count_entries, count_entries};
+use super::exchange::{self, Exchange};
+use serde_json::Value;
+use weir::machine::LoadMeter;
+use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
+use weir_load::engine::Head;
+
+use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
+use crate::exit::DATA_ERRORS;
+use crate::experiment::plan::Row;
+use crate::udp::link::{self, Site};
+use crate::udp::plan::Load;
+use crate::wire::{Failure, FloodReport, FloodStatus, ReadyLine, ServerReport};
+
+const SERVER: &str = "the server";
+const GENERATOR: &str = "the generator";
+
+/// How long a server may take to listen: it registers memory, which may have to be zeroed.
+const READY_WITHIN: Duration = Duration::from_secs(15);
+/// How long either may take for its report beyond the time of the run itself.
+const REPORT_WITHIN: Duration = Duration::from_secs(15);
+/// How long either may take to end after its report.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// A server that has crashed says so by its end; it is asked for no longer than this when
+/// the generator failed, since its fault is the likelier cause.
+const BLAME_WITHIN: Duration = Duration::from_secs(2);
+/// Datagrams per second of a check: slow enough for a default receive buffer to bridge a
+/// preemption.
+const CHECK_PER_SECOND: u64 = 10_000;
+/// A check ends after this time even if it could not send all its datagrams: on a machine that
+/// is busy with other things most are skipped as late.
+const CHECK_AT_MOST_MS: u64 = 5000;
+/// The longest datagram that a server takes whole if it is not told of longer ones.
+const DEFAULT_SIZE_BYTES: u32 = weir::udp::DEFAULT_PAYLOAD_BYTES as u32;
+/// How long the generator is calibrated.
+const CALIBRATION_MS: u64 = 500;
+
+/// Makes runs with this executable.
+pub struct Processes {
+    program: PathBuf,
+    server_cores: Vec<usize>,
+    generator_core: Option<usize>,
+    /// Further cores for further generators.
+    more_generator_cores: Vec<usize>,
+    site: Site,
+    interrupt: Interrupt,
+    tell: Option<fn(&str)>,
+    /// Whether the kernel is to count the entries of servers.
+    counts_entries: bool,
+    time: TimeLimit,
+}
+
+impl Processes {
+    /// With the executable at `program`, which is `weir` itself. `tell` is given every
+    /// command before it is started.
+    pub fn new(
+        program: PathBuf,
+        server_cores: Vec<usize>,
+        generator_core: Option<usize>,
+        interrupt: Interrupt,
+        tell: Option<fn(&str)>,
+    ) -> Self {
+        let site = Site::Loopback { has_ipv6: exchange::has_ipv6() };
+        Self {
+            program,
+            server_cores,
+            generator_core,
+            more_generator_cores: vec![],
+            site,
+            interrupt,
+            tell,
+            counts_entries: false,
+            time: TimeLimit::none(),
+        }
+    }
+
+    /// The same where server and generator meet elsewhere. On a link, the calling thread must be at the
+    /// generator's end of it.
+    pub fn at(mut self, site: Site) -> Self {
+        self.site = site;
+        self
+    }
+
+    /// Gives further generators cores of their own; without, they share the first one's.
+    pub fn with_more_generator_cores(mut self, cores: Vec<usize>) -> Self {
+        self.more_generator_cores = cores;
+        self
+    }
+
+    /// The command of the server of a run.
+    fn server(&self, run: &Run) -> CommandLine {
+        let load = run.load;
+        let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
+        let mut command = CommandLine::new(&self.program).arguments(match &run.row.peer {
+            None => ["serve", "udp", "--design"].map(String::from),
+            Some(_) => ["serve", "peer", "--command"].map(String::from),
+        });
+        command = command.arguments([match &run.row.peer {
+            None => run.row.spec(),
+            Some(peer) => peer.command.to_string(),
+        }]);
+        for _ in 0..load.ports.max(1) {
+            command = command.arguments(["--bind".into(), any_port(self.site.server_v4())]);
+        }
+        command = command
+            .arguments(["--control".into(), any_port(self.site.server_v4())])
+            .arguments(self.permission())
+            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
+            .option("--work", (!load.work.is_none()).then_some(load.work))
+            .option("--rcvbuf", load.rcvbuf_bytes)
+            .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
+            .arguments(receive_offload(load));
+        if matches!(run.extent, Extent::Checked { .. }) {
+            command = command.arguments(["--verify-all"]);
+        }
+        command.arguments(count_entries(self.counts_entries && run.row.peer.is_none())).arguments([
+            "--once",
+            "--end-with-input",
+            "--json",
+        ])
+    }
+
+    /// The command of the generator of a run against the given ports.
+    fn generator(
+        &self,
+        load: &Load,
+        per_second: Option<u64>,
+        extent: Extent,
+        head: Head,
+        ports: &[u16],
+        control: Option<SocketAddr>,
+    ) -> CommandLine {
+        let (flows, datagrams, per_second) = match extent {
+            Extent::Timed { .. } => (load.flows, None, per_second),
+            Extent::Checked { datagrams, flows } => {
+                // As in any load: with fewer flows than ports some would have none.
+                let load = Load { flows, ports: ports.len() as u16, ..*load }.with_enough_flows();
+                (load.flows, Some(datagrams), Some(CHECK_PER_SECOND))
+            }
+        };
+        let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let mut command = CommandLine::new(&self.program)
+            .arguments(["flood".into(), self.site.server_v4().to_string()])
+            .arguments(["-p".into(), port_list.join(",")])
+            .option("--control", control)
+            .option("--cpu", self.generator_cores(load))
+            .option("-l", Some(load.size_bytes))
+            .option("--head", (!head.is_empty()).then_some(head))
+            .option("-P", Some(flows))
+            .option("--generators", (load.generators > 1).then_some(load.generators))
+            .option("-k", datagrams)
+            .option("--pps", per_second);
+        let (warmup_ms, run_ms) = milliseconds(extent);
+        let limit = if datagrams.is_some() { "--max-time" } else { "-t" };
+        command = command
+            .option(limit, Some(format!("{run_ms}ms")))
+            .option("-O", (warmup_ms > 0).then(|| format!("{warmup_ms}ms")));
+        if !load.send_offload {
+            command = command.arguments(["--engine", "sendmmsg"]);
+        } else if self.site.link().is_some() {
+            command = command.arguments(["--engine", link::ENGINE]);
+        }
+        command.arguments(["-i", "0", "--json"])
+    }
+
+    /// The cores of the generators of a load, as the command spells them.
+    fn generator_cores(&self, load: &Load) -> Option<String> {
+        let more = usize::from(load.generators.max(1)) - 1;
+        let cores = self.generator_core.into_iter();
+        let all = cores.chain(self.more_generator_cores.iter().copied().take(more));
+        let text: Vec<String> = all.map(|core| core.to_string()).collect();
+        (!text.is_empty()).then(|| text.join(","))
+    }
+
+    /// The command of the server of a check: it answers, and tells how often.
+    fn echo_server(&self, row: &Row, load: &Load) -> CommandLine {
+        let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
+        let mut command = CommandLine::new(&self.program)
+            .arguments(["serve", "udp", "--design"])
+            .arguments([row.spec()])
+            .arguments(["--bind".into(), any_port(self.site.server_v4())]);
+        if let Some(v6) = self.site.server_v6() {
+            command = command.arguments(["--bind".into(), any_port(v6)]);
+        }
+        command
+            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
+            .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
+            .arguments(receive_offload(load))
+            .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
+    }
+
+    fn try_check(&self, row: &Row, load: &Load) -> Result<Checked, CheckError> {
+        let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
+        let mut server = self.spawn_server(&self.echo_server(row, load))?;
+        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
+        let mut exchanges = vec![];
+        let outcome = line.ready.addresses.iter().try_for_each(|address| {
+            let opened = Exchange::open(*address)
+                .map_err(|error| format!("cannot open a socket to check {address}: {error}"))?;
+            exchanges.push(opened);
+            exchanges.last_mut().map_or(Ok(()), |exchange| exchange.run(longest))
+        });
+        // Its report also where the exchange failed: a server that crashed is the likelier cause.
+        server.close_input();
+        let report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.within(END_WITHIN))?;
+        if !ended.success() {
+            return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }.into());
+        }
+        outcome?;
+        // Whatever the server still had to say is in the sockets once it has ended.
+        exchanges.iter().try_for_each(Exchange::is_over)?;
+        let sent: u64 = exchanges.iter().map(Exchange::sent).sum();
+        match report.counters.get("datagrams") {
+            Some(counted) if *counted > sent => Err(CheckError::Strays(counted - sent)),
+            Some(counted) if *counted != sent => {
+                Err(CheckError::Wrong(format!("{sent} datagrams were sent, it counted {counted}")))
+            }
+            _ => Ok(Checked {
+                datagrams: sent,
+                senders: exchange::SENDERS,
+                sizes_bytes: exchange::sizes(longest),
+                ipv6: self.site.server_v6().is_some(),
+            }),
+        }
+    }
+
+    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
+        if let Some(tell) = self.tell {
+            tell(&command.to_string());
+        }
+        Child::spawn(name, command, &self.interrupt)
+    }
+
+    /// When a wait that begins now, for which so long is enough on any machine, is over.
+    fn within(&self, usual: Duration) -> Instant {
+        self.time.deadline(Duration::ZERO, usual)
+    }
+
+    /// Starts the server at its end.
+    fn spawn_server(&self, command: &CommandLine) -> Result<Child, ChildError> {
+        self.site.at_server(|| self.spawn(SERVER, command))
+    }
+
+    /// What a server is told where its control channel is not on loopback: that it may be flooded at any
+    /// rate. Nobody else is on the link.
+    fn permission(&self) -> Vec<String> {
+        let words = ["--max-pps", "any", "--max-bitrate", "any", "--max-time", "1h"];
+        let on_a_link = self.site.link().is_some();
+        words.into_iter().filter(|_| on_a_link).map(String::from).collect()
+    }
+
+    fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
+        let mut meter = LoadMeter::start();
+        let mut server = self.spawn_server(&self.server(run))?;
+        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
+        let ready = line.ready;
+        let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
+        let head = run.row.peer.as_ref().map_or_else(Head::default, |peer| peer.head);
+        let control = ready.control;
+        let generator = self.generator(run.load, run.per_second, run.extent, head, &ports, control);
+        let flood = match self.try_flood(&generator, run.extent) {
+            Ok(flood) => flood,
+            Err(error) => return Err(blame(server, error)),
+        };
+        let mut report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.within(END_WITHIN))?;
+        // The report says what is wrong, and the run is kept as an invalid one.
+        let explained = ended.code() == Some(DATA_ERRORS.into()) && report.tells_of_errors();
+        if !ended.success() && !explained {
+            return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() });
+        }
+        for (name, value) in ready.settings {
+            report.settings.entry(name).or_insert(value);
+        }
+        let load_of_others = meter.read(own_cpu_ns(&report, &flood)).others;
+        Ok(Made { server: report, flood, load_of_others })
+    }
+
+    fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
+        let mut generator = self.spawn(GENERATOR, command)?;
+        let (warmup_ms, run_ms) = milliseconds(extent);
+        let lasts = Duration::from_millis(warmup_ms + run_ms);
+        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
+        let document: Value = generator.whole_document("report", deadline)?;
+        generator.finish(self.within(END_WITHIN))?;
+        let garbage = |error: serde_json::Error| ChildError::Garbage {
+            name: GENERATOR,
+            what: "report",
+            problem: error.to_string(),
+        };
+        let status: FloodStatus = serde_json::from_value(document.clone()).map_err(garbage)?;
+        match status.failure() {
+            Some(message) => Err(ChildError::Reported(Failure { unavailable: false, message })),
+            None => serde_json::from_value(document).map_err(garbage),
+        }
+    }
+}
+
+impl Bench for Processes {
+    fn count_entries(&mut self, on: bool) -> bool {
+        self.counts_entries = can_count_entries(on);
+        self.counts_entries
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        self.time.elapsed_s()
+    }
+
+    fn end_within(&mut self, seconds: f64) {
+        self.time.set(seconds);
+    }
+
+    fn core_to_core_ns(&mut self) -> Option<f64> {
+        let (server, generator) = (*self.server_cores.first()?, self.generator_core?);
+        if server == generator {
+            return None;
+        }
+        weir::machine::core_to_core_ns(server, generator)
+    }
+
+    fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
+        if self.site.link().is_some() {
+            let reason = "on a link of its own it floods only who consents, and who consents reads";
+            return Err(RunError::Failed(reason.into()));
+        }
+        let failed = |error: weir::Error| {
+            RunError::Failed(format!("cannot open a socket that nobody reads: {error}"))
+        };
+        // Nobody reads it, so its buffer fills at once and everything after is dropped. Without
+        // receive offload the kernel cuts what is sent on the core of the sender: so the sink asks
+        // for it where the server does.
+        let options =
+            SocketOptions { receive_offload: load.receive_offload, ..SocketOptions::default() };
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let sink = DatagramSocket::bind(&Endpoint { address, options }).map_err(failed)?;
+        let port = sink.local_address().port();
+        let extent = Extent::Timed { warmup_ms: 0, run_ms: CALIBRATION_MS };
+        let generator = self.generator(load, None, extent, Head::default(), &[port], None);
+        let flood = self.try_flood(&generator, extent)?;
+        if flood.elapsed_ns == 0 || flood.sent == 0 {
+            return Err(RunError::Failed("the generator sent nothing".into()));
+        }
+        Ok(flood.sent as f64 * 1e9 / flood.elapsed_ns as f64)
+    }
+
+    fn check(&mut self, row: &Row, load: &Load) -> Result<Checked, RunError> {
+        match self.try_check(row, load) {
+            Ok(checked) => Ok(checked),
+            Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
+            Err(CheckError::Strays(strays)) => Err(RunError::Disturbed(format!(
+                "the server counted {strays} more datagrams than were sent in the check: somebody else \
+                 sent to its port, or it counts some twice"
+            ))),
+            Err(CheckError::Child(error)) => {
+                Err(RunError::from(error).or_time_is_up(self.time.is_up()))
+            }
+        }
+    }
+
+    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+        self.try_run(run).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
+    }
+}
+
+/// An address with a port of the system's choice.
+fn any_port(address: IpAddr) -> String {
+    SocketAddr::new(address, 0).to_string()
+}
+
+/// The server's flag for receive offload.
+fn receive_offload(load: &Load) -> Option<&'static str> {
+    load.receive_offload.then_some("--receive-offload")
+}
+
+/// Why a check was not passed.
+enum CheckError {
+    /// What came back was not what was sent.
+    Wrong(String),
+    /// All came back as it was sent, and there were so many datagrams more.
+    Strays(u64),
+    /// The server did not go through with it.
+    Child(ChildError),
+}
+
+impl From<String> for CheckError {
+    fn from(problem: String) -> Self {
+        Self::Wrong(problem)
+    }
+}
+
+impl From<ChildError> for CheckError {
+    fn from(error: ChildError) -> Self {
+        Self::Child(error)
+    }
+}
+
+/// CPU time of both processes over their whole lives, in nanoseconds: whatever else the
+/// machine's cores spent meanwhile was spent by other programs. A generator that does not
+/// say tells at least of its measured phase.
+fn own_cpu_ns(server: &ServerReport, flood: &FloodReport) -> u64 {
+    let generator_ns = flood.process_cpu_ns.or(flood.cpu_ns);
+    server.system.cpu_ns.unwrap_or(0) + generator_ns.unwrap_or(0)
+}
+
+/// How long the warm-up and the run last at most, in milliseconds.
+fn milliseconds(extent: Extent) -> (u64, u64) {
+    match extent {
+        Extent::Timed { warmup_ms, run_ms } => (warmup_ms, run_ms),
+        Extent::Checked { .. } => (0, CHECK_AT_MOST_MS),
+    }
+}
+
+/// Whose fault it was that the generator failed: the server's, if it has ended.
+fn blame(mut server: Child, generator: ChildError) -> ChildError {
+    if matches!(generator, ChildError::Interrupted) {
+        return generator;
+    }
+    match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
+        Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
+        _ => generator,
+    }
+}
+
+impl From<ChildError> for RunError {
+    fn from(error: ChildError) -> Self {
+        match error {
+            ChildError::Reported(failure) if failure.unavailable => {
+                Self::Unavailable(failure.message)
+            }
+            ChildError::Interrupted => Self::Interrupted,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+#[path = "processes_tests.rs"]
+mod tests;

@@ -1,0 +1,455 @@
+//! What the figures answer, in words: each sentence is computed from the rows, and says where nothing
+//! was measured or nothing can be told.
+
+use weir::udp::{Contract, designs};
+
+use crate::experiment::ranking::{Better, Place, Ranking, noise_floor_of, ranked_by};
+use crate::report::number::{microseconds, si};
+use crate::report::words::{list, shortened};
+use crate::stats::compare::{Difference, judge, pair};
+use crate::udp::crossing::{self, Axis, Sweep};
+use crate::udp::curve::{self, Highest};
+use crate::udp::offload;
+use crate::udp::plan::{Goal, Load, Rate};
+use crate::udp::report::columns::percentile;
+use crate::udp::report::sentences::times;
+use crate::udp::results::{CONFIDENCE, Results};
+use crate::udp::sample::{LATENCY_P50, LATENCY_P99, Metric, SERVER_CPU, THREADS_USED};
+use crate::wire::Latency;
+
+/// A question and what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The question.
+    pub question: &'static str,
+    /// What the figures say to it; at least one sentence.
+    pub sentences: Vec<String>,
+}
+
+/// Cores' worth of time from which a server that is offered little counts as polling.
+const POLLS: f64 = 0.9;
+
+/// Most crossings that are put into words; further ones are counted.
+const MOST_CROSSINGS: usize = 6;
+
+/// Every question that this experiment can be asked.
+pub fn all(results: &Results) -> Vec<Answer> {
+    let of = |question, sentences: Vec<String>| Answer { question, sentences };
+    let mut answers = vec![
+        of("Is registered I/O worth it here, and when?", registered(results)),
+        of("How many threads?", threads(results)),
+        of("What does polling cost?", polling(results)),
+    ];
+    let more = [
+        of("Where does work change the order?", work(results)),
+        of("What does receive offload bring?", receive_offload(results)),
+        of("How much is taken without loss?", highest(results)),
+    ];
+    answers.extend(more.into_iter().filter(|answer| !answer.sentences.is_empty()));
+    answers
+}
+
+fn is_registered(results: &Results, row: usize) -> Option<bool> {
+    let name = &results.rows[row].design;
+    let design = designs().into_iter().find(|design| design.about().name == *name)?;
+    Some(design.about().contract == Contract::Rio)
+}
+
+/// The difference of two rows under a load in what it is ranked by, as so many times better the
+/// first is.
+fn better_by(
+    results: &Results,
+    load: usize,
+    metric: &Metric,
+    better: Better,
+    rows: (usize, usize),
+) -> Difference {
+    let offloaded = results.rows[rows.0].receive_offload;
+    let floor = noise_floor_of(results, load, offloaded, metric);
+    let readings = |row: usize| results.cells[load][row].readings(metric);
+    let (first, second) = match better {
+        Better::Higher => rows,
+        Better::Lower => (rows.1, rows.0),
+    };
+    judge(&pair(&readings(first), &readings(second)), floor, CONFIDENCE, results.seed)
+}
+
+fn registered(results: &Results) -> Vec<String> {
+    let (mut yes, mut no, mut tied, mut open) = (vec![], vec![], vec![], vec![]);
+    for load in (0..results.loads.len()).filter(|load| results.compares(*load)) {
+        let ranking = Ranking::of_load(results, load);
+        let best = |registered: bool| {
+            let of = |place: &&Place| is_registered(results, place.row) == Some(registered);
+            ranking.places.iter().find(of).map(|place| place.row)
+        };
+        let (Some(with), Some(without)) = (best(true), best(false)) else { continue };
+        let (metric, better) = ranked_by(&results.loads[load]);
+        let difference = better_by(results, load, metric, better, (with, without));
+        let what = match better {
+            Better::Higher => "the datagrams of",
+            Better::Lower => "lower median latency than",
+        };
+        let ratio = difference.ratio().map(|ratio| format!("{} {what} ", times(&ratio)));
+        let bound = [with, without].into_iter().all(|row| {
+            let verdict = results.cells[load][row].verdict();
+            !results.loads[load].is_paced() && verdict.is_some_and(|verdict| verdict.lower_bound)
+        });
+        let bound = if bound { ", both at least that: the server was not the limit" } else { "" };
+        let text = format!(
+            "{} ({}: {}{}{bound})",
+            results.loads[load],
+            results.rows[with],
+            ratio.unwrap_or_else(|| "beside ".into()),
+            results.rows[without],
+        );
+        match difference {
+            Difference::Real(ratio) if ratio.median > 1.0 => yes.push(text),
+            Difference::Real(_) => no.push(text),
+            Difference::Tie(_) => tied.push(text),
+            Difference::TooFew(_) => open.push(text),
+        }
+    }
+    let said = [
+        ("Yes, the best with it really beats the best without at", yes),
+        ("No, it is really worse at", no),
+        ("Within the noise at", tied),
+        ("Open, for want of comparable rounds or of a noise floor, at", open),
+    ];
+    let mut sentences: Vec<String> = said
+        .into_iter()
+        .filter(|(_, loads)| !loads.is_empty())
+        .map(|(what, loads)| format!("{what}: {}.", loads.join("; ")))
+        .collect();
+    if sentences.is_empty() {
+        sentences.push(
+            "Not measured: no load has a ranked design of registered I/O beside one without."
+                .into(),
+        );
+    }
+    sentences
+}
+
+fn threads(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    for sweep in crossing::over_threads(results) {
+        let Axis::Threads { load } = sweep.axis else { continue };
+        said.extend(threads_under(results, &sweep, load));
+    }
+    if said.is_empty() {
+        return vec![
+            "Not measured: no design ran on several numbers of threads; --sweep threads has them do \
+             so."
+            .into(),
+        ];
+    }
+    if results.server_cores.len() == 1 {
+        said.insert(
+            0,
+            "The server has one core here, so more threads bring no more computing: only \
+             what it costs to hand over between them is seen."
+                .into(),
+        );
+    }
+    said.extend(hybrid_and_port(results));
+    said
+}
+
+/// What more threads do to each design under one load.
+fn threads_under(results: &Results, sweep: &Sweep, load: usize) -> Option<String> {
+    let floors = sweep.floors(results);
+    let (mut more, mut fewer, mut same, mut open) = (vec![], vec![], vec![], vec![]);
+    for (design, name) in sweep.names.iter().enumerate() {
+        let known: Vec<usize> = (0..sweep.stops.len())
+            .filter(|stop| sweep.median(results, *stop, design).is_some())
+            .collect();
+        let Some((&fewest, others)) = known.split_first() else { continue };
+        let median = |stop: &usize| sweep.median(results, *stop, design).unwrap_or(0.0);
+        // The number that differs most from the fewest, either way.
+        let distance = |stop: &usize| (median(stop) / median(&fewest)).ln().abs();
+        let farthest = others.iter().copied().max_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let Some(farthest) = farthest else { continue };
+        let rows = |stop: usize| sweep.stops[stop].rows[design];
+        let (Some(many), Some(few)) = (rows(farthest), rows(fewest)) else { continue };
+        let readings =
+            |row: usize| results.cells[load][row].readings(&crate::udp::sample::RECEIVED);
+        let pairs = pair(&readings(many), &readings(few));
+        let difference = judge(&pairs, floors[farthest], CONFIDENCE, results.seed);
+        let text = |ratio: &crate::stats::Estimate| {
+            let [many, few] = [farthest, fewest].map(|stop| sweep.stops[stop].at);
+            format!("{name} ({many} threads {} {few})", times(ratio))
+        };
+        match difference {
+            Difference::Real(ratio) if ratio.median > 1.0 => more.push(text(&ratio)),
+            Difference::Real(ratio) => fewer.push(text(&ratio)),
+            Difference::Tie(_) => same.push(name.clone()),
+            Difference::TooFew(_) => open.push(name.clone()),
+        }
+    }
+    let groups = [
+        ("more threads are really better for", more),
+        ("more are really worse for", fewer),
+        ("they change nothing beyond the noise for", same),
+        ("open for", open),
+    ];
+    let parts: Vec<String> = groups
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(what, names)| format!("{what} {}", list(&names)))
+        .collect();
+    (!parts.is_empty())
+        .then(|| format!("{}: {}.", first_upper(&results.loads[load]), parts.join("; ")))
+}
+
+fn first_upper(load: &Load) -> String {
+    let text = load.to_string();
+    let mut chars = text.chars();
+    chars.next().map_or(text.clone(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// The reason the author of the originals gave for the hybrid: few threads against many where all
+/// work on one state.
+fn hybrid_and_port(results: &Results) -> Vec<String> {
+    let row = |design: &str, threads: u32| {
+        results.rows.iter().position(|row| {
+            row.design == design && row.threads() == Some(threads) && !row.receive_offload
+        })
+    };
+    let (Some(hybrid), Some(port)) = (row("rio-hybrid", 2), row("rio-port", 8)) else {
+        return vec![];
+    };
+    let mut said = vec![];
+    for load in (0..results.loads.len()).filter(|load| results.loads[*load].work.shared) {
+        let measured =
+            |row: usize| results.takes_part(load, row) && results.unranked(load, row).is_none();
+        if results.loads[load].is_paced() || !measured(hybrid) || !measured(port) {
+            continue;
+        }
+        let (metric, better) = ranked_by(&results.loads[load]);
+        let difference = better_by(results, load, metric, better, (hybrid, port));
+        let Some(ratio) = difference.ratio() else { continue };
+        let used = |row: usize| results.cells[load][row].estimate(&THREADS_USED, results.seed);
+        let used =
+            |row: usize| used(row).map_or_else(|| "?".into(), |used| format!("{:.0}", used.median));
+        said.push(format!(
+            "{}: {} is {} {} ({}); threads that handled any datagram: {} and {}.",
+            first_upper(&results.loads[load]),
+            results.rows[hybrid],
+            times(&ratio),
+            results.rows[port],
+            worth(&difference),
+            used(hybrid),
+            used(port),
+        ));
+    }
+    said
+}
+
+pub(crate) fn worth(difference: &Difference) -> &'static str {
+    match difference {
+        Difference::Real(_) => "real",
+        Difference::Tie(_) => "within the noise",
+        Difference::TooFew(_) => "open: too few comparable rounds",
+    }
+}
+
+fn polling(results: &Results) -> Vec<String> {
+    let loads: Vec<usize> = (0..results.loads.len())
+        .filter(|load| matches!(results.loads[*load].rate, Rate::PerSecond(_)))
+        .collect();
+    let said: Vec<String> =
+        loads.into_iter().filter_map(|load| polling_under(results, load)).collect();
+    match said.is_empty() {
+        true => vec![
+            "Not measured: it takes an evenly paced load with a ranked design that keeps a core busy \
+             and one that does not."
+                .into(),
+        ],
+        false => said,
+    }
+}
+
+fn polling_under(results: &Results, load: usize) -> Option<String> {
+    let ranking = Ranking::of_load(results, load);
+    let cores = results.server_cores.len().max(1) as f64;
+    let cell = |row: usize| &results.cells[load][row];
+    // Cores' worth of time that a row takes.
+    let busy =
+        |row: usize| Some(cell(row).estimate(&SERVER_CPU, results.seed)?.median / 100.0 * cores);
+    // The question is what a design's polling buys: a peer differs in more than that.
+    let designs = ranking.places.iter().filter(|place| results.rows[place.row].peer.is_none());
+    let known: Vec<(usize, f64)> =
+        designs.filter_map(|place| Some((place.row, busy(place.row)?))).collect();
+    let (polls, waits): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, busy)| *busy >= POLLS);
+    // Places are in the order of the latency, best first.
+    let ((poll, poll_busy), (wait, wait_busy)) = (*polls.first()?, *waits.first()?);
+    let names = |rows: &[(usize, f64)]| {
+        list(&shortened(rows.iter().map(|(row, _)| results.rows[*row].to_string()).collect()))
+    };
+    let range = |rows: &[(usize, f64)]| {
+        let low = rows.iter().map(|(_, busy)| *busy).fold(f64::INFINITY, f64::min);
+        let high = rows.iter().map(|(_, busy)| *busy).fold(0.0, f64::max);
+        let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
+        if low == high { low } else { format!("{low} to {high}") }
+    };
+    let figure = |row: usize, metric: &Metric, of: fn(&Latency) -> u64| {
+        percentile(cell(row), metric, of, results.seed)
+    };
+    let p50 = [poll, wait].map(|row| figure(row, &LATENCY_P50, |l| l.p50));
+    let p99 = [poll, wait].map(|row| figure(row, &LATENCY_P99, |l| l.p99));
+    let text = |value: Option<f64>| value.map_or_else(|| "?".into(), microseconds);
+    let gain = |metric| {
+        let difference = better_by(results, load, metric, Better::Lower, (poll, wait));
+        match difference {
+            Difference::Tie(_) => "nothing beyond the noise".into(),
+            _ => match difference.ratio() {
+                Some(ratio) => {
+                    format!("a latency {} lower ({})", times(&ratio), worth(&difference))
+                }
+                None => "what cannot be told: no comparable rounds".into(),
+            },
+        }
+    };
+    Some(format!(
+        "{}: what polls ({}) keeps {} of a core busy, what waits ({}) {}. The best that polls, {}, has \
+         p50 {} and p99 {} µs, the best that waits, {}, {} and {} µs: polling costs {:.2} of a core \
+         more, and buys {} at the median and {} at the 99th percentile.",
+        first_upper(&results.loads[load]),
+        names(&polls),
+        range(&polls),
+        names(&waits),
+        range(&waits),
+        results.rows[poll],
+        text(p50[0]),
+        text(p99[0]),
+        results.rows[wait],
+        text(p50[1]),
+        text(p99[1]),
+        poll_busy - wait_busy,
+        gain(&LATENCY_P50),
+        gain(&LATENCY_P99),
+    ))
+}
+
+/// What is better or worse than it was, as work or threads grow.
+fn work(results: &Results) -> Vec<String> {
+    let sweeps = crossing::over_work(results);
+    sweeps.iter().filter_map(|sweep| crossings(results, sweep)).collect()
+}
+
+/// The crossings of a sweep in words; `None` where nothing could cross.
+pub fn crossings(results: &Results, sweep: &Sweep) -> Option<String> {
+    if sweep.names.len() < 2 {
+        return None;
+    }
+    let (kind, unit) = match sweep.axis {
+        Axis::Work { shared: false } => ("With work on state of each thread's own", "steps"),
+        Axis::Work { shared: true } => ("With work on state that all threads share", "steps"),
+        Axis::Threads { .. } => ("With more threads", "threads"),
+    };
+    let (first, last) = (sweep.stops.first()?.at, sweep.stops.last()?.at);
+    let all = sweep.crossings(results);
+    let real: Vec<String> = all
+        .iter()
+        .filter(|crossing| crossing.real)
+        .map(|crossing| {
+            format!(
+                "{} overtakes {} at about {:.0} {unit} (between {} and {})",
+                sweep.names[crossing.after],
+                sweep.names[crossing.before],
+                crossing.at,
+                crossing.between.0,
+                crossing.between.1
+            )
+        })
+        .collect();
+    let within = all.len() - real.len();
+    let noise = match within {
+        0 => String::new(),
+        1 => "; one more changes within the noise".into(),
+        n => format!("; {n} more change within the noise"),
+    };
+    let best = |stop: usize| sweep.best(results, stop).map(|design| sweep.names[design].clone());
+    let best = match (best(0), best(sweep.stops.len() - 1)) {
+        (Some(a), Some(b)) => format!(" Most is taken by {a} at {first} {unit}, by {b} at {last}."),
+        _ => String::new(),
+    };
+    let changes = match real.is_empty() {
+        true => format!("no design really overtakes another between {first} and {last} {unit}"),
+        false => {
+            let more = real.len().saturating_sub(MOST_CROSSINGS);
+            let mut named: Vec<String> = real.into_iter().take(MOST_CROSSINGS).collect();
+            if more > 0 {
+                named.push(format!("{more} further ones"));
+            }
+            list(&named)
+        }
+    };
+    Some(format!("{kind}: {changes}{noise}.{best}"))
+}
+
+fn receive_offload(results: &Results) -> Vec<String> {
+    let said = (0..results.loads.len()).filter_map(|load| {
+        let gains = offload::of_load(results, load)?;
+        let best = gains.best?;
+        let of = |gain: offload::Gain| match gain.ratio.ratio() {
+            Some(ratio) => {
+                format!("{} {} ({})", times(&ratio), results.rows[gain.plain], worth(&gain.ratio))
+            }
+            None => format!("in no comparable round with {}", results.rows[gain.plain]),
+        };
+        let traditional = gains.to_traditional.map(|gain| format!("; it is {}", of(gain)));
+        Some(format!(
+            "{}: the best with it, {}, is {}, the best without{}.",
+            first_upper(&results.loads[load]),
+            results.rows[best.offloaded],
+            of(best),
+            traditional.unwrap_or_default()
+        ))
+    });
+    said.collect()
+}
+
+/// The rows with the highest rates that lose nothing, and little.
+fn highest(results: &Results) -> Vec<String> {
+    let searched = |load: &&Load| matches!(load.rate, Rate::Search { .. });
+    let Some(like) = results.loads.iter().find(searched) else { return vec![] };
+    [Goal::NoDrop, Goal::PartialDrop]
+        .into_iter()
+        .map(|goal| {
+            let of = |row: usize| curve::highest_of(results, like, row, goal);
+            let mut known: Vec<(usize, f64, Highest)> = (0..results.rows.len())
+                .filter(|row| results.again(false).is_none_or(|(_, second)| second != *row))
+                .filter_map(|row| Some((row, of(row).good()?, of(row))))
+                .collect();
+            known.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let what = match goal {
+                Goal::NoDrop => "no-drop rate (nothing lost in at least half of the runs)",
+                Goal::PartialDrop => "partial-drop rate (at most 0.5 % lost)",
+            };
+            match known.as_slice() {
+                [] => format!("No row has a {what}."),
+                [(row, rate, highest), others @ ..] => {
+                    let sign =
+                        if matches!(highest, Highest::AtLeast(_)) { "at least " } else { "" };
+                    let next: Vec<String> = others
+                        .iter()
+                        .map(|(row, rate, _)| format!("{} {}", results.rows[*row], si(*rate)))
+                        .collect();
+                    let next = match next.is_empty() {
+                        true => String::new(),
+                        false => format!("; then {}", list(&shortened(next))),
+                    };
+                    format!(
+                        "The highest {what}: {} with {sign}{}/s{next}.",
+                        results.rows[*row],
+                        si(*rate)
+                    )
+                }
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "answers_tests.rs"]
+mod tests;

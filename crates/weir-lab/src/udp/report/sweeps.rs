@@ -1,0 +1,141 @@
+//! The tables of the sweeps: each row along rising work, threads or load.
+
+use comfy_table::CellAlignment;
+
+use crate::report::layout::{narrow, paragraph, table_of_width};
+use crate::report::number::{UNKNOWN, microseconds, or_unknown, percent, si};
+use crate::stats::latency;
+use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
+use crate::udp::curve::{Highest, highest_of};
+use crate::udp::plan::{Goal, Load, Rate, Shown};
+use crate::udp::report::answers::crossings;
+use crate::udp::results::Results;
+use crate::udp::sample::SERVER_CPU;
+
+/// All of them; empty if nothing was swept.
+pub(super) fn tables(results: &Results, width: usize) -> String {
+    let mut text = String::new();
+    // The steps of a sweep over work have their threads in its own table.
+    let has_table = |sweep: &Sweep| match sweep.axis {
+        Axis::Threads { load } => results.loads[load].shown == Shown::Table,
+        Axis::Work { .. } => true,
+    };
+    let (work, threads) = (over_work(results), over_threads(results));
+    for sweep in work.iter().chain(&threads).filter(|sweep| has_table(sweep)) {
+        text.push_str(&along(results, sweep, width));
+        if let Some(words) = crossings(results, sweep) {
+            paragraph(&mut text, &words, width);
+        }
+    }
+    text.push_str(&under_load(results, width).unwrap_or_default());
+    text
+}
+
+/// Datagrams received per second at each stop; `*` marks the most of a stop.
+fn along(results: &Results, sweep: &Sweep, width: usize) -> String {
+    let (title, unit) = match sweep.axis {
+        Axis::Work { shared: false } => {
+            ("received/s with work on each thread's own state".into(), "steps")
+        }
+        Axis::Work { shared: true } => {
+            ("received/s with work on state that all threads share".into(), "steps")
+        }
+        Axis::Threads { load } => {
+            (format!("received/s by threads, {}", results.loads[load]), "threads")
+        }
+    };
+    let stops = 0..sweep.stops.len();
+    let best: Vec<Option<usize>> = stops.clone().map(|stop| sweep.best(results, stop)).collect();
+    let mut table = table_of_width(width);
+    let heading = |stop: usize| format!("{} {unit}", sweep.stops[stop].at);
+    table.set_header(std::iter::once(String::new()).chain(stops.clone().map(heading)));
+    let mut designs: Vec<usize> = (0..sweep.names.len()).collect();
+    let first = |design: usize| sweep.median(results, 0, design).unwrap_or(0.0);
+    designs.sort_by(|a, b| first(*b).total_cmp(&first(*a)));
+    for design in designs {
+        let figure = |stop: usize| {
+            let mark = if best[stop] == Some(design) { "*" } else { "" };
+            let figure = sweep.median(results, stop, design);
+            or_unknown(figure, |rate| format!("{mark}{}", si(rate)))
+        };
+        let figures = stops.clone().map(figure);
+        table.add_row(std::iter::once(sweep.names[design].clone()).chain(figures));
+    }
+    figures_right(&mut table);
+    format!("\n{title} (* the most)\n\n{}\n\n", table.trim_fmt())
+}
+
+/// No-drop and partial-drop rates, and latencies below; `None` if the load was not swept.
+fn under_load(results: &Results, width: usize) -> Option<String> {
+    let searched = |load: &&Load| matches!(load.rate, Rate::Search { .. });
+    let like = results.loads.iter().find(searched)?;
+    let shares: Vec<(f64, usize)> = results
+        .loads
+        .iter()
+        .enumerate()
+        .filter_map(|(index, load)| match load.rate {
+            Rate::OfPartialDrop(share) if load.is_like(like) => Some((share, index)),
+            _ => None,
+        })
+        .collect();
+    let mut table = table_of_width(width);
+    let mut heading = vec![String::new(), "no-drop/s".into(), "partial-drop/s".into()];
+    for (share, _) in &shares {
+        heading.push(format!("at {}\np50/p99 µs", percent(*share)));
+        heading.push("CPU\nof cores".into());
+    }
+    table.set_header(heading);
+    let rate = |row: usize, goal| highest_of(results, like, row, goal);
+    let mut rows: Vec<usize> = (0..results.rows.len())
+        .filter(|row| results.again(false).is_none_or(|(_, second)| second != *row))
+        .filter(|row| rate(*row, Goal::PartialDrop) != Highest::Unknown)
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let good = |row: usize| rate(row, Goal::PartialDrop).good().unwrap_or(0.0);
+    rows.sort_by(|a, b| good(*b).total_cmp(&good(*a)));
+    for row in rows {
+        let mut line = vec![results.rows[row].to_string()];
+        line.extend([Goal::NoDrop, Goal::PartialDrop].map(|goal| highest_text(rate(row, goal))));
+        for (_, load) in &shares {
+            let cell = &results.cells[*load][row];
+            let latency = latency::merged(&cell.samples);
+            line.push(latency.map_or_else(
+                || UNKNOWN.into(),
+                |l| format!("{}/{}", microseconds(l.p50 as f64), microseconds(l.p99 as f64)),
+            ));
+            let cpu = cell.estimate(&SERVER_CPU, results.seed);
+            line.push(or_unknown(cpu.map(|cpu| cpu.median / 100.0), percent));
+        }
+        table.add_row(line);
+    }
+    figures_right(&mut table);
+    let mut text =
+        format!("\nrising load, {}: highest rates\n\n{}\n\n", like.conditions(), table.trim_fmt());
+    paragraph(
+        &mut text,
+        "no-drop: the highest rate tried up to which in at least half of the runs nothing was lost; \
+         partial-drop: at most 0.5 %; ≥ no higher rate could be offered, or none was bad; < even the \
+         lowest tried was bad. Latency and CPU at shares of each row's own partial-drop rate.",
+        width,
+    );
+    Some(text)
+}
+
+/// A highest rate as text.
+fn highest_text(highest: Highest) -> String {
+    match highest {
+        Highest::Unknown => UNKNOWN.into(),
+        Highest::AtLeast(rate) => format!("≥{}", si(rate)),
+        Highest::Between(good, _) => si(good),
+        Highest::Below(bad) => format!("<{}", si(bad)),
+    }
+}
+
+fn figures_right(table: &mut comfy_table::Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    narrow(table);
+}

@@ -1,0 +1,126 @@
+use super::*;
+use crate::report::layout::chars;
+use crate::udp::report::fixture;
+
+/// Compares with a file under `golden/`, or writes it where `WEIR_BLESS` is set.
+fn golden(name: &str, text: &str) {
+    let path = format!("{}/src/report/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("WEIR_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the golden file can be written");
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+    assert!(
+        text == expected,
+        "the report differs from {path}; if it should, run the test with WEIR_BLESS=1\n{text}"
+    );
+}
+
+#[test]
+fn a_wide_terminal_has_one_table_a_load() {
+    golden("wide.txt", &report(&fixture::results(), 200));
+}
+
+#[test]
+fn a_narrow_terminal_has_it_in_parts() {
+    let text = report(&fixture::results(), 90);
+    golden("narrow.txt", &text);
+    let widest = text.lines().map(chars).max().unwrap_or(0);
+    assert!(widest <= 90, "{widest} characters");
+}
+
+#[test]
+fn no_figure_at_all_is_still_a_report() {
+    let mut results = fixture::results();
+    results.cells.iter_mut().flatten().for_each(|cell| *cell = Default::default());
+    results.interrupted = true;
+    results.error = Some("the generator cannot be started".into());
+    let text = report(&results, 120);
+    assert!(text.contains("No design delivered a figure"), "{text}");
+    assert!(text.contains("warning: ended before its plan was through"), "{text}");
+    assert!(text.contains("error: the generator cannot be started"), "{text}");
+}
+
+#[test]
+fn paragraphs_break_between_words() {
+    let mut text = String::new();
+    paragraph(&mut text, "one two three", 8);
+    assert_eq!(text, "one two\nthree\n");
+}
+
+#[test]
+fn rows_with_receive_offload_have_a_table_of_their_own_and_the_ratios_below() {
+    golden("offload.txt", &report(&fixture::with_offload(), 200));
+}
+
+#[test]
+fn sweeps_are_tables_of_their_own() {
+    golden("sweeps.txt", &report(&fixture::swept(), 160));
+}
+
+#[test]
+fn an_unranked_row_that_is_better_is_named() {
+    let mut results = fixture::results();
+    for sample in &mut results.cells[1][1].samples {
+        sample.ledger.received -= 1000;
+        sample.ledger.dropped_socket = Some(1000);
+        let latency = sample.latency_ns.map(|l| crate::wire::Latency { p50: 1000, ..l });
+        sample.latency_ns = latency;
+    }
+    let text = report(&results, 200);
+    let said = "lowest median latency of the ranked rows: p50 4.7 µs";
+    assert!(text.contains(said), "{text}");
+    assert!(
+        text.contains(" µs) has a better figure, but no rank: the reason stands below."),
+        "{text}"
+    );
+}
+
+#[test]
+fn where_no_latency_is_shown_to_be_lower_the_lowest_figure_is_named() {
+    let mut results = fixture::results();
+    let first = results.cells[1].iter().find(|cell| !cell.samples.is_empty()).unwrap().clone();
+    for cell in results.cells[1].iter_mut().filter(|cell| !cell.samples.is_empty()) {
+        cell.samples.clone_from(&first.samples);
+    }
+    let text = report(&results, 400);
+    let said =
+        "No row is shown to have a lower median latency than the others; the lowest figure is ";
+    assert!(text.contains(said) && !text.contains("figure has"), "{text}");
+}
+
+#[test]
+fn what_was_checked_is_told_of_whom_it_was_checked() {
+    use crate::experiment::plan::Row;
+    let mut results = fixture::results();
+    let said = |results: &crate::udp::results::Results| checked(results).unwrap_or_default();
+    assert!(said(&results).contains("each design answered 216 datagrams"), "{}", said(&results));
+    assert!(!said(&results).contains("peer"));
+    results.rows[1] = Row::parse_peer("talks=x").unwrap();
+    results.rows[2] = Row::parse_peer("derived=x {port}").unwrap();
+    let with_peers = said(&results);
+    for part in ["of each only the flood was checked", "of a derived peer only the number"] {
+        assert!(with_peers.contains(part), "{part:?} is missing of {with_peers}");
+    }
+    results.checked = None;
+    let alone = said(&results);
+    assert!(alone.contains("peers answer nothing, so of their checks: each datagram"), "{alone}");
+    assert!(!alone.contains("216"), "no design passed: {alone}");
+}
+
+#[test]
+fn why_says_nothing_by_entries_that_leave_some_out() {
+    use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE};
+    let mut results = fixture::results();
+    let text = report(&results, 400);
+    assert!(
+        text.contains("≥ 1000") && text.contains("without those by which threads wait"),
+        "{text}"
+    );
+    assert!(!text.contains("kernel entries per 1000 datagrams instead of"), "{text}");
+    for sample in results.cells.iter_mut().flatten().flat_map(|cell| &mut cell.samples) {
+        sample.settings.insert(ENTRIES_SOURCE.into(), ALL_ENTRIES.into());
+    }
+    let text = report(&results, 400);
+    assert!(text.contains("46 kernel entries per 1000 datagrams instead of 1000"), "{text}");
+    assert!(!text.contains("≥ 1000"), "{text}");
+}

@@ -1,0 +1,350 @@
+//! The rows of the comparison, from the library's own tables: a design or a provider that is
+//! added there becomes a row here by itself.
+
+use weir::rio::Choice;
+use weir::udp::{AnyDesign, Port, Spec, designs};
+
+use crate::experiment::plan::row::THREADS;
+use crate::experiment::plan::{Peer, Role, Row};
+
+/// The design whose row runs under two names: the one that is expected to win, for there the
+/// noise matters most.
+const AGAIN: &str = "rio-hybrid";
+
+/// How many rows a design gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Breadth {
+    /// One: on the first provider that can run here, with as many threads as the server has
+    /// cores, but no more than the design's own default.
+    Designs {
+        /// Cores of the server.
+        cores: usize,
+    },
+    /// One for each provider, and for one thread and the design's own default.
+    Variants,
+}
+
+/// Every row that the library can offer, those included that cannot run here; the traditional
+/// one first.
+///
+/// Providers of one mechanism that differ only in how they poll (`uring`, `uring-interrupt`) are
+/// all tried with the design that does nothing but poll, and those that are a way of handing queues
+/// over with the one that hands over most; the others take the first of them.
+pub fn all(breadth: Breadth) -> Vec<Row> {
+    let mut rows: Vec<Row> = designs().iter().flat_map(|design| rows_of(design, breadth)).collect();
+    rows.insert(0, traditional());
+    rows.iter_mut().for_each(find_availability);
+    rows
+}
+
+/// The rows of the given texts.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong, and what there is.
+pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in texts {
+        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+        let spec = Spec::parse(&row.spec()).map_err(|error| error.to_string())?;
+        if spec == Spec::from(AnyDesign::from(Port::original())) {
+            row.role = Role::Traditional;
+        }
+        if rows.iter().any(|other| other.spec() == row.spec()) {
+            return Err(format!(
+                "the design {text:?} is given twice; once is enough, for the \
+                                experiment runs one design under two names by itself"
+            ));
+        }
+        find_availability(&mut row);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Puts each row whose design takes a number of threads, and that does not ask for one by itself,
+/// on each of these numbers. `asked` tells whether a row asks for one.
+///
+/// In a sweep the rows stay as they are, and state their number; the others come after them, for the
+/// sweep only.
+pub fn on_threads(
+    rows: &mut Vec<Row>,
+    numbers: &[u32],
+    in_sweep: bool,
+    asked: impl Fn(&Row) -> bool,
+) {
+    let mut all: Vec<Row> = vec![];
+    let mut more: Vec<Row> = vec![];
+    for row in rows.drain(..) {
+        let own = default_threads(&row).filter(|_| row.role == Role::Plain && !asked(&row));
+        match (own, in_sweep) {
+            (None, _) => all.push(row),
+            (Some(_), false) => all.extend(numbers.iter().map(|threads| row.on_threads(*threads))),
+            (Some(own), true) => {
+                let own = row.threads().unwrap_or(own);
+                // 0 stands for as many as there are cores, which is no number to sweep over.
+                all.push(if own == 0 { row.clone() } else { row.on_threads(own) });
+                let others = numbers.iter().filter(|threads| **threads != own);
+                let others = others.map(|threads| row.on_threads(*threads));
+                more.extend(others.map(|row| Row { only_swept: true, ..row }));
+            }
+        }
+    }
+    // A row may come by itself and by its number: the first of them stays.
+    let mut known = std::collections::HashSet::new();
+    all.append(&mut more);
+    all.retain(|row| known.insert((row.spec(), row.receive_offload)));
+    all.iter_mut().for_each(find_availability);
+    *rows = all;
+}
+
+/// How many threads a row waits on for datagrams: what it asks for, or what its design has by itself;
+/// `None` if that takes no number.
+pub fn threads_of(row: &Row) -> Option<u32> {
+    row.threads().or_else(|| default_threads(row))
+}
+
+/// The number of threads of its design if nothing is said; `None` if that takes no number.
+fn default_threads(row: &Row) -> Option<u32> {
+    let designs = designs();
+    let design = designs.iter().find(|design| design.about().name == row.design)?;
+    let options = design.known_options();
+    options.iter().find(|option| option.name == THREADS)?.default.parse().ok()
+}
+
+/// Adds each ordinary row with receive offload. The shape of the originals has none: it is the measure
+/// as it is. Nor have frames, which never come to where the kernel joins datagrams, and programs that
+/// know nothing of weir, which cannot be told to ask for it.
+pub fn with_offload(rows: &mut Vec<Row>) {
+    let on_frames = |row: &Row| row.shown_provider().is_some_and(|name| name.starts_with("xdp"));
+    let derived = |row: &Row| row.peer.as_ref().is_some_and(Peer::is_derived);
+    let ordinary = rows
+        .iter()
+        .filter(|row| row.role == Role::Plain && !row.only_swept)
+        .filter(|row| !on_frames(row) && !derived(row));
+    let pairs: Vec<Row> =
+        ordinary.map(|row| Row { receive_offload: true, ..row.clone() }).collect();
+    rows.extend(pairs);
+}
+
+/// The index of the row that should run under two names.
+pub fn preferred_again(rows: &[Row]) -> Option<usize> {
+    rows.iter().position(|row| row.design == AGAIN && row.unavailable.is_none())
+}
+
+/// The traditional design: a completion port in the shape of the originals. Its row states the
+/// options in which that shape differs from the design's own, and its threads.
+fn traditional() -> Row {
+    let (original, own) = (AnyDesign::from(Port::original()), AnyDesign::from(Port::default()));
+    let own = own.values();
+    let differs = |option: &(String, String)| option.0 == THREADS || !own.contains(option);
+    let options = original.values().into_iter().filter(differs);
+    Row {
+        design: original.about().name.into(),
+        provider: None,
+        runs_on: None,
+        options: options.map(|(name, value)| (name, Some(value))).collect(),
+        role: Role::Traditional,
+        receive_offload: false,
+        only_swept: false,
+        peer: None,
+        unavailable: None,
+    }
+}
+
+fn rows_of(design: &AnyDesign, breadth: Breadth) -> Vec<Row> {
+    let name = design.about().name;
+    let options = design.known_options();
+    let default_of = |name: &str| {
+        options.iter().find(|option| option.name == name).map(|option| option.default.as_str())
+    };
+    let providers: Vec<Option<String>> = match (default_of("provider"), breadth) {
+        (None, _) => vec![None],
+        (_, Breadth::Designs { .. }) => vec![Some(Choice::Auto.resolve().to_string())],
+        (_, Breadth::Variants) => providers_for(name).into_iter().map(Some).collect(),
+    };
+    let several = default_of(THREADS).and_then(|text| text.parse().ok()).filter(|&n| n > 1);
+    let threads: Vec<Option<usize>> = match (several, breadth) {
+        (None, _) => vec![None],
+        (Some(own), Breadth::Designs { cores }) => vec![Some(cores.clamp(1, own))],
+        (Some(own), Breadth::Variants) => vec![Some(1), Some(own)],
+    };
+    let mut rows = vec![];
+    for provider in &providers {
+        for threads in &threads {
+            let threads = threads.map(|n| (THREADS.to_owned(), Some(n.to_string())));
+            rows.push(Row {
+                design: name.into(),
+                provider: provider.clone(),
+                runs_on: None,
+                options: threads.into_iter().collect(),
+                role: Role::Plain,
+                receive_offload: false,
+                only_swept: false,
+                peer: None,
+                unavailable: None,
+            });
+        }
+    }
+    rows
+}
+
+fn providers_for(design: &str) -> Vec<String> {
+    let polls = design == "rio-polled";
+    // Both ends of a comparison are on loopback.
+    let all = Choice::ALL.iter().filter(|choice| choice.reaches_loopback());
+    all.map(ToString::to_string).filter(|name| polls || !name.contains('-')).collect()
+}
+
+/// Finds out on which provider a row runs here, and whether it can.
+pub(super) fn find_availability(row: &mut Row) {
+    match Spec::parse(&row.spec()) {
+        Ok(Spec { design, .. }) => {
+            row.runs_on = Some(design.provider().into());
+            row.unavailable =
+                design.availability().err().map(|unavailable| unavailable.to_string());
+        }
+        Err(error) => row.unavailable = Some(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESIGNS: Breadth = Breadth::Designs { cores: 2 };
+
+    #[test]
+    fn every_design_of_the_library_is_a_row_and_every_row_is_understood() {
+        for breadth in [DESIGNS, Breadth::Variants] {
+            let rows = all(breadth);
+            for design in designs() {
+                let name = design.about().name;
+                assert!(rows.iter().any(|row| row.design == name), "{name} is in no row");
+            }
+            for row in &rows {
+                AnyDesign::parse(&row.spec()).unwrap_or_else(|error| panic!("{row}: {error}"));
+            }
+            let mut specs: Vec<String> = rows.iter().map(Row::spec).collect();
+            specs.sort();
+            let all = specs.len();
+            specs.dedup();
+            assert_eq!(specs.len(), all, "no row twice: {specs:?}");
+        }
+    }
+
+    #[test]
+    fn a_design_is_one_row_or_all_its_variants() {
+        let rows = |breadth, design: &str| -> Vec<String> {
+            let of_it = |row: &Row| row.design == design && row.role == Role::Plain;
+            all(breadth).iter().filter(|row| of_it(row)).map(Row::spec).collect()
+        };
+        let first = Choice::Auto.resolve();
+        let one = format!("rio-hybrid --provider {first} --threads 2");
+        assert_eq!(rows(DESIGNS, "rio-hybrid"), [one], "as many threads as cores");
+        assert_eq!(rows(Breadth::Designs { cores: 99 }, "port"), ["port --threads 8"]);
+        assert_eq!(rows(Breadth::Variants, "port"), ["port --threads 1", "port --threads 8"]);
+        assert_eq!(rows(Breadth::Variants, "blocking"), ["blocking"]);
+        let variants = rows(Breadth::Variants, "rio-hybrid");
+        for variant in ["batch --threads 1", "batch --threads 8", "uring --threads 8"] {
+            let wanted = format!("rio-hybrid --provider {variant}");
+            assert!(variants.contains(&wanted), "{variants:?}");
+        }
+    }
+
+    #[test]
+    fn the_traditional_design_is_the_shape_of_the_originals() {
+        let row = traditional();
+        assert_eq!(row.spec(), "port --threads 8 --armed 5000 --submit-after 1");
+        assert_eq!(AnyDesign::parse(&row.spec()).unwrap(), AnyDesign::from(Port::original()));
+        let asked = of_texts(&["port --submit-after 1 --armed 5000".into()]).unwrap();
+        assert_eq!(asked[0].role, Role::Traditional, "however it is written");
+    }
+
+    #[test]
+    fn polling_designs_try_every_form_of_polling() {
+        assert!(providers_for("rio-polled").contains(&"uring-sqpoll".to_owned()));
+        assert!(!providers_for("rio-event").contains(&"uring-sqpoll".to_owned()));
+        assert!(providers_for("rio-event").contains(&"batch".to_owned()));
+    }
+
+    #[test]
+    fn every_row_names_the_provider_it_runs_on() {
+        let shown = |text: &str| of_texts(&[text.into()]).unwrap()[0].to_string();
+        assert_eq!(shown("blocking"), "blocking on sockets");
+        assert_eq!(shown("rio-event --provider batch"), "rio-event on batch");
+        for row in all(DESIGNS) {
+            let provider = row.shown_provider().unwrap_or_else(|| panic!("{row} names none"));
+            assert!(row.provider.as_deref().is_none_or(|asked| asked == provider), "{row}");
+        }
+    }
+
+    #[test]
+    fn memory_may_be_asked_for_row_by_row() {
+        let texts = ["rio-event --provider batch", "rio-event --provider batch --pages huge"];
+        let rows = of_texts(&texts.map(String::from)).unwrap();
+        assert_eq!(rows[1].title(), "rio-event --pages huge");
+        let original = "port --threads 8 --armed 5000 --submit-after 1 --pages huge";
+        assert_eq!(of_texts(&[original.into()]).unwrap()[0].role, Role::Plain);
+        assert!(of_texts(&["blocking --pages giant".into()]).unwrap_err().contains("normal"));
+    }
+
+    #[test]
+    fn rows_are_put_on_numbers_of_threads() {
+        let start = || of_texts(&["rio-port --provider batch".into(), "epoll".into()]).unwrap();
+        let mut rows = start();
+        on_threads(&mut rows, &[1, 8], false, |_| false);
+        let specs: Vec<String> = rows.iter().map(Row::spec).collect();
+        let of = |n| format!("rio-port --provider batch --threads {n}");
+        assert!(specs.contains(&of(1)) && specs.contains(&of(8)), "{specs:?}");
+        assert!(!specs.contains(&"rio-port --provider batch".to_owned()), "{specs:?}");
+
+        let mut rows = all(Breadth::Designs { cores: 1 });
+        let before = rows.len();
+        on_threads(&mut rows, &[1, 2, 8], true, |_| false);
+        assert!(rows[..before].iter().all(|row| !row.only_swept), "the ordinary rows stay");
+        assert!(rows[before..].iter().all(|row| row.only_swept));
+        let ports = |row: &&Row| row.design == "rio-port";
+        let threads: Vec<Option<u32>> = rows.iter().filter(ports).map(Row::threads).collect();
+        assert_eq!(threads, [Some(1), Some(2), Some(8)]);
+        assert!(rows[0].is_like_on_other_threads(&rows[0].on_threads(3)));
+        assert_eq!(rows[0].role, Role::Traditional, "it has its own shape");
+
+        for in_sweep in [false, true] {
+            let mut rows = all(Breadth::Variants);
+            on_threads(&mut rows, &[2, 8, 2], in_sweep, |_| false);
+            let mut specs: Vec<String> = rows.iter().map(Row::spec).collect();
+            specs.sort();
+            let count = specs.len();
+            specs.dedup();
+            assert_eq!(specs.len(), count, "no row twice: {specs:?}");
+        }
+    }
+
+    #[test]
+    fn every_ordinary_row_has_a_pair_with_receive_offload() {
+        let mut rows = all(DESIGNS);
+        let ordinary = rows.iter().filter(|row| row.role == Role::Plain).count();
+        with_offload(&mut rows);
+        let offloaded: Vec<&Row> = rows.iter().filter(|row| row.receive_offload).collect();
+        assert_eq!(offloaded.len(), ordinary);
+        assert!(offloaded.iter().all(|row| row.role == Role::Plain));
+        assert!(offloaded[0].title().ends_with("(offload)"), "{}", offloaded[0]);
+        let peer = |text| Row::parse_peer(text).unwrap();
+        let mut rows = of_texts(&["rio-event --provider xdp".into()]).unwrap();
+        rows.extend([peer("talks=x"), peer("derived=x {port}")]);
+        with_offload(&mut rows);
+        let offloaded = rows.iter().filter(|row| row.receive_offload);
+        let names: Vec<&str> = offloaded.map(|row| row.design.as_str()).collect();
+        assert_eq!(names, ["talks"], "those that can");
+    }
+
+    #[test]
+    fn wrong_texts_are_explained() {
+        let texts =
+            |list: &[&str]| of_texts(&list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>());
+        assert_eq!(texts(&["blocking", "blocking --threads 2"]).unwrap().len(), 2);
+        assert!(texts(&["nonsense"]).unwrap_err().contains("blocking"), "the names there are");
+        assert!(texts(&["blocking --threads 0"]).unwrap_err().contains("1 to 256"));
+        assert!(texts(&["blocking", "blocking"]).unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,477 @@
+//! What one run delivered, and the metrics that are taken from it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+pub use crate::experiment::cell::Metric;
+
+use crate::experiment::cell::{Measured, When, metrics};
+use crate::experiment::repeat::Disturbance;
+use crate::experiment::verdict::{Evidence, Verdict, judge};
+use crate::udp::belief::{self, Belief, Said};
+use crate::udp::ledger::{Balance, Ledger};
+use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
+
+/// The circumstances of a run, that neither child knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Circumstances {
+    /// When it was made, and on what machine.
+    pub when: When,
+    /// True if the generator kept to a rate.
+    pub paced: bool,
+    /// What the generator sends per second into a sink that drops, where that was measured while
+    /// the machine was the same.
+    pub calibrated_per_s: Option<f64>,
+    /// Whether it was; `None` if it was not measured at all.
+    pub calibration_alike: Option<bool>,
+    /// How many cores the server had.
+    pub server_cores: usize,
+    /// How many cores the generator had.
+    pub generator_cores: usize,
+}
+
+/// One run's figures. Unknown ones are `None`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// When it was made, and on what machine.
+    #[serde(flatten)]
+    pub when: When,
+    /// Whether the machine was the same (core to core) as at the generator's calibration; `None`
+    /// without one.
+    pub calibration_alike: Option<bool>,
+    /// Datagrams per second that reached the handler after the warm-up.
+    pub received_per_s: Option<f64>,
+    /// Datagrams per second offered over the whole run.
+    pub offered_per_s: Option<f64>,
+    /// Datagrams per second sent over the whole run.
+    pub sent_per_s: Option<f64>,
+    /// CPU time of the server's process per datagram in nanoseconds.
+    pub cpu_ns_per_datagram: Option<f64>,
+    /// CPU time of the threads that receive and handle datagrams, per datagram in nanoseconds.
+    pub threads_cpu_ns_per_datagram: Option<f64>,
+    /// Why the CPU time of the server is not known, where that has a reason of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_unknown: Option<String>,
+    /// The same of its context switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_switches_unknown: Option<String>,
+    /// Share of its cores that the server used.
+    pub server_cpu: Option<f64>,
+    /// Share of its cores that the generator used.
+    pub generator_cpu: Option<f64>,
+    /// One-way latency, where it was taken.
+    pub latency_ns: Option<Latency>,
+    /// Its histogram, to be merged with those of other runs; empty if the receiver gave none.
+    #[serde(skip)]
+    pub latency_histogram: Vec<(u64, u64)>,
+    /// Datagrams per dequeue.
+    pub batches: Batches,
+    /// Entries into the kernel per 1000 datagrams.
+    pub kernel_entries_per_1000: Option<f64>,
+    /// Context switches of the server's process per 1000 datagrams.
+    pub context_switches_per_1000: Option<f64>,
+    /// Interrupts of all cores per 1000 datagrams.
+    pub interrupts_per_1000: Option<f64>,
+    /// Memory of the server's process in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Memory of the kernel for sockets in bytes.
+    pub kernel_bytes: Option<u64>,
+    /// Threads that handled any datagram.
+    pub threads_used: u32,
+    /// Threads started.
+    pub threads_started: u32,
+    /// Share of the generator's 10 ms windows in which it kept its pace.
+    pub pace_kept: Option<f64>,
+    /// Datagrams the generator skipped because their time had passed.
+    pub late_skipped: u64,
+    /// Where every datagram went.
+    pub ledger: Ledger,
+    /// What the receiver found in them.
+    pub audit: Audit,
+    /// Slices that did not come back from the kernel.
+    pub slices_missing: u32,
+    /// Whether the generator signalled the end of the run.
+    pub end_signalled: bool,
+    /// Why the run was ended although something of it was still to come, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<String>,
+    /// How far the word of a peer goes; `None` for weir's own servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub belief: Option<Belief>,
+    /// What limited the run.
+    pub verdict: Verdict,
+    /// The server's settings as obtained.
+    pub settings: BTreeMap<String, String>,
+    /// The engine of the generator.
+    pub engine: Option<String>,
+}
+
+impl Sample {
+    /// Puts together what both children said.
+    pub fn of(at: &Circumstances, server: &ServerReport, flood: &FloodReport) -> Self {
+        let window_s = server.window.elapsed_ns as f64 / 1e9;
+        let sent_for_s = flood.elapsed_ns as f64 / 1e9;
+        let received_per_s = divide(server.window.datagrams as f64, window_s);
+        let sent_per_s = divide(flood.sent as f64, sent_for_s);
+        let cpu_ns = server.window.cpu_ns.map(|ns| ns as f64);
+        let busy = |cpu_ns: Option<f64>, elapsed_ns: u64, cores: usize| {
+            divide(cpu_ns?, elapsed_ns as f64 * cores.max(1) as f64)
+        };
+        let server_cpu = busy(cpu_ns, server.window.elapsed_ns, at.server_cores);
+        let generator_cpu =
+            busy(flood.cpu_ns.map(|ns| ns as f64), flood.elapsed_ns, at.generator_cores);
+        let handled = server.counters.get("datagrams").copied().unwrap_or(server.audit.received);
+        let per_1000 = |count: Option<u64>| divide(count? as f64 * 1000.0, handled as f64);
+        let ledger = Ledger {
+            offered: flood.offered,
+            sent: flood.sent,
+            refused: flood.refused,
+            received: server.audit.received,
+            dropped_device: server.system.dropped_device,
+            dropped_cpu_queue: server.system.dropped_cpu_queue,
+            dropped_socket: server.system.dropped_socket,
+            strangers: server.audit.strangers,
+        };
+        let offload = server.settings.get("receive-offload").is_some_and(|on| on == "true");
+        let ledger = if offload { ledger.with_drops_of_several() } else { ledger };
+        let pace_kept = flood
+            .windows
+            .zip(flood.windows_within)
+            .and_then(|(all, within)| divide(within as f64, all as f64));
+        let verdict = judge(&Evidence {
+            paced: at.paced,
+            offered: flood.offered,
+            refused: flood.refused,
+            late_skipped: flood.late_skipped,
+            pace_kept,
+            sent: flood.sent,
+            received: server.audit.received,
+            dropped_cpu_queue: server.system.dropped_cpu_queue,
+            server_cpu,
+            generator_cpu,
+            of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),
+        });
+        Self {
+            when: at.when,
+            calibration_alike: at.calibration_alike,
+            received_per_s,
+            offered_per_s: divide(flood.offered as f64, sent_for_s),
+            sent_per_s,
+            cpu_ns_per_datagram: cpu_ns.and_then(|ns| divide(ns, server.window.handled as f64)),
+            threads_cpu_ns_per_datagram: server
+                .window
+                .threads_cpu_ns
+                .and_then(|ns| divide(ns as f64, server.window.handled as f64)),
+            server_unknown: server.system.unknown.clone(),
+            server_switches_unknown: server.system.switches_unknown.clone(),
+            server_cpu,
+            generator_cpu,
+            latency_ns: server.audit.latency_ns,
+            latency_histogram: server.audit.latency_histogram.clone(),
+            batches: server.batches,
+            kernel_entries_per_1000: per_1000(server.counters.get("kernel_entries").copied()),
+            context_switches_per_1000: per_1000(server.system.context_switches),
+            interrupts_per_1000: per_1000(server.system.interrupts),
+            resident_bytes: server.system.resident_bytes,
+            kernel_bytes: server.system.kernel_bytes,
+            threads_used: server.threads_used,
+            threads_started: server.threads_started,
+            pace_kept,
+            late_skipped: flood.late_skipped,
+            ledger,
+            audit: Audit { latency_histogram: vec![], ..server.audit.clone() },
+            slices_missing: server.slices_missing,
+            end_signalled: server.end_signalled,
+            cut_short: server.cut_short.clone(),
+            belief: server.peer.map(|peer| {
+                let said = Said {
+                    received: server.audit.received,
+                    sent: flood.sent,
+                    end_signalled: server.end_signalled,
+                };
+                belief::of(&peer, said)
+            }),
+            verdict,
+            settings: server.settings.clone(),
+            engine: flood.engine.clone(),
+        }
+    }
+
+    /// What is wrong with the datagrams that arrived, if anything.
+    pub fn data_error(&self) -> Option<String> {
+        let audit = &self.audit;
+        let counts = [
+            (audit.corrupt, "damaged"),
+            (audit.wrong_size, "of a wrong size"),
+            (audit.duplicates, "arrived twice"),
+        ];
+        let found: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        (!found.is_empty()).then(|| format!("{} of {} datagrams", found.join(", "), audit.received))
+    }
+
+    /// Why what a peer says of itself is not believed, if it is contradicted.
+    pub fn disproved(&self) -> Option<String> {
+        match &self.belief {
+            Some(Belief::Disproved(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why what a peer says of itself cannot be checked, if so.
+    pub fn claimed(&self) -> Option<String> {
+        match &self.belief {
+            Some(Belief::Claimed(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why nothing may be concluded from the run, if so: what its peer says is contradicted, or its data, its
+    /// memory or its ledger is wrong.
+    pub fn invalid(&self) -> Option<String> {
+        if let Some(reason) = self.wrong() {
+            return Some(reason);
+        }
+        if self.slices_missing > 0 {
+            return Some(format!(
+                "slices that did not come back from the kernel: {}",
+                self.slices_missing
+            ));
+        }
+        if let Some(reason) = &self.cut_short {
+            return Some(format!("a run was cut short: {reason}"));
+        }
+        match self.ledger.balance() {
+            Balance::Balanced => None,
+            Balance::Unbalanced(sentence) => {
+                Some(format!("the ledger of a run does not balance: {sentence}"))
+            }
+        }
+    }
+}
+
+impl Measured for Sample {
+    fn when(&self) -> &When {
+        &self.when
+    }
+
+    fn when_mut(&mut self) -> &mut When {
+        &mut self.when
+    }
+
+    fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    fn settings(&self) -> &BTreeMap<String, String> {
+        &self.settings
+    }
+
+    fn invalid(&self) -> Option<String> {
+        Self::invalid(self)
+    }
+
+    fn wrong(&self) -> Option<String> {
+        self.disproved().or_else(|| self.data_error())
+    }
+
+    fn disturbance(&self) -> Option<Disturbance> {
+        if self.wrong().is_some() || self.slices_missing > 0 || self.cut_short.is_some() {
+            return None;
+        }
+        if self.changed_machine() {
+            return Some(Disturbance::MachineChanged);
+        }
+        if matches!(self.ledger.balance(), Balance::Unbalanced(_)) {
+            return Some(Disturbance::Unbalanced);
+        }
+        // Nothing arrived while it was measured, and all that was sent did: the generator had no core then.
+        let is_empty = self.received_per_s.is_none_or(|rate| rate == 0.0)
+            && self.ledger.received >= self.ledger.sent;
+        is_empty.then_some(Disturbance::PaceNotKept)
+    }
+
+    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
+        (self.latency_ns, &self.latency_histogram)
+    }
+}
+
+/// The quotient, where there is one.
+pub(crate) fn divide(a: f64, b: f64) -> Option<f64> {
+    (b > 0.0).then(|| a / b)
+}
+
+metrics! {
+    Sample;
+    /// Datagrams per second that reached the handler.
+    RECEIVED, "received_per_s", "datagrams/s", |s| s.received_per_s;
+    /// Datagrams per second offered.
+    OFFERED, "offered_per_s", "datagrams/s", |s| s.offered_per_s;
+    /// Datagrams per second sent.
+    SENT, "sent_per_s", "datagrams/s", |s| s.sent_per_s;
+    /// Received as percent of sent.
+    PERCENT_OF_SENT, "received_percent_of_sent", "%", |s| s.ledger.received_percent();
+    /// CPU time of the server per datagram.
+    CPU, "cpu_ns_per_datagram", "ns", |s| s.cpu_ns_per_datagram;
+    /// CPU time of the threads that receive and handle datagrams, per datagram.
+    THREADS_CPU, "threads_cpu_ns_per_datagram", "ns", |s| s.threads_cpu_ns_per_datagram;
+    /// Share of its cores that the server used.
+    SERVER_CPU, "server_cpu_utilization_percent", "%", |s| s.server_cpu.map(|c| c * 100.0);
+    /// Share of its cores that the generator used.
+    GENERATOR_CPU, "generator_cpu_utilization_percent", "%", |s| s.generator_cpu.map(|c| c * 100.0);
+    /// Median one-way latency.
+    LATENCY_P50, "latency_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
+    /// 99th percentile of the one-way latency.
+    LATENCY_P99, "latency_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
+    /// 99.9th percentile of the one-way latency.
+    LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
+    /// Largest one-way latency.
+    LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    /// A tenth of the batches were at most this.
+    BATCH_P10, "batch_datagrams.p10", "datagrams", |s| Some(s.batches.p10? as f64);
+    /// Half of the batches were at most this.
+    BATCH_P50, "batch_datagrams.p50", "datagrams", |s| Some(s.batches.p50? as f64);
+    /// Nine tenths of the batches were at most this.
+    BATCH_P90, "batch_datagrams.p90", "datagrams", |s| Some(s.batches.p90? as f64);
+    /// Entries into the kernel.
+    KERNEL_ENTRIES, "kernel_entries_per_1000_datagrams", "1/1000", |s| s.kernel_entries_per_1000;
+    /// Context switches of the server.
+    CONTEXT_SWITCHES, "context_switches_per_1000_datagrams", "1/1000", |s| s.context_switches_per_1000;
+    /// Interrupts of all cores.
+    INTERRUPTS, "interrupts_per_1000_datagrams", "1/1000", |s| s.interrupts_per_1000;
+    /// Memory of the server's process.
+    MEMORY, "resident_bytes", "bytes", |s| Some(s.resident_bytes? as f64);
+    /// Memory of the kernel for sockets.
+    KERNEL_MEMORY, "kernel_bytes", "bytes", |s| Some(s.kernel_bytes? as f64);
+    /// Threads that handled any datagram.
+    THREADS_USED, "threads_used", "threads", |s| Some(f64::from(s.threads_used));
+    /// Threads started.
+    THREADS_STARTED, "threads_started", "threads", |s| Some(f64::from(s.threads_started));
+    /// Share of the generator's windows in which it kept its pace.
+    PACE, "pace_kept_percent", "%", |s| s.pace_kept.map(|share| share * 100.0);
+    /// A cache line's way from core to core.
+    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
+    /// Share of all cores that other programs had.
+    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::experiment::verdict::Limit;
+    use crate::wire::{SystemReport, Window};
+
+    pub(crate) fn server() -> ServerReport {
+        ServerReport {
+            design: "epoll".into(),
+            end_signalled: true,
+            threads_started: 8,
+            threads_used: 2,
+            window: Window {
+                elapsed_ns: 500_000_000,
+                datagrams: 400_000,
+                handled: 400_000,
+                cpu_ns: Some(490_000_000),
+                threads_cpu_ns: Some(480_000_000),
+            },
+            counters: [("datagrams", 480_000), ("kernel_entries", 960)]
+                .map(|(name, count)| (name.to_owned(), count))
+                .into(),
+            audit: Audit {
+                received: 480_000,
+                latency_ns: Some(Latency {
+                    n: 480_000,
+                    p50: 5000,
+                    p99: 7000,
+                    ..Latency::default()
+                }),
+                ..Audit::default()
+            },
+            system: SystemReport {
+                context_switches: Some(240),
+                dropped_device: Some(0),
+                dropped_cpu_queue: Some(0),
+                dropped_socket: Some(120_000),
+                resident_bytes: Some(4 << 20),
+                ..SystemReport::default()
+            },
+            ..ServerReport::default()
+        }
+    }
+
+    pub(crate) fn flood() -> FloodReport {
+        FloodReport {
+            offered: 600_000,
+            sent: 600_000,
+            elapsed_ns: 600_000_000,
+            cpu_ns: Some(594_000_000),
+            windows: Some(60),
+            windows_within: Some(57),
+            engine: Some("gso".into()),
+            ..FloodReport::default()
+        }
+    }
+
+    #[test]
+    fn rates_come_from_the_window_and_ratios_from_the_whole_run() {
+        let at = Circumstances { server_cores: 1, generator_cores: 1, ..Circumstances::default() };
+        let sample = Sample::of(&at, &server(), &flood());
+        assert_eq!(sample.received_per_s, Some(800_000.0));
+        assert_eq!(sample.sent_per_s, Some(1_000_000.0));
+        assert_eq!(sample.cpu_ns_per_datagram, Some(1225.0));
+        assert_eq!(sample.threads_cpu_ns_per_datagram, Some(1200.0));
+        assert_eq!(sample.server_cpu, Some(0.98));
+        assert_eq!(sample.generator_cpu, Some(0.99));
+        assert_eq!(sample.kernel_entries_per_1000, Some(2.0));
+        assert_eq!(sample.context_switches_per_1000, Some(0.5));
+        assert_eq!(sample.interrupts_per_1000, None);
+        assert_eq!(sample.pace_kept, Some(0.95));
+        assert_eq!(sample.ledger.unexplained(), 0);
+        assert_eq!(sample.verdict.limited_by, Limit::Server);
+        assert_eq!(sample.data_error(), None);
+        assert_eq!(sample.reading(&LATENCY_P99).unwrap().value, 7000.0);
+        let changed = Sample {
+            when: When {
+                core_to_core_ns: Some(27.0),
+                core_to_core_after_ns: Some(170.0),
+                ..sample.when
+            },
+            ..sample
+        };
+        assert_eq!(changed.reading(&LATENCY_P99), None, "two machines in one run");
+    }
+
+    #[test]
+    fn strangers_add_nothing_to_the_rate_and_share_the_cpu_time() {
+        let mut server = server();
+        server.window.handled = 490_000;
+        let sample = Sample::of(&Circumstances::default(), &server, &flood());
+        assert_eq!(sample.received_per_s, Some(800_000.0));
+        assert_eq!(sample.cpu_ns_per_datagram, Some(1000.0));
+    }
+
+    #[test]
+    fn empty_documents_make_a_sample_of_unknowns() {
+        let sample = Sample::of(
+            &Circumstances::default(),
+            &ServerReport::default(),
+            &FloodReport::default(),
+        );
+        let known: Vec<&str> =
+            METRICS.iter().filter(|m| (m.of)(&sample).is_some()).map(|m| m.name).collect();
+        assert_eq!(known, ["threads_used", "threads_started"]);
+    }
+
+    #[test]
+    fn damage_is_said() {
+        let mut server = server();
+        server.audit.corrupt = 2;
+        server.audit.duplicates = 1;
+        let sample = Sample::of(&Circumstances::default(), &server, &flood());
+        assert_eq!(sample.data_error().unwrap(), "2 damaged, 1 arrived twice of 480000 datagrams");
+    }
+}
