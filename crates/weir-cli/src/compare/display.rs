@@ -51,6 +51,7 @@ impl Display {
 /// Shows how a comparison goes; `title` is how a row is called.
 pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&Row) -> String) {
     match progress {
+        Progress::Known(said) => display.keep(said),
         Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
         Progress::Dropped(row, reason) => {
             display.keep(&format!("{} is left out: {reason}", title(row)));

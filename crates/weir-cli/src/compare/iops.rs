@@ -16,6 +16,7 @@ use weir_lab::device::processes::Processes;
 use weir_lab::device::report::{json, report};
 use weir_lab::device::results::Results;
 use weir_lab::device::rows::{self, title};
+use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::Row;
 use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
@@ -166,7 +167,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
         // fio would refuse to run; the header and a warning say so.
         results.own.cores.clear();
     }
-    let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
+    let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
     say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
@@ -181,7 +182,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
         show(&mut display, &progress, title);
     });
     display.clear();
-    let code = experiment::exit_code(&results);
+    let code = results.exit_code();
     Ok(Part::made(results, code, report, json::document))
 }
 

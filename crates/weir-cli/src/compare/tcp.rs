@@ -222,8 +222,7 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     if args.classic {
         results.own.classic = Some(Classic::up_to(connections(args.most)?));
     }
-    results.own.descriptors = weir_load::tcp::descriptors();
-    let short = experiment::missing_descriptors(&results);
+    let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
     say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
@@ -236,7 +235,7 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
         show(&mut display, &progress, title);
     });
     display.clear();
-    let code = experiment::exit_code(&results);
+    let code = results.exit_code();
     Ok(Part::made(results, code, report, json::document))
 }
 

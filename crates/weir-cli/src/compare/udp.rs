@@ -5,11 +5,12 @@ mod options;
 use std::process::ExitCode;
 
 use weir_lab::child::Interrupt;
+use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Row, add_again, peer};
 use weir_lab::machine::Machine;
-use weir_lab::report::number::{percent, si};
+use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
-use weir_lab::udp::experiment::{self, Progress, Settings};
+use weir_lab::udp::experiment::{self, Settings};
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
 use weir_lab::udp::plan::{self, Asked, Depth, Load, Rate, Sweep, Takes, asked};
@@ -20,7 +21,7 @@ use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept};
-use super::display::{self, Display, about, planned_rounds, planned_rows, warned};
+use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
 use super::part::{self, Document, Part};
 use crate::cores;
 use crate::exit::Failure;
@@ -62,15 +63,15 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
     let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
-    results.server_cores = server_cores.clone();
-    results.generator_cores = generator_cores.clone();
+    results.own.server_cores = server_cores.clone();
+    results.own.generator_cores = generator_cores.clone();
     results.warnings.extend(shared_cores(&results, most_generators));
     let budget_s = args
         .time
         .map(|time| time.as_secs_f64())
         .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
     let settings = Settings { depth, rounds: args.rounds, budget_s, is_bound: args.time.is_some() };
-    let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
+    let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
     say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
         let plan = json::plan(&results, &settings);
@@ -83,15 +84,15 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
     if args.on == On::Veth {
         // This thread is at the generator's end of it from now on.
         let link = Link::make().map_err(weir::Error::from)?;
-        results.link = Some(link.describe().into());
+        results.own.link = Some(link.describe().into());
         bench = bench.at(Site::Link(link));
     }
     let mut display = Display::new();
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        show(&mut display, &progress);
+        show(&mut display, &progress, Row::to_string);
     });
     display.clear();
-    let code = experiment::exit_code(&results);
+    let code = results.exit_code();
     Ok(Part::made(results, code, table::report, json::document))
 }
 
@@ -223,12 +224,13 @@ fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure
 /// What must be known of cores that several share.
 fn shared_cores(results: &Results, most_generators: u16) -> Vec<String> {
     let mut warnings = vec![];
-    let both = results.generator_cores.iter().find(|core| results.server_cores.contains(core));
+    let both =
+        results.own.generator_cores.iter().find(|core| results.own.server_cores.contains(core));
     if let Some(core) = both {
         warnings
             .push(format!("server and generator share core {core}: rates say little about either"));
     }
-    let cores = results.generator_cores.len();
+    let cores = results.own.generator_cores.len();
     if usize::from(most_generators) > cores {
         warnings.push(format!(
             "{most_generators} generators share {cores} of the cores: they send no more than fewer"
@@ -246,15 +248,15 @@ fn effective(results: &Results, settings: &Settings) -> String {
          intervals of ±{} asked for, seed {}\n",
         results.rows.len(),
         results.loads.len(),
-        results.server_cores,
-        results.generator_cores,
+        results.own.server_cores,
+        results.own.generator_cores,
         percent(results.asked_half_width),
         results.seed
     );
-    let rows: Vec<usize> =
-        results.loads.iter().map(|load| plan::rows_of(load, &results.rows).len()).collect();
-    let shares = plan::shares(|load| settings.rounds_of(load), &results.loads, &rows, budget);
-    for ((load, rows), share_s) in results.loads.iter().zip(rows).zip(shares) {
+    let rows_of = |load: &Load| (*load, plan::rows_of(load, &results.rows).len());
+    let loads: Vec<(Load, usize)> = results.loads.iter().map(rows_of).collect();
+    let shares = plan::shares(|load| settings.rounds_of(load), &loads, budget);
+    for ((load, rows), share_s) in loads.iter().zip(shares) {
         let rounds = planned_rounds(settings.rounds, settings.depth.rounds_of(load));
         let part = format!("{rows} rows, {rounds}, {share_s:.0} s");
         text.push_str(&format!("  load: {load} ({part})\n"));
@@ -264,17 +266,6 @@ fn effective(results: &Results, settings: &Settings) -> String {
         format!("{row}{swept}")
     }));
     text
-}
-
-/// Shows how an experiment goes.
-fn show(display: &mut Display, progress: &Progress) {
-    match progress {
-        Progress::Calibrated(calibration) => display.keep(&format!(
-            "the generator sends at most {} datagrams/s",
-            si(calibration.sent_per_s)
-        )),
-        Progress::Course(progress) => display::show(display, progress, Row::to_string),
-    }
 }
 
 #[cfg(test)]

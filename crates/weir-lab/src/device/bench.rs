@@ -10,10 +10,9 @@ use serde::Serialize;
 
 use super::plan::Load;
 use super::results::Devices;
-use crate::experiment::course;
+use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
 use crate::iops::Decay;
-use crate::udp::bench::RunError;
 
 /// One run to be made.
 pub type Run<'a> = course::Run<'a, Load>;

@@ -6,17 +6,13 @@
 use super::bench::{Bench, Checked, Made};
 use super::plan::{Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::{Devices, Group, LongRun, Results};
-use super::rows::{depth_of, title};
 use super::sample::{DeviceMetric, KERNEL_ENTRIES, Sample};
-use crate::exit;
 use crate::experiment::blocks::Interrupted;
-use crate::experiment::cell::{Cell, Skipped, Status, When};
-use crate::experiment::course::{self, Course, Progress, Tell};
-use crate::experiment::descriptors;
+use crate::experiment::cell::{Status, When};
+use crate::experiment::course::{self, Course, Progress, RunError, Tell};
 use crate::experiment::plan::budget::Time;
 use crate::experiment::plan::{self, Row, Schedule};
 use crate::stats::random::Random;
-use crate::udp::bench::RunError;
 
 impl Course for Devices {
     type Checked = Checked;
@@ -26,8 +22,8 @@ impl Course for Devices {
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
     const ENTRIES: DeviceMetric = KERNEL_ENTRIES;
 
-    fn checked(&mut self, row: usize, with: Checked) {
-        self.checked[row] = Some(with);
+    fn checked(results: &mut Results, row: usize, with: Checked) {
+        results.own.checked[row] = Some(with);
     }
 
     fn may_run_again(row: &Row) -> bool {
@@ -53,19 +49,14 @@ impl Course for Devices {
         settings.schedule(load, share_s, rows, overhead_ms)
     }
 
-    fn sample(_: &Results, _: usize, _: &Load, when: &When, made: Made) -> Sample {
-        Sample::of(when, made)
-    }
-
-    fn unavailable(cell: &mut Cell<Sample>, reason: String) -> bool {
-        // What has been read before can be read.
-        let left_out = cell.samples.is_empty();
-        if left_out {
-            cell.skipped = Some(Skipped::Unavailable(reason));
-        } else {
-            cell.failed(reason);
-        }
-        left_out
+    fn sample(
+        _: &Results,
+        _: usize,
+        _: &Load,
+        when: &When,
+        made: Made,
+    ) -> Result<Sample, RunError> {
+        Ok(Sample::of(when, made))
     }
 }
 
@@ -84,26 +75,6 @@ pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, te
             run_long(bench, results, settings, &mut random, tell)
         });
     course::conclude(results, went);
-}
-
-/// Leaves out, under loads of which each I/O takes a timer, the rows for whose timers a process may not have the
-/// descriptors. Gives what that makes of the comparison, to be said before anything runs.
-pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String> {
-    let mut said = vec![];
-    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
-        for (row, cell) in results.rows.iter().zip(cells) {
-            let timers = u64::from(load.delay().map_or(0, |_| depth_of(row).unwrap_or(1)));
-            let who = format!("{} with {timers} timers", title(row));
-            let Some(missing) = descriptors::missing(limit, who, descriptors::BESIDES + timers)
-            else {
-                continue;
-            };
-            said.push(format!("left out: {load}: {missing}"));
-            cell.skipped = Some(Skipped::Unavailable(missing));
-        }
-    }
-    results.warnings.extend(said.iter().cloned());
-    said
 }
 
 /// Runs each row once for long under the first load, in random order.
@@ -131,17 +102,6 @@ fn run_long(
         };
     }
     Ok(())
-}
-
-/// The exit code that tells the truth about an experiment, as that of one of UDP. What no row can read is as if
-/// none could run.
-pub fn exit_code(results: &Results) -> u8 {
-    let unavailable = |row: usize| results.status(0, row) == Status::Unavailable;
-    let complete = results.has_figures() && !results.interrupted;
-    if !results.has_figures() && (0..results.rows.len()).all(unavailable) {
-        return exit::UNAVAILABLE;
-    }
-    exit::of_experiment(&results.rows, complete, !results.has_invalid_runs())
 }
 
 #[cfg(test)]

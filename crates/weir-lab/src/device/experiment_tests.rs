@@ -7,8 +7,10 @@ use crate::device::bench::Run;
 use crate::device::plan::{DEVICE, DEVICE_FOR_FIO, Depth};
 use crate::device::rows;
 use crate::device::sample::tests::made;
+use crate::exit;
 use crate::experiment::blocks::GIVEN_UP_AFTER;
 use crate::experiment::cell::Measured as _;
+use crate::experiment::descriptors;
 use crate::iops::Decay;
 use crate::machine::Machine;
 
@@ -62,7 +64,7 @@ impl course::Bench<Devices> for Simulated {
         Some(if std::mem::take(&mut self.far) { 170.0 } else { 27.0 })
     }
 
-    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+    fn check(&mut self, row: &Row, _: &[Load]) -> Result<Checked, RunError> {
         self.takes(0.2)?;
         let name = row.design.as_str();
         if self.wrong == Some(name) {
@@ -138,13 +140,13 @@ fn every_row_runs_in_every_round_and_the_budget_is_kept() {
         assert!(results.cells[load].iter().all(|cell| cell.samples.len() == 6));
         assert_eq!(results.ranking(load, Group::Waits).winner().unwrap().row, 0);
     }
-    assert_eq!(results.groups(), Group::ALL);
+    assert_eq!(results.groups(0), Group::ALL);
     assert_eq!(
         (results.again(Group::Waits), results.again(Group::Polls)),
         (Some((0, 4)), Some((3, 5)))
     );
     assert!(bench.now_s <= 60.0, "{}", bench.now_s);
-    assert_eq!(exit_code(&results), exit::OK);
+    assert_eq!(results.exit_code(), exit::OK);
     let mut block: Vec<&str> = bench.runs[..6].iter().map(String::as_str).collect();
     block.sort_unstable();
     assert_eq!(block, ["no-op", "ring", "ring-polled", "ring-polled", "sync", "sync"]);
@@ -156,7 +158,7 @@ fn a_row_that_reads_wrongly_is_never_timed() {
     let results = experiment(&mut bench, standard());
     assert!(bench.runs.iter().all(|row| row != "ring"));
     assert!(results.unranked(0, 1).unwrap().contains("the word at byte 8 is wrong"));
-    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+    assert_eq!(results.exit_code(), exit::DATA_ERRORS);
 }
 
 #[test]
@@ -164,7 +166,7 @@ fn a_row_that_crashes_is_given_up_and_the_others_go_on() {
     let mut bench = Simulated { crashes: Some("ring"), ..bench() };
     let results = experiment(&mut bench, standard());
     assert_eq!(results.cells[0][1].failed_runs, GIVEN_UP_AFTER);
-    assert_eq!((results.cells[0][0].samples.len(), exit_code(&results)), (6, exit::DATA_ERRORS));
+    assert_eq!((results.cells[0][0].samples.len(), results.exit_code()), (6, exit::DATA_ERRORS));
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn a_row_that_cannot_read_one_device_reads_the_other() {
     assert_eq!(results.unranked(0, 1).unwrap(), "it cannot read that");
     assert_eq!(results.cells[1][1].samples.len(), 6);
     let tried = bench.runs.iter().filter(|row| *row == "ring").count();
-    assert_eq!((tried, exit_code(&results)), (7, exit::OK));
+    assert_eq!((tried, results.exit_code()), (7, exit::OK));
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn an_interrupt_leaves_what_there_is() {
     let results = experiment(&mut bench, standard());
     assert!(results.interrupted && results.has_figures());
     assert_eq!(results.cells.iter().flatten().map(|cell| cell.samples.len()).sum::<usize>(), 9);
-    assert_eq!(exit_code(&results), exit::FAILED);
+    assert_eq!(results.exit_code(), exit::FAILED);
 }
 
 #[test]
@@ -219,7 +221,7 @@ fn a_second_name_is_of_a_row_that_reads_if_one_does() {
     assert_eq!(one_reads.again(Group::Waits), Some((1, 2)));
     let none_reads = of(&[("no-op", 8e6), ("sync-empty", 2e6)], None);
     assert_eq!(names(&none_reads), ["no-op", "sync-empty", "no-op (again)"]);
-    assert_eq!(none_reads.groups(), [Group::Nothing]);
+    assert_eq!(none_reads.groups(0), [Group::Nothing]);
     let ranking = none_reads.ranking(0, Group::Nothing);
     assert_eq!((ranking.places.len(), ranking.noise_floor.is_some()), (2, true));
     let measure_fails = of(&[("sync", 2e6), ("ring", 1e6)], Some("sync"));
@@ -245,7 +247,7 @@ fn a_time_that_was_asked_for_is_a_bound() {
         if !results.has_figures() {
             assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
             assert_eq!(
-                exit_code(&results),
+                results.exit_code(),
                 exit::FAILED,
                 "that there was no time is not that none can run"
             );
@@ -258,7 +260,7 @@ fn rows_for_whose_timers_there_are_no_descriptors_are_named_and_left_out() {
     let loads = vec![Load::new(DEVICE, 8), Load::delayed(Duration::from_micros(10), 8)];
     let rows = ["sync", "ring --depth 128"].map(|text| Row::parse(text).unwrap()).to_vec();
     let mut results = Results::new(vec![], Machine::default(), rows, loads);
-    let said = heed_descriptors(&mut results, Some(64));
+    let said = descriptors::heed(&mut results, Some(64));
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].contains("ring --depth 128 with 128 timers takes 160 descriptors"), "{said:?}");
     assert!(results.unranked(1, 1).unwrap().contains("ulimit -n 160"));
@@ -283,7 +285,7 @@ fn nothing_that_can_run_is_an_error_of_its_own() {
     let mut results = Results::new(vec![], Machine::default(), vec![row], loads);
     run(&mut bench(), &mut results, &settings, &mut |_| ());
     assert!(results.error.is_some());
-    assert_eq!(exit_code(&results), exit::UNAVAILABLE);
+    assert_eq!(results.exit_code(), exit::UNAVAILABLE);
 }
 
 #[test]

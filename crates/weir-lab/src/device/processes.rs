@@ -16,13 +16,14 @@ use super::fio;
 use super::plan::Load;
 use super::results::Devices;
 use super::wire::{Document, FioDocument, Report, Window};
-use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
+use crate::child::{
+    Child, ChildError, CommandLine, Interrupt, TimeLimit, can_count_entries, count_entries,
+};
 use crate::exit;
-use crate::experiment::course;
+use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::{Peer, Row};
 use crate::experiment::repeat::MOST_ATTEMPTS;
 use crate::iops::Decay;
-use crate::udp::bench::{RunError, can_count_entries, count_entries};
 use weir::device::Kind;
 
 const DESIGN: &str = "the design";
@@ -313,7 +314,7 @@ impl course::Bench<Devices> for Processes {
         (first != last).then(|| weir::machine::core_to_core_ns(first, last))?
     }
 
-    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+    fn check(&mut self, row: &Row, _: &[Load]) -> Result<Checked, RunError> {
         let checked = match row.peer {
             // What it reads it tells nobody.
             Some(_) => Ok(Checked::default()),

@@ -3,10 +3,11 @@
 use super::bench::Checked;
 use super::fio::Fio;
 use super::plan::Load;
-use super::rows::MEASURE;
+use super::rows::{MEASURE, depth_of, title};
 use super::sample::{DeviceMetric, RATE, Sample};
 use crate::experiment::plan::{Role, Row};
-use crate::experiment::results::{self, Besides, Kind};
+use crate::experiment::ranking::Better;
+use crate::experiment::results::{self, Besides, Study};
 use crate::iops::Decay;
 
 /// Rows that are ranked among each other.
@@ -59,13 +60,16 @@ pub struct Devices {
 /// An experiment and what came out.
 pub type Results = results::Results<Devices>;
 
-impl Kind for Devices {
+impl Study for Devices {
     type Load = Load;
     type Sample = Sample;
     type Group = Group;
 
     const GROUPS: &'static [Group] = &Group::ALL;
-    const RATE: DeviceMetric = RATE;
+
+    fn ranked_by(_: &Load) -> (&'static DeviceMetric, Better) {
+        (&RATE, Better::Higher)
+    }
 
     fn rows_are(&mut self, count: usize) {
         self.checked.resize(count, None);
@@ -77,8 +81,8 @@ impl Kind for Devices {
     }
 
     /// One of which nothing is known, as of a program that is not weir's, is ranked among those that wait.
-    fn group_of(&self, row: usize) -> Group {
-        match &self.checked[row] {
+    fn group_of(results: &Results, row: usize) -> Group {
+        match &results.own.checked[row] {
             Some(checked) if checked.reads_nothing => Group::Nothing,
             Some(checked) if checked.polls() == Some(true) => Group::Polls,
             _ => Group::Waits,
@@ -94,6 +98,12 @@ impl Kind for Devices {
             row.design == MEASURE && row.peer.is_none() && !matches!(row.role, Role::Again(_))
         };
         rows.iter().position(is_it)
+    }
+
+    /// Each I/O that takes a timer has one.
+    fn descriptors(load: &Load, row: &Row) -> Vec<(String, u64)> {
+        let timers = u64::from(load.delay().map_or(0, |_| depth_of(row).unwrap_or(1)));
+        vec![(format!("{} with {timers} timers", title(row)), timers)]
     }
 
     fn besides(&self) -> Besides {
@@ -162,7 +172,7 @@ pub(crate) mod tests {
         let mut results =
             results(&[("sync", 2e6), ("ring", 1e6), ("ring-registered", 2.5e6), ("no-op", 8e6)], 0);
         is(&mut results, 3, true, 1.0);
-        assert_eq!(results.groups(), [Group::Waits, Group::Nothing]);
+        assert_eq!(results.groups(0), [Group::Waits, Group::Nothing]);
         let ranking = results.ranking(0, Group::Waits);
         let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
         assert_eq!((order, ranking.rank(1)), (vec![2, 0, 1], Some(3)));
@@ -183,7 +193,7 @@ pub(crate) mod tests {
     fn what_polls_is_ranked_apart() {
         let mut results = results(&[("sync", 2e6), ("ring-polled", 3e6)], 0);
         is(&mut results, 1, false, 1.9);
-        assert_eq!(results.groups(), [Group::Waits, Group::Polls]);
+        assert_eq!(results.groups(0), [Group::Waits, Group::Polls]);
         assert_eq!(results.ranking(0, Group::Waits).winner().unwrap().row, 0);
         assert_eq!(results.ranking(0, Group::Polls).noise_floor, None);
         results.add_again(1);
@@ -194,7 +204,7 @@ pub(crate) mod tests {
     fn where_nothing_is_read_the_second_name_shows_the_noise_and_is_no_rival() {
         let mut results = results(&[("no-op", 8e6), ("sync-empty", 2e6)], 0);
         (0..2).for_each(|row| is(&mut results, row, true, 1.0));
-        assert_eq!(results.groups(), [Group::Nothing]);
+        assert_eq!(results.groups(0), [Group::Nothing]);
         assert_eq!(results.again(Group::Nothing), Some((0, 2)));
         let ranking = results.ranking(0, Group::Nothing);
         let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();

@@ -46,22 +46,19 @@ pub trait Blocks {
 
 /// Runs the blocks of a load. Gives how many were made where its time was up before the last one.
 ///
-/// `must` is true for a load that has enough rounds for figures even when that takes longer.
-///
 /// # Errors
 /// [`Interrupted`].
 pub fn run(
     what: &mut dyn Blocks,
     rows: &[usize],
     schedule: Schedule,
-    must: bool,
     random: &mut Random,
 ) -> Result<Option<u32>, Interrupted> {
     let of = schedule.rounds as usize * rows.len();
     let mut number = 0;
     for block in 0..schedule.rounds {
-        let enough = !must || block >= budget::FEWEST_ROUNDS;
-        if enough && what.time_is_up() {
+        // Every load has figures, even when that takes longer.
+        if block >= budget::FEWEST_ROUNDS && what.time_is_up() {
             rows.iter().for_each(|row| what.lacks_time(*row));
             return Ok(Some(block));
         }

@@ -3,17 +3,49 @@
 
 use crate::experiment::plan::Row;
 use crate::experiment::plan::budget::NO_TIME;
-use crate::experiment::repeat::Disturbance;
 use crate::experiment::verdict::{Verdict, of_runs};
 use crate::report::number::{UNKNOWN, percent};
 use crate::stats::compare::{Reading, alike};
-use crate::stats::{Estimate, bootstrap, median};
-use crate::udp::results::CONFIDENCE;
+use crate::stats::{CONFIDENCE, Estimate, bootstrap, median};
 use crate::wire::Latency;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 use weir::machine::MOST_LOAD_OF_OTHERS;
+
+/// What disturbed a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Disturbance {
+    /// The machine became another (core to core) in the middle.
+    MachineChanged,
+    /// The generator did not keep its pace.
+    PaceNotKept,
+    /// Datagrams were lost though fewer were offered than the row takes.
+    Lost,
+    /// The account of the datagrams does not balance.
+    Unbalanced,
+    /// Connections were not made or broke, or messages were not answered.
+    Incomplete,
+}
+
+impl Disturbance {
+    /// Whether the row itself may have caused it.
+    pub(crate) fn may_be_its_own(self) -> bool {
+        matches!(self, Self::Lost | Self::Unbalanced | Self::Incomplete)
+    }
+
+    /// In words.
+    pub(crate) fn said(self) -> &'static str {
+        match self {
+            Self::MachineChanged => "the machine changed (core to core)",
+            Self::PaceNotKept => "the generator did not keep its pace",
+            Self::Lost => "datagrams were lost below saturation",
+            Self::Unbalanced => "the ledger did not balance",
+            Self::Incomplete => "connections or answers were missing",
+        }
+    }
+}
 
 /// When a run was made, and on what machine.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -113,7 +145,7 @@ pub trait Measured {
 }
 
 /// A figure that every sample may have.
-pub struct Metric<S = crate::udp::sample::Sample> {
+pub struct Metric<S> {
     /// Its name in JSON; a dot makes an object of it.
     pub name: &'static str,
     /// Its unit.
@@ -209,7 +241,7 @@ impl Skipped {
 
 /// One row under one load.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cell<S = crate::udp::sample::Sample> {
+pub struct Cell<S> {
     /// Its successful runs, in the order of time.
     pub samples: Vec<S>,
     /// Why its other runs failed, each once.

@@ -1,21 +1,25 @@
-//! A comparison of TCP or of devices from its plan to its results.
+//! A comparison from its plan to its results.
 //!
 //! First every row is checked; then each load is run in blocks ([`blocks`]) until its rounds are through,
 //! its confidence is reached or its time is up. What fails is noted and the experiment goes on; an
 //! interrupt ends it with what there is.
 
+use crate::child::ChildError;
 use crate::experiment::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::experiment::cell::{self, Cell, Conformance, Measured, Metric, Skipped, When};
+use crate::experiment::cell::{
+    self, Cell, Conformance, Disturbance, Measured, Metric, Skipped, When,
+};
 use crate::experiment::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
 use crate::experiment::plan::{Row, Schedule};
 use crate::experiment::repeat;
-use crate::experiment::results::{Kind, Results};
+use crate::experiment::results::{Results, Study};
 use crate::stats::random::Random;
-use crate::udp::bench::RunError;
 
 /// What happened, for whoever watches.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress<'a, L> {
+    /// Something is known that holds for all rows.
+    Known(String),
     /// A row is checked.
     Checking(&'a Row),
     /// A row failed its check or cannot run.
@@ -42,7 +46,49 @@ pub enum Progress<'a, L> {
 }
 
 /// Who is told what happens.
-pub type Tell<'a, K> = &'a mut dyn FnMut(Progress<<K as Kind>::Load>);
+pub type Tell<'a, K> = &'a mut dyn FnMut(Progress<<K as Study>::Load>);
+
+/// Why a run delivered nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// This machine cannot run the row.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The time for all was over before it was through: that is no fault of the row.
+    #[error("the time for all was over: {0}")]
+    TimeIsUp(String),
+    /// Something came between that may be none of the row's.
+    #[error("{0}")]
+    Disturbed(String),
+    /// It failed this time.
+    #[error("{0}")]
+    Failed(String),
+    /// The user wants to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl RunError {
+    /// The same of what may only have failed since the time for all was over.
+    pub(crate) fn or_time_is_up(self, time_is_up: bool) -> Self {
+        match self {
+            Self::Failed(reason) if time_is_up => Self::TimeIsUp(reason),
+            other => other,
+        }
+    }
+}
+
+impl From<ChildError> for RunError {
+    fn from(error: ChildError) -> Self {
+        match error {
+            ChildError::Reported(failure) if failure.unavailable => {
+                Self::Unavailable(failure.message)
+            }
+            ChildError::Interrupted => Self::Interrupted,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
 
 /// One run to be made.
 #[derive(Debug, Clone, Copy)]
@@ -68,11 +114,13 @@ pub trait Bench<K: Course> {
     /// Nanoseconds of a cache line's way between the cores that take part, now.
     fn core_to_core_ns(&mut self) -> Option<f64>;
 
-    /// Looks whether a row does what every row must do, and how busy it is with little to do.
+    /// Looks whether a row does what every row must do, and how busy it is with little to do. It will be run
+    /// under these loads.
     ///
     /// # Errors
-    /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
-    fn check(&mut self, row: &Row) -> Result<K::Checked, RunError>;
+    /// Any [`RunError`]; [`RunError::Failed`] says what was wrong, [`RunError::Disturbed`] what may be others'
+    /// doing, and is looked at once more.
+    fn check(&mut self, row: &Row, loads: &[K::Load]) -> Result<K::Checked, RunError>;
 
     /// Has the kernel count the entries of weir's own servers in the runs from now on, or no longer; gives whether it
     /// can. That slows every system call down, so such a run is good for nothing else.
@@ -88,7 +136,7 @@ pub trait Bench<K: Course> {
 }
 
 /// What the course of a comparison must know of its kind.
-pub trait Course: Kind {
+pub trait Course: Study {
     /// What a row was checked with.
     type Checked;
     /// What a run delivered.
@@ -102,7 +150,7 @@ pub trait Course: Kind {
     const ENTRIES: Metric<Self::Sample>;
 
     /// Notes with what a row was checked.
-    fn checked(&mut self, row: usize, with: Self::Checked);
+    fn checked(results: &mut Results<Self>, row: usize, with: Self::Checked);
 
     /// Whether a row may show the noise of its group, which is that of its second name.
     fn may_run_again(_: &Row) -> bool {
@@ -117,9 +165,9 @@ pub trait Course: Kind {
     /// Whether rounds were asked for, which are then all made.
     fn asks_for_rounds(settings: &Self::Settings) -> bool;
 
-    /// Seconds of the first of these loads, of those that all have.
-    fn share_s(loads: &[Self::Load], left_s: f64) -> f64 {
-        left_s / loads.len() as f64
+    /// Seconds of the first of these loads, of those that all have; with each load, how many rows it has.
+    fn share_s(_: &Self::Settings, ahead: &[(Self::Load, usize)], left_s: f64) -> f64 {
+        left_s / ahead.len() as f64
     }
 
     /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run costs
@@ -137,23 +185,48 @@ pub trait Course: Kind {
         0
     }
 
+    /// What a row is run under where it stands under that load.
+    ///
+    /// # Errors
+    /// Why there is nothing to run.
+    fn load_of(results: &Results<Self>, load: usize, _row: usize) -> Result<Self::Load, NoRun> {
+        Ok(results.loads[load].clone())
+    }
+
     /// What a run of a row came to.
+    ///
+    /// # Errors
+    /// If it is no sample.
     fn sample(
         results: &Results<Self>,
         row: usize,
         load: &Self::Load,
         when: &When,
         made: Self::Made,
-    ) -> Self::Sample;
+    ) -> Result<Self::Sample, RunError>;
 
-    /// Notes that a run could not be made here. Gives whether the row is left out of this load.
-    fn unavailable(cell: &mut Cell<Self::Sample>, reason: String) -> bool;
+    /// What disturbed a run under a load, if anything did.
+    fn disturbance(_: &Self::Load, sample: &Self::Sample) -> Option<Disturbance> {
+        sample.disturbance()
+    }
 
     /// Runs of a row that were made in vain.
     fn in_vain(cell: &Cell<Self::Sample>) -> u32 {
         cell.failed_runs
     }
 }
+
+/// Why there is nothing to run of a row under a load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRun {
+    /// What it follows from was not found: that is as if its run had failed.
+    Failed(String),
+    /// There is nothing to measure.
+    NotMeasured(String),
+}
+
+/// Most attempts at a check into which others may have come.
+const MOST_CHECKS: u32 = 2;
 
 /// Checks the rows and measures the loads, within that time.
 ///
@@ -178,7 +251,7 @@ pub fn run<K: Course>(
 }
 
 /// Ends an experiment that went so far: says what must be known of it.
-pub fn conclude<K: Kind>(results: &mut Results<K>, went: Result<(), Interrupted>) {
+pub fn conclude<K: Study>(results: &mut Results<K>, went: Result<(), Interrupted>) {
     results.interrupted |= went.is_err();
     results.count_only_alike();
     results.warnings.extend(results.busy_machine());
@@ -198,7 +271,7 @@ pub fn sample<K: Course>(
     let made = bench.run(run)?;
     let core_to_core_after_ns = bench.core_to_core_ns();
     let when = When { block, core_to_core_ns, core_to_core_after_ns, ..When::default() };
-    Ok(K::sample(results, row, run.load, &when, made))
+    K::sample(results, row, run.load, &when, made)
 }
 
 struct Experiment<'a, 'b, K: Course> {
@@ -230,11 +303,25 @@ impl<K: Course> Experiment<'_, '_, K> {
                 continue;
             }
             (self.tell)(Progress::Checking(&row));
-            let checked = self.bench.check(&row);
+            let mut attempt = 1;
+            let checked = loop {
+                match self.bench.check(&row, &results.loads) {
+                    // It may be the row's own all the same: if it recurs, it is.
+                    Err(RunError::Disturbed(reason))
+                        if attempt < MOST_CHECKS
+                            && self.time.has_room(self.bench.elapsed_s(), takes_ms) =>
+                    {
+                        attempt += 1;
+                        let again = format!("the check of {row} was made again: {reason}");
+                        results.warnings.push(again);
+                    }
+                    other => break other,
+                }
+            };
             self.check_ms.push((self.bench.elapsed_s() - before_s) * 1000.0);
             results.conformance[index] = match checked {
                 Ok(checked) => {
-                    results.own.checked(index, checked);
+                    K::checked(results, index, checked);
                     Conformance::Passed
                 }
                 Err(RunError::Interrupted) => return Err(Interrupted),
@@ -279,8 +366,15 @@ impl<K: Course> Experiment<'_, '_, K> {
             });
             return Ok(());
         }
+        let rows_of = |results: &Results<K>, load: usize| -> Vec<usize> {
+            let taking = |row: &usize| {
+                results.takes_part(load, *row) && results.cells[load][*row].skipped.is_none()
+            };
+            rows.iter().copied().filter(taking).collect()
+        };
         for index in 0..results.loads.len() {
-            if rows.iter().all(|row| results.cells[index][*row].skipped.is_some()) {
+            let rows = rows_of(results, index);
+            if rows.is_empty() {
                 continue;
             }
             let load = &results.loads[index];
@@ -288,18 +382,17 @@ impl<K: Course> Experiment<'_, '_, K> {
                 .map_or(K::PLANNED_OVERHEAD_MS, |overhead| overhead.max(0.0) as u64)
                 + K::preparing_ms(load);
             let left_s = (self.time.seconds - self.bench.elapsed_s()).max(0.0);
-            let ahead: Vec<K::Load> = (index..results.loads.len())
-                .filter(|load| rows.iter().any(|row| results.cells[*load][*row].skipped.is_none()))
-                .map(|load| results.loads[load].clone())
+            let ahead: Vec<(K::Load, usize)> = (index..results.loads.len())
+                .map(|load| (results.loads[load].clone(), rows_of(results, load).len()))
+                .filter(|(_, rows)| *rows > 0)
                 .collect();
-            let share_s = K::share_s(&ahead, left_s);
+            let share_s = K::share_s(&self.settings, &ahead, left_s);
             let schedule = K::schedule(&self.settings, load, share_s, rows.len(), overhead_ms);
             (self.tell)(Progress::Load(load, schedule));
             results.schedules[index] = Some(schedule);
             let mut random = self.random.clone();
             let mut course = OfLoad { experiment: self, results, load: index, schedule };
-            // Every load has figures, even when that takes longer.
-            let cut = blocks::run(&mut course, &rows, schedule, true, &mut random)?;
+            let cut = blocks::run(&mut course, &rows, schedule, &mut random)?;
             *self.random = random;
             self.count_entries(results, index, &rows, schedule)?;
             if let Some(made) = cut {
@@ -336,8 +429,8 @@ impl<K: Course> Experiment<'_, '_, K> {
             if self.time.is_bound && self.bench.elapsed_s() > self.time.seconds {
                 break;
             }
-            let run =
-                Run { row: &results.rows[row], load: &results.loads[load], warmup_ms, run_ms };
+            let Ok(asked) = K::load_of(results, load, row) else { continue };
+            let run = Run { row: &results.rows[row], load: &asked, warmup_ms, run_ms };
             match sample(self.bench, results, &run, (row, 0)) {
                 Ok(sample) => results.cells[load][row].note_entries(&sample, &K::ENTRIES),
                 Err(RunError::Interrupted) => return Err(Interrupted),
@@ -357,32 +450,46 @@ impl<K: Course> Experiment<'_, '_, K> {
         schedule: Schedule,
     ) -> Result<(), Interrupted> {
         let Schedule { warmup_ms, run_ms, .. } = schedule;
-        let run = Run { row: &results.rows[row], load: &results.loads[load], warmup_ms, run_ms };
+        let asked = match K::load_of(results, load, row) {
+            Ok(asked) => asked,
+            Err(NoRun::Failed(reason)) => {
+                results.cells[load][row].failed(reason);
+                return Ok(());
+            }
+            Err(NoRun::NotMeasured(reason)) => {
+                results.cells[load][row].skipped = Some(Skipped::NotMeasured(reason));
+                return Ok(());
+            }
+        };
+        let run = Run { row: &results.rows[row], load: &asked, warmup_ms, run_ms };
         let before_s = self.bench.elapsed_s();
-        match sample(self.bench, results, &run, (row, block)) {
+        let made = sample(self.bench, results, &run, (row, block));
+        let is_first = results.cells[load][row].samples.is_empty();
+        match made {
             Ok(mut sample) => {
-                sample.when_mut().disturbed = sample.disturbance();
+                sample.when_mut().disturbed = K::disturbance(&results.loads[load], &sample);
                 let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                 let planned_ms = warmup_ms + run_ms + K::preparing_ms(run.load);
                 self.overhead_ms.push(took_ms - planned_ms as f64);
                 results.cells[load][row].samples.push(sample);
             }
             Err(RunError::Interrupted) => return Err(Interrupted),
-            Err(RunError::Unavailable(reason)) => {
-                let left_out = K::unavailable(&mut results.cells[load][row], reason.clone());
-                let row = &results.rows[row];
-                (self.tell)(match left_out {
-                    true => Progress::Skipped(row, reason),
-                    false => Progress::Failed(row, reason),
-                });
+            // It can run elsewhere, or it would have been left out before. What has run can run.
+            Err(RunError::Unavailable(reason)) if is_first => {
+                (self.tell)(Progress::Skipped(run.row, reason.clone()));
+                results.cells[load][row].skipped = Some(Skipped::Unavailable(reason));
             }
             Err(error @ RunError::TimeIsUp(_)) => {
-                let cell = &mut results.cells[load][row];
-                if cell.samples.is_empty() {
-                    cell.skipped.get_or_insert(Skipped::NotMeasured(error.to_string()));
+                if is_first {
+                    let reason = || Skipped::NotMeasured(error.to_string());
+                    results.cells[load][row].skipped.get_or_insert_with(reason);
                 }
             }
-            Err(RunError::Failed(reason) | RunError::Disturbed(reason)) => {
+            Err(
+                RunError::Unavailable(reason)
+                | RunError::Failed(reason)
+                | RunError::Disturbed(reason),
+            ) => {
                 (self.tell)(Progress::Failed(run.row, reason.clone()));
                 results.cells[load][row].failed(reason);
             }
@@ -392,7 +499,7 @@ impl<K: Course> Experiment<'_, '_, K> {
 }
 
 /// Notes that there was no time for the check of a row.
-fn not_checked<K: Kind>(results: &mut Results<K>, row: usize) {
+fn not_checked<K: Study>(results: &mut Results<K>, row: usize) {
     for cells in &mut results.cells {
         let reason = || Skipped::NotMeasured(NOT_CHECKED.into());
         cells[row].skipped.get_or_insert_with(reason);
@@ -430,6 +537,11 @@ fn run_one_of_each_group_again<K: Course>(results: &mut Results<K>) {
             (Some((second, of)), _) => results.make_again(second, of),
             (None, Some((second, _))) => results.make_again(second, first),
             (None, None) => results.add_again(first),
+        }
+    }
+    for second in 0..results.rows.len() {
+        if let Some(of) = results.first_of(second) {
+            results.make_again(second, of);
         }
     }
 }

@@ -5,6 +5,9 @@
 
 use std::fmt::Display;
 
+use crate::experiment::cell::Skipped;
+use crate::experiment::results::{Results, Study};
+
 /// What a server or a client has open besides its connections or sockets, at least: its standard streams, and
 /// a few rings, sets, events and counters of the system.
 pub const BESIDES: u64 = 32;
@@ -16,6 +19,36 @@ pub fn missing(limit: Option<u64>, who: impl Display, takes: u64) -> Option<Stri
         "{who} takes {takes} descriptors or more, and a process may have {limit} here: raise the limit \
          (ulimit -n {takes}, where the hard limit allows it)"
     ))
+}
+
+/// What is missing of what these take, besides what each process has open.
+pub fn lacking(takes: Vec<(String, u64)>, limit: Option<u64>) -> Option<String> {
+    takes.into_iter().find_map(|(who, count)| missing(limit, who, count + BESIDES))
+}
+
+/// Leaves out, under each load, the rows for which a process may not have the descriptors; what can be run under
+/// no load cannot run here. Gives what that makes of the comparison, to be said before anything runs.
+pub fn heed<K: Study>(results: &mut Results<K>, limit: Option<u64>) -> Vec<String> {
+    let mut said: Vec<String> = vec![];
+    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
+        for (row, cell) in results.rows.iter().zip(cells) {
+            let Some(lacks) = lacking(K::descriptors(load, row), limit) else { continue };
+            let of_load = format!("left out: {load}: {lacks}");
+            if !said.contains(&of_load) {
+                said.push(of_load);
+            }
+            cell.skipped = Some(Skipped::Unavailable(lacks));
+        }
+    }
+    for (index, row) in results.rows.iter_mut().enumerate() {
+        let reasons: Option<Vec<&Skipped>> =
+            results.cells.iter().map(|cells| cells[index].skipped.as_ref()).collect();
+        if let Some(reason) = reasons.as_ref().and_then(|all| all.first()) {
+            row.unavailable.get_or_insert_with(|| reason.reason().clone());
+        }
+    }
+    results.warnings.extend(said.iter().cloned());
+    said
 }
 
 #[cfg(test)]

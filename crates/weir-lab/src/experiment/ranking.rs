@@ -1,10 +1,8 @@
 //! Who wins under a load, who is tied, and how far from the traditional design each lies.
 
 use crate::experiment::cell::{Cell, Measured, Metric, Status};
+use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
-use crate::udp::plan::Load;
-use crate::udp::results::{CONFIDENCE, Results};
-use crate::udp::sample::{LATENCY_P50, RECEIVED};
 
 /// A noise floor above which nothing is compared, as a share.
 pub const TOO_NOISY: f64 = 1.0;
@@ -16,42 +14,6 @@ pub enum Better {
     Higher,
     /// Less is better: latency.
     Lower,
-}
-
-/// By what the rows of a load are ranked: received datagrams where as many are offered as can
-/// be, latency where they are offered evenly.
-pub fn ranked_by(load: &Load) -> (&'static Metric, Better) {
-    match load.is_paced() {
-        true => (&LATENCY_P50, Better::Lower),
-        false => (&RECEIVED, Better::Higher),
-    }
-}
-
-/// Differences of the rows of a group below this share are noise; `None` if it is not known. A row
-/// that is not compared has no noise that would be that of the others.
-pub fn noise_floor_of(
-    results: &Results,
-    load: usize,
-    offloaded: bool,
-    metric: &Metric,
-) -> Option<f64> {
-    let pairs = pairs_of_again(results, load, offloaded, metric)?;
-    noise_floor(&pairs, CONFIDENCE, results.seed)
-}
-
-/// The pairs of the row that runs under two names, if it is compared.
-fn pairs_of_again(
-    results: &Results,
-    load: usize,
-    offloaded: bool,
-    metric: &Metric,
-) -> Option<Pairs> {
-    let (of, second) = results.again(offloaded)?;
-    if [of, second].into_iter().any(|row| results.unranked(load, row).is_some()) {
-        return None;
-    }
-    let readings = |row: usize| results.cells[load][row].readings(metric);
-    Some(pair(&readings(of), &readings(second)))
 }
 
 /// One ranked row.
@@ -147,7 +109,7 @@ pub enum Lead {
 
 /// The ranked rows of one load by one metric, best first. The second name of a row has no
 /// place of its own.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranking {
     /// Best first.
     pub places: Vec<Place>,
@@ -200,46 +162,6 @@ impl Ranking {
         });
         order.extend(rest);
         order
-    }
-
-    /// Ranks the rows that passed by what that load is ranked by: those without receive offload
-    /// beside them, if there are both.
-    pub fn of_load(results: &Results, load: usize) -> Self {
-        Self::of_group(results, load, results.groups(load).first().copied().unwrap_or(false))
-    }
-
-    /// Ranks the rows of one group ([`Results::groups`]) that passed by what that load is ranked by.
-    pub fn of_group(results: &Results, load: usize, offloaded: bool) -> Self {
-        let (metric, better) = ranked_by(&results.loads[load]);
-        Self::of(results, load, offloaded, metric, better)
-    }
-
-    /// Ranks the rows of a group that passed. The traditional design is the measure of both groups.
-    pub fn of(
-        results: &Results,
-        load: usize,
-        offloaded: bool,
-        metric: &Metric,
-        better: Better,
-    ) -> Self {
-        if !results.compares(load) {
-            return Self { places: vec![], noise_floor: None, unlike_pairs: 0 };
-        }
-        let again = results.again(offloaded);
-        let rows = (0..results.rows.len())
-            .filter(|row| results.rows[*row].receive_offload == offloaded)
-            .filter(|row| results.takes_part(load, *row))
-            .filter(|row| results.unranked(load, *row).is_none())
-            .filter(|row| again.is_none_or(|(_, second)| second != *row));
-        Self::among(&Contest {
-            cells: &results.cells[load],
-            metric,
-            better,
-            rows: rows.collect(),
-            again: pairs_of_again(results, load, offloaded, metric),
-            traditional: results.traditional().filter(|row| results.unranked(load, *row).is_none()),
-            seed: results.seed,
-        })
     }
 
     /// Ranks rows of whatever kind.
@@ -324,10 +246,13 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::cell::Conformance;
     use crate::experiment::cell::When;
     use crate::experiment::plan::{Role, Row};
     use crate::machine::Machine;
-    use crate::udp::results::Conformance;
+    use crate::udp::plan::Load;
+    use crate::udp::results::Results;
+    use crate::udp::sample::RECEIVED;
     use crate::udp::sample::tests::{flood, server};
     use crate::udp::sample::{Circumstances, Sample};
 
@@ -369,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_winner_its_tie_and_the_ratios() {
-        let ranking = Ranking::of(&four(), 0, false, &RECEIVED, Better::Higher);
+        let ranking = four().ranking_by(0, false, &RECEIVED, Better::Higher);
         let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
         assert_eq!(order, [2, 1, 3, 0], "the second name has no place");
         assert_eq!(
@@ -387,7 +312,7 @@ mod tests {
     #[test]
     fn who_leads_is_said_only_where_it_is_shown() {
         let lead =
-            |results: &Results| Ranking::of(results, 0, false, &RECEIVED, Better::Higher).lead();
+            |results: &Results| results.ranking_by(0, false, &RECEIVED, Better::Higher).lead();
         assert_eq!(lead(&four()), Some(Lead::Shared), "rio-event is tied with it");
         let two = |speed| {
             let rows = [("port", Role::Plain, 1.0), ("epoll", Role::Plain, speed)];
@@ -406,7 +331,7 @@ mod tests {
 
     #[test]
     fn why_there_is_no_ratio_is_what_was_so_in_the_rounds_of_both() {
-        let because = |change: &dyn Fn(&mut Cell, &mut Cell)| {
+        let because = |change: &dyn Fn(&mut Cell<Sample>, &mut Cell<Sample>)| {
             let mut results = four();
             let [first, second, ..] = results.cells[0].as_mut_slice() else { unreachable!() };
             change(first, second);
@@ -441,7 +366,7 @@ mod tests {
         for sample in &mut results.cells[0][4].samples {
             sample.received_per_s = sample.received_per_s.map(|rate| rate / 3.0);
         }
-        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
         assert!(ranking.is_too_noisy() && ranking.places.len() == 4);
         assert_eq!((ranking.winner(), ranking.rank(2)), (None, None));
     }
@@ -450,7 +375,7 @@ mod tests {
     fn rows_at_rates_of_their_own_are_not_compared() {
         let mut results = four();
         results.loads[0].rate = crate::udp::plan::Rate::OfMaximum(0.5);
-        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
         assert!(ranking.places.is_empty() && ranking.noise_floor.is_none());
     }
 
@@ -470,14 +395,14 @@ mod tests {
         assert_eq!(results.invalid(0, 1), None, "what was lost is accounted for");
         results.cells[0][2].samples.iter_mut().for_each(|s| s.pace_kept = Some(0.9));
         assert!(results.unranked(0, 2).unwrap().contains("kept its pace in 90 %"));
-        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
         assert_eq!((ranking.place(1), ranking.place(2)), (None, None));
         assert!(ranking.place(3).is_some());
     }
 
     #[test]
     fn less_can_be_better() {
-        let ranking = Ranking::of(&four(), 0, false, &RECEIVED, Better::Lower);
+        let ranking = four().ranking_by(0, false, &RECEIVED, Better::Lower);
         assert_eq!(ranking.winner().unwrap().row, 0);
     }
 
@@ -485,7 +410,7 @@ mod tests {
     fn a_row_that_failed_its_check_has_no_place_and_is_no_measure() {
         let mut results = four();
         results.conformance[0] = Conformance::Failed("lost datagrams".into());
-        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
         assert_eq!(ranking.rank(0), None);
         assert!(ranking.places.iter().all(|place| place.to_traditional.is_none()));
     }
@@ -494,7 +419,7 @@ mod tests {
     fn without_a_second_name_nothing_is_claimed() {
         let mut results = four();
         results.rows[4].role = Role::Plain;
-        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
         assert_eq!(ranking.noise_floor, None);
         assert!(ranking.places[1..].iter().all(Place::is_unclear));
         assert_eq!(ranking.rank(1), Some(2));
@@ -508,10 +433,10 @@ mod tests {
             results.rows[row].receive_offload = true;
         }
         assert_eq!(results.groups(0), [false, true]);
-        let plain = Ranking::of_load(&results, 0);
+        let plain = results.main_ranking(0);
         let order: Vec<usize> = plain.places.iter().map(|place| place.row).collect();
         assert_eq!((order, plain.noise_floor), (vec![3, 0], None), "its own noise is not known");
-        let offloaded = Ranking::of_group(&results, 0, true);
+        let offloaded = results.ranking(0, true);
         assert_eq!(offloaded.winner().unwrap().row, 2);
         let ratio = offloaded.winner().unwrap().to_traditional.unwrap().ratio().unwrap();
         assert!((ratio.median - 2.0).abs() < 1e-9, "the measure is that of all");
@@ -521,7 +446,7 @@ mod tests {
     fn a_row_that_takes_no_part_has_no_place() {
         let mut results = four();
         results.rows[1].only_swept = true;
-        let ranking = Ranking::of_load(&results, 0);
+        let ranking = results.main_ranking(0);
         assert!(ranking.place(1).is_none() && ranking.places.len() == 3);
     }
 
@@ -533,7 +458,7 @@ mod tests {
             vec![Row::parse("epoll").unwrap()],
             vec![Load::saturation(64)],
         );
-        let ranking = Ranking::of(&results, 0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
         assert_eq!((ranking.winner(), ranking.noise_floor), (None, None));
     }
 }

@@ -22,9 +22,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
-use crate::experiment::cell::{Cell, Measured};
+use crate::experiment::cell::{Cell, Disturbance, Measured};
 use crate::report::words::list;
 
 /// Most attempts at one run of a row in a round.
@@ -33,40 +31,6 @@ pub const MOST_ATTEMPTS: u32 = 3;
 pub const ROUNDS_IN_VAIN: usize = 2;
 /// Of so many rounds one may have been disturbed by what may be the row's own, at least one in all.
 const ROUNDS_FOR_A_DOUBT: u32 = 4;
-
-/// What disturbed a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Disturbance {
-    /// The machine became another (core to core) in the middle.
-    MachineChanged,
-    /// The generator did not keep its pace.
-    PaceNotKept,
-    /// Datagrams were lost though fewer were offered than the row takes.
-    Lost,
-    /// The account of the datagrams does not balance.
-    Unbalanced,
-    /// Connections were not made or broke, or messages were not answered.
-    Incomplete,
-}
-
-impl Disturbance {
-    /// Whether the row itself may have caused it.
-    fn may_be_its_own(self) -> bool {
-        matches!(self, Self::Lost | Self::Unbalanced | Self::Incomplete)
-    }
-
-    /// In words.
-    fn said(self) -> &'static str {
-        match self {
-            Self::MachineChanged => "the machine changed (core to core)",
-            Self::PaceNotKept => "the generator did not keep its pace",
-            Self::Lost => "datagrams were lost below saturation",
-            Self::Unbalanced => "the ledger did not balance",
-            Self::Incomplete => "connections or answers were missing",
-        }
-    }
-}
 
 /// The attempts of each round, in the order of time, by their places among the samples.
 fn rounds_of<S: Measured>(cell: &Cell<S>) -> BTreeMap<u32, Vec<usize>> {
@@ -244,7 +208,7 @@ mod tests {
     type Disturbs = fn(u32, u32) -> Option<Disturbance>;
 
     /// Benches that disturb the attempts of each row so; gives the cells after so many of the planned rounds.
-    fn rows_made(rounds: u32, planned: u32, rows: &[Disturbs]) -> Vec<Cell> {
+    fn rows_made(rounds: u32, planned: u32, rows: &[Disturbs]) -> Vec<Cell<Sample>> {
         let mut cells = vec![Cell::default(); rows.len()];
         for round in 0..rounds {
             for (row, disturbs) in rows.iter().enumerate() {
@@ -264,12 +228,12 @@ mod tests {
     }
 
     /// One row, in as many rounds as are planned.
-    fn made(rounds: u32, disturbs: Disturbs) -> Cell {
+    fn made(rounds: u32, disturbs: Disturbs) -> Cell<Sample> {
         rows_made(rounds, rounds, &[disturbs]).remove(0)
     }
 
     /// Round, attempt, and what disturbed it, of those that stand.
-    fn standing(cell: &Cell) -> Vec<(u32, u32, Option<Disturbance>)> {
+    fn standing(cell: &Cell<Sample>) -> Vec<(u32, u32, Option<Disturbance>)> {
         let stands = cell.samples.iter().filter(|sample| !sample.when.replaced);
         stands.map(|s| (s.when.block, s.when.attempt, s.when.disturbed)).collect()
     }

@@ -1,20 +1,19 @@
-//! What a comparison of TCP or of devices found: every row under every load, with its samples, and how rows
-//! stand to each other.
+//! What a comparison found: every row under every load, with its samples, and how rows stand to each other.
 //!
-//! What differs is told by a [`Kind`]; how rows are grouped, ranked and judged is the same.
+//! What differs from one to the next is told by a [`Study`]; how rows are grouped, ranked and judged is the same.
 
 use std::fmt::{Debug, Display};
 
+use crate::exit;
 use crate::experiment::cell::{self, Cell, Conformance, Measured, Metric, Status};
 use crate::experiment::plan::{Role, Row, Schedule};
 use crate::experiment::ranking::{Better, Contest, Ranking};
 use crate::machine::Machine;
-use crate::stats::Estimate;
 use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
-use crate::udp::results::CONFIDENCE;
+use crate::stats::{CONFIDENCE, Estimate};
 
 /// What is compared: what rows are run under, what comes of it, and what is known of it besides.
-pub trait Kind: Clone + Debug + Default + PartialEq + Sized + 'static {
+pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
     /// What rows are run under, and compared under.
     type Load: Clone + Debug + Display + PartialEq;
     /// One run's figures.
@@ -24,21 +23,32 @@ pub trait Kind: Clone + Debug + Default + PartialEq + Sized + 'static {
 
     /// All groups.
     const GROUPS: &'static [Self::Group];
-    /// What rows are ranked by: more is better.
-    const RATE: Metric<Self::Sample>;
+
+    /// By what the rows of a load are ranked, and which end of it is the good one.
+    fn ranked_by(load: &Self::Load) -> (&'static Metric<Self::Sample>, Better);
 
     /// There are so many rows now.
-    fn rows_are(&mut self, count: usize);
+    fn rows_are(&mut self, _count: usize) {}
 
     /// A row is the second name of another.
-    fn same_as(&mut self, second: usize, of: usize);
+    fn same_as(&mut self, _second: usize, _of: usize) {}
 
-    /// The group in which a row is ranked.
-    fn group_of(&self, row: usize) -> Self::Group;
+    /// The group in which a row is ranked that is no second name.
+    fn group_of(results: &Results<Self>, row: usize) -> Self::Group;
 
     /// The group by whose noise this one is judged, where a row of that runs under two names.
     fn judged_by(group: Self::Group) -> Self::Group {
         group
+    }
+
+    /// Whether a row takes part in a load.
+    fn takes_part(_: &Self::Load, _: &Row) -> bool {
+        true
+    }
+
+    /// Whether the rows of a load are compared.
+    fn compares(_: &Self::Load) -> bool {
+        true
     }
 
     /// The row to which the others' ratios are taken.
@@ -46,10 +56,13 @@ pub trait Kind: Clone + Debug + Default + PartialEq + Sized + 'static {
         None
     }
 
-    /// Why figures that are right cannot be compared, if so.
-    fn incomparable(_: &Cell<Self::Sample>) -> Option<String> {
+    /// Why figures of a row under a load that are right cannot be compared, if so.
+    fn incomparable(_: &Results<Self>, _load: usize, _row: usize) -> Option<String> {
         None
     }
+
+    /// Which descriptors a row under a load takes: whoever has them, and how many.
+    fn descriptors(load: &Self::Load, row: &Row) -> Vec<(String, u64)>;
 
     /// What was measured besides, if anything was.
     fn besides(&self) -> Besides {
@@ -70,7 +83,7 @@ pub struct Besides {
 
 /// An experiment and what came out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Results<K: Kind> {
+pub struct Results<K: Study> {
     /// The command as typed.
     pub command: Vec<String>,
     /// The machine it ran on.
@@ -99,7 +112,7 @@ pub struct Results<K: Kind> {
     pub error: Option<String>,
 }
 
-impl<K: Kind> Results<K> {
+impl<K: Study> Results<K> {
     /// Results without any run yet.
     pub fn new(
         command: Vec<String>,
@@ -149,16 +162,38 @@ impl<K: Kind> Results<K> {
 
     /// The group in which a row is ranked, a second name's that of its first.
     pub fn group_of(&self, row: usize) -> K::Group {
-        self.own.group_of(self.first_of(row).unwrap_or(row))
+        K::group_of(self, self.first_of(row).unwrap_or(row))
     }
 
-    /// The groups there are, of rows that can run.
-    pub fn groups(&self) -> Vec<K::Group> {
-        let is_there = |group: &K::Group| {
-            (0..self.rows.len())
-                .any(|row| self.group_of(row) == *group && self.rows[row].unavailable.is_none())
-        };
+    /// Whether a row takes part in a load.
+    pub fn takes_part(&self, load: usize, row: usize) -> bool {
+        K::takes_part(&self.loads[load], &self.rows[row])
+    }
+
+    /// By what the rows of a load are ranked, and which end of it is the good one.
+    pub fn ranked_by(&self, load: usize) -> (&'static Metric<K::Sample>, Better) {
+        K::ranked_by(&self.loads[load])
+    }
+
+    /// Whether the rows of a load are compared.
+    pub fn compares(&self, load: usize) -> bool {
+        K::compares(&self.loads[load])
+    }
+
+    /// The groups under a load: those of rows that can run, or of all where none can.
+    pub fn groups(&self, load: usize) -> Vec<K::Group> {
+        let taking = || (0..self.rows.len()).filter(|row| self.takes_part(load, *row));
+        let none_can = taking().all(|row| self.rows[row].unavailable.is_some());
+        let shown = |row: &usize| none_can || self.rows[*row].unavailable.is_none();
+        let is_there =
+            |group: &K::Group| taking().filter(shown).any(|row| self.group_of(row) == *group);
         K::GROUPS.iter().copied().filter(is_there).collect()
+    }
+
+    /// The rows of a group under a load.
+    pub fn rows_of(&self, load: usize, group: K::Group) -> impl Iterator<Item = usize> {
+        (0..self.rows.len())
+            .filter(move |row| self.group_of(*row) == group && self.takes_part(load, *row))
     }
 
     /// The row by whose noise a group is judged, and its second name.
@@ -188,10 +223,19 @@ impl<K: Kind> Results<K> {
         self.cells[load][row].status(&self.rows[row], &self.conformance[row])
     }
 
-    /// How a row ended, and by what it is shown among those without a rank.
+    /// How a row ended, and by what it is shown among those without a rank: more is better.
     pub fn shown(&self, load: usize, row: usize) -> (Status, Option<f64>) {
-        let estimate = self.cells[load][row].estimate(&K::RATE, self.seed);
-        (self.status(load, row), estimate.map(|estimate| estimate.median))
+        let (metric, better) = self.ranked_by(load);
+        let figure = self.median(load, row, metric).map(|median| match better {
+            Better::Higher => median,
+            Better::Lower => -median,
+        });
+        (self.status(load, row), figure)
+    }
+
+    /// The median of a metric of a row under a load.
+    pub fn median(&self, load: usize, row: usize, metric: &Metric<K::Sample>) -> Option<f64> {
+        Some(self.cells[load][row].estimate(metric, self.seed)?.median)
     }
 
     /// Why a row under a load has no rank; `None` if it has one.
@@ -199,7 +243,7 @@ impl<K: Kind> Results<K> {
         let cell = &self.cells[load][row];
         cell.without_figures(&self.rows[row], &self.conformance[row])
             .or_else(|| self.invalid(load, row))
-            .or_else(|| K::incomparable(cell))
+            .or_else(|| K::incomparable(self, load, row))
             .or_else(|| cell.of_another_machine.then(|| cell::OF_ANOTHER_MACHINE.into()))
     }
 
@@ -208,18 +252,24 @@ impl<K: Kind> Results<K> {
         self.cells[load][row].invalid()
     }
 
+    /// Whether a row's figures under a load are wrong, or it failed its check.
+    pub fn is_invalid(&self, load: usize, row: usize) -> bool {
+        matches!(self.conformance[row], Conformance::Failed(_)) || self.invalid(load, row).is_some()
+    }
+
     /// Takes out of the medians what was measured while the machine was another one
     /// ([`cell::count_only_alike`]).
     pub fn count_only_alike(&mut self) {
         self.cells.iter_mut().for_each(|cells| cell::count_only_alike(cells));
     }
 
-    /// Ranks the rows of a group by their rate.
+    /// Ranks the rows of a group by what the load is ranked by.
     pub fn ranking(&self, load: usize, group: K::Group) -> Ranking {
-        self.ranking_by(load, group, &K::RATE, Better::Higher)
+        let (metric, better) = self.ranked_by(load);
+        self.ranking_by(load, group, metric, better)
     }
 
-    /// Ranks the rows of a group.
+    /// Ranks the rows of a group. Where the rows of a load are not compared, none has a place.
     pub fn ranking_by(
         &self,
         load: usize,
@@ -227,9 +277,12 @@ impl<K: Kind> Results<K> {
         metric: &Metric<K::Sample>,
         better: Better,
     ) -> Ranking {
-        let rows = (0..self.rows.len())
-            .filter(|row| self.group_of(*row) == group && self.unranked(load, *row).is_none())
-            .filter(|row| self.first_of(*row).is_none());
+        if !self.compares(load) {
+            return Ranking::default();
+        }
+        let rows = self
+            .rows_of(load, group)
+            .filter(|row| self.first_of(*row).is_none() && self.unranked(load, *row).is_none());
         Ranking::among(&Contest {
             cells: &self.cells[load],
             metric,
@@ -252,7 +305,8 @@ impl<K: Kind> Results<K> {
         (ranked(of) && ranked(second)).then(|| self.pairs(load, metric, (of, second)))
     }
 
-    fn pairs(
+    /// The pairs of two rows, of runs of one round.
+    pub fn pairs(
         &self,
         load: usize,
         metric: &Metric<K::Sample>,
@@ -262,6 +316,17 @@ impl<K: Kind> Results<K> {
         pair(&cells[first].readings(metric), &cells[second].readings(metric))
     }
 
+    /// Differences of the rows of a group below this share are noise; `None` if it is not known. A row that is
+    /// not compared has no noise that would be that of the others.
+    pub fn noise_floor(
+        &self,
+        load: usize,
+        group: K::Group,
+        metric: &Metric<K::Sample>,
+    ) -> Option<f64> {
+        noise_floor(&self.pairs_of_again(load, group, metric)?, CONFIDENCE, self.seed)
+    }
+
     /// How one row stands to another of whatever group, above the noise of both groups.
     pub fn against(
         &self,
@@ -269,31 +334,31 @@ impl<K: Kind> Results<K> {
         metric: &Metric<K::Sample>,
         (first, second): (usize, usize),
     ) -> Difference {
-        let floor = |row: usize| {
-            let again = self.pairs_of_again(load, self.group_of(row), metric)?;
-            noise_floor(&again, CONFIDENCE, self.seed)
-        };
+        let floor = |row: usize| self.noise_floor(load, self.group_of(row), metric);
         let floor = floor(first).zip(floor(second)).map(|(a, b)| a.max(b));
         judge(&self.pairs(load, metric, (first, second)), floor, CONFIDENCE, self.seed)
     }
 
     /// How sure the figures of a load are, over all its ranked rows.
     pub fn confidence(&self, load: usize) -> Confidence {
+        let (metric, _) = self.ranked_by(load);
         let estimates: Vec<Estimate> = (0..self.rows.len())
-            .filter(|row| self.unranked(load, *row).is_none())
-            .filter_map(|row| self.cells[load][row].estimate(&K::RATE, self.seed))
+            .filter(|row| self.takes_part(load, *row) && self.unranked(load, *row).is_none())
+            .filter_map(|row| self.cells[load][row].estimate(metric, self.seed))
             .collect();
         Confidence::of(&estimates, self.asked_half_width)
     }
 
-    /// Whether more rounds of a load would tell nothing that was asked for.
+    /// Whether more rounds of a load would tell nothing that was asked for: every figure is as sure as that,
+    /// and every verdict is given.
     pub fn is_settled(&mut self, load: usize) -> bool {
         self.count_only_alike();
         let open = |group| self.ranking(load, group).is_open();
-        self.confidence(load).reached() && !self.groups().into_iter().any(open)
+        self.confidence(load).reached() && !self.groups(load).into_iter().any(open)
     }
 
-    fn samples(&self) -> impl Iterator<Item = &K::Sample> {
+    /// All samples.
+    pub fn samples(&self) -> impl Iterator<Item = &K::Sample> {
         self.cells.iter().flatten().flat_map(|cell| &cell.samples)
     }
 
@@ -322,5 +387,20 @@ impl<K: Kind> Results<K> {
     pub fn changed_runs(&self, load: usize) -> usize {
         let samples = self.cells[load].iter().flat_map(|cell| &cell.samples);
         samples.filter(|sample| sample.changed_machine()).count()
+    }
+
+    /// The exit code that tells the truth about the experiment. One that was interrupted is not complete, so it
+    /// counts as failed; what no row can be run under is as if none could run.
+    pub fn exit_code(&self) -> u8 {
+        let unavailable = |row: usize| {
+            (0..self.loads.len()).all(|load| self.status(load, row) == Status::Unavailable)
+        };
+        let none_runs_here = !self.rows.is_empty() && (0..self.rows.len()).all(unavailable);
+        match (self.has_figures(), self.interrupted, self.has_invalid_runs()) {
+            (false, ..) if none_runs_here => exit::UNAVAILABLE,
+            (false, ..) | (_, true, _) => exit::FAILED,
+            (true, false, true) => exit::DATA_ERRORS,
+            (true, false, false) => exit::OK,
+        }
     }
 }

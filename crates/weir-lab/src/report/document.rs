@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::experiment::cell::{Conformance, Skipped};
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
-use crate::experiment::results::{Kind, Results};
+use crate::experiment::results::{Results, Study};
+use crate::stats::CONFIDENCE;
 use crate::udp::report::answers::Answer;
 use crate::udp::report::json::{SCHEMA_VERSION, difference, options};
-use crate::udp::results::CONFIDENCE;
 
 /// What a kind of comparison adds to its loads, groups of rows, and rows.
-pub(crate) struct Own<'a, K: Kind> {
+pub(crate) struct Own<'a, K: Study> {
     /// The load itself, as it stands in each row, too.
     pub load: &'a dyn Fn(&K::Load) -> Value,
     /// To a load.
@@ -32,7 +32,7 @@ pub(crate) fn with(mut fields: Value, more: Value) -> Value {
 }
 
 /// The whole document, but for what stands beside loads, answers and rows.
-pub(crate) fn document<K: Kind>(
+pub(crate) fn document<K: Study>(
     kind: &str,
     results: &Results<K>,
     answers: &[Answer],
@@ -44,7 +44,7 @@ where
     let (mut loads, mut rows) = (vec![], vec![]);
     for load in 0..results.loads.len() {
         let rankings: Vec<(K::Group, Ranking)> =
-            results.groups().into_iter().map(|g| (g, results.ranking(load, g))).collect();
+            results.groups(load).into_iter().map(|g| (g, results.ranking(load, g))).collect();
         loads.push(of_load(results, load, &rankings, own));
         for row in 0..results.rows.len() {
             let group = results.group_of(row);
@@ -69,7 +69,7 @@ where
 }
 
 /// The document of an experiment that was only planned, but for its time and its cores.
-pub(crate) fn plan<K: Kind>(
+pub(crate) fn plan<K: Study>(
     kind: &str,
     results: &Results<K>,
     load: impl Fn(&K::Load) -> Value,
@@ -83,7 +83,7 @@ pub(crate) fn plan<K: Kind>(
     with(head(kind, results), more)
 }
 
-fn head<K: Kind>(kind: &str, results: &Results<K>) -> Value {
+fn head<K: Study>(kind: &str, results: &Results<K>) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,
         "kind": kind,
@@ -93,7 +93,7 @@ fn head<K: Kind>(kind: &str, results: &Results<K>) -> Value {
     })
 }
 
-fn of_load<K: Kind>(
+fn of_load<K: Study>(
     results: &Results<K>,
     load: usize,
     rankings: &[(K::Group, Ranking)],
@@ -111,7 +111,7 @@ fn of_load<K: Kind>(
     let schedule = &results.schedules[load];
     let common = json!({
         "load": (own.load)(&results.loads[load]),
-        "ranked_by": K::RATE.name,
+        "ranked_by": results.ranked_by(load).0.name,
         "groups": groups.collect::<Vec<_>>(),
         "confidence": {
             "asked_half_width_percent": confidence.asked * 100.0,
@@ -125,7 +125,7 @@ fn of_load<K: Kind>(
     with(common, (own.of_load)(load))
 }
 
-fn of_row<K: Kind>(
+fn of_row<K: Study>(
     results: &Results<K>,
     (load, index): (usize, usize),
     ranking: Option<&Ranking>,

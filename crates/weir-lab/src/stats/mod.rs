@@ -10,6 +10,9 @@ pub mod compare;
 pub mod latency;
 pub mod random;
 
+/// Confidence of all intervals, as a share.
+pub const CONFIDENCE: f64 = 0.95;
+
 /// A range that holds the true value with the confidence it was made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {

@@ -13,10 +13,11 @@ use super::rows::title;
 use super::sample::Sample;
 use crate::experiment::blocks::Interrupted;
 use crate::experiment::cell::Conformance;
-use crate::experiment::course::{self, Bench, Progress, Tell};
+use crate::experiment::course::{self, Bench, Progress, RunError, Tell};
+use crate::experiment::descriptors;
 use crate::experiment::plan::budget::Time;
 use crate::experiment::plan::{Role, budget};
-use crate::udp::bench::RunError;
+use crate::experiment::results::Study;
 
 /// Connections of a block of the original's client.
 const BLOCK: u32 = 1000;
@@ -190,7 +191,8 @@ fn attempt(
     connections: u32,
 ) -> Result<Attempt, Interrupted> {
     let load = at_a_rate(connections);
-    if let Some(missing) = load.missing_descriptors(results.own.descriptors) {
+    let takes = Tcp::descriptors(&load, &results.rows[row]);
+    if let Some(missing) = descriptors::lacking(takes, results.own.descriptors) {
         return Ok(Attempt::NotMade(missing));
     }
     let takes_ms = budget::WARMUP_MS + HELD_MS + PLANNED_OVERHEAD_MS + load.connecting_ms();

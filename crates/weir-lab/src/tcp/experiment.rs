@@ -11,9 +11,8 @@ use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, KERNEL_ENTRIES, Sample, TcpMetric};
-use crate::exit;
-use crate::experiment::cell::{Cell, Skipped, When};
-use crate::experiment::course::{self, Bench, Course, Tell};
+use crate::experiment::cell::{Cell, When};
+use crate::experiment::course::{self, Bench, Course, RunError, Tell};
 use crate::experiment::descriptors;
 use crate::experiment::plan::Schedule;
 use crate::experiment::plan::budget::Time;
@@ -27,17 +26,18 @@ impl Course for Tcp {
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
     const ENTRIES: TcpMetric = KERNEL_ENTRIES;
 
-    fn checked(&mut self, row: usize, with: Checked) {
-        self.idle[row] = with.idle;
-        self.checked = Some(Checked { idle: Idle::default(), ..with });
+    fn checked(results: &mut Results, row: usize, with: Checked) {
+        results.own.idle[row] = with.idle;
+        results.own.checked = Some(Checked { idle: Idle::default(), ..with });
     }
 
     fn asks_for_rounds(settings: &Settings) -> bool {
         settings.rounds.is_some()
     }
 
-    fn share_s(loads: &[Load], left_s: f64) -> f64 {
-        plan::shares(loads, left_s)[0]
+    fn share_s(_: &Settings, ahead: &[(Load, usize)], left_s: f64) -> f64 {
+        let loads: Vec<Load> = ahead.iter().map(|(load, _)| *load).collect();
+        plan::shares(&loads, left_s)[0]
     }
 
     fn schedule(
@@ -54,19 +54,20 @@ impl Course for Tcp {
         load.connecting_ms()
     }
 
-    fn sample(results: &Results, row: usize, load: &Load, when: &When, made: Made) -> Sample {
+    fn sample(
+        results: &Results,
+        row: usize,
+        load: &Load,
+        when: &When,
+        made: Made,
+    ) -> Result<Sample, RunError> {
         let at = Circumstances {
             when: *when,
             server_cores: results.own.server_cores.len().max(1),
             client_cores: results.own.client_cores.len().max(1),
             polls: results.polls(row),
         };
-        Sample::of(&at, load, &made)
-    }
-
-    fn unavailable(cell: &mut Cell<Sample>, reason: String) -> bool {
-        cell.failed(reason);
-        false
+        Ok(Sample::of(&at, load, &made))
     }
 
     /// Also rounds in which it had too few connections: the row has no rank any more, and often takes long. The attempts
@@ -106,7 +107,6 @@ pub fn run(
         Some(_) => Time { seconds: all.seconds * (1.0 - PART_OF_THE_SEARCH), ..all },
         None => all,
     };
-    leave_out_what_lacks_descriptors(results);
     let mut random = Random::seeded(results.seed);
     let went =
         course::run::<Tcp>(bench, results, settings, of_loads, &mut random, tell).and_then(|()| {
@@ -121,45 +121,16 @@ pub fn run(
 /// The part of the time that the search for the most connections has, where there is one.
 pub const PART_OF_THE_SEARCH: f64 = 0.4;
 
-/// Leaves out the loads, and if need be the rows, for whose connections a process may not have the descriptors.
-fn leave_out_what_lacks_descriptors(results: &mut Results) {
-    for reason in missing_descriptors(results) {
-        results.warnings.push(reason);
-    }
-    let limit = results.own.descriptors;
+/// Leaves out the loads, and if need be the rows, for whose connections a process may not have the descriptors. Gives
+/// what that makes of the comparison, to be said before anything runs.
+pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String> {
+    results.own.descriptors = limit;
     let of_check = descriptors::missing(limit, "the check of a server", CHECK_DESCRIPTORS);
     for row in results.rows.iter_mut().filter(|row| row.unavailable.is_none()) {
         row.unavailable = of_check.clone();
     }
-    for (load, cells) in results.loads.iter().zip(&mut results.cells) {
-        let missing = load.missing_descriptors(limit);
-        cells.iter_mut().for_each(|cell| cell.skipped = missing.clone().map(Skipped::Unavailable));
-    }
-    // What can be measured under no load cannot be measured here.
-    let all: Option<Vec<String>> =
-        results.loads.iter().map(|load| load.missing_descriptors(limit)).collect();
-    if let Some(reason) = all.and_then(|all| all.into_iter().next()) {
-        for row in results.rows.iter_mut() {
-            row.unavailable.get_or_insert_with(|| reason.clone());
-        }
-    }
-}
-
-/// What the limit of descriptors forbids, to be said before anything runs.
-pub fn missing_descriptors(results: &Results) -> Vec<String> {
-    let limit = results.own.descriptors;
-    let of_check = descriptors::missing(limit, "the check of a server", CHECK_DESCRIPTORS);
-    let of_loads = results
-        .loads
-        .iter()
-        .filter_map(|load| Some(format!("left out: {load}: {}", load.missing_descriptors(limit)?)));
-    of_check.into_iter().chain(of_loads).collect()
-}
-
-/// The exit code that tells the truth about an experiment, as that of one of UDP.
-pub fn exit_code(results: &Results) -> u8 {
-    let complete = results.has_figures() && !results.interrupted;
-    exit::of_experiment(&results.rows, complete, !results.has_invalid_runs())
+    results.warnings.extend(of_check.iter().cloned());
+    of_check.into_iter().chain(descriptors::heed(results, limit)).collect()
 }
 
 #[cfg(test)]

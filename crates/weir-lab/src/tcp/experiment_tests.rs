@@ -1,15 +1,16 @@
 use super::*;
+use crate::exit;
 use crate::experiment::blocks::GIVEN_UP_AFTER;
+use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured as _, Status};
+use crate::experiment::course::RunError;
 use crate::experiment::plan::Row;
-use crate::experiment::repeat::Disturbance;
 use crate::machine::Machine;
 use crate::tcp::bench::Run;
 use crate::tcp::classic::Classic;
 use crate::tcp::plan::{Depth, Pattern};
 use crate::tcp::rows;
 use crate::tcp::sample::tests::made;
-use crate::udp::bench::RunError;
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
 /// Rows with a speed each; the clock goes on by what each run takes.
@@ -71,7 +72,7 @@ impl Bench<Tcp> for Simulated {
         self.counts
     }
 
-    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+    fn check(&mut self, row: &Row, _: &[Load]) -> Result<Checked, RunError> {
         self.takes(0.5)?;
         if self.wrong == Some(row.design.as_str()) {
             return Err(RunError::Failed("byte 3 came back as 4".into()));
@@ -160,7 +161,7 @@ fn every_row_runs_in_every_round_and_the_budget_is_kept() {
         assert_eq!(results.ranking(load, false).winner().unwrap().row, 2);
     }
     assert!(bench.now_s <= 60.0, "{}", bench.now_s);
-    assert_eq!(exit_code(&results), exit::OK);
+    assert_eq!(results.exit_code(), exit::OK);
     // A block holds every row once.
     let mut block: Vec<&str> = bench.runs[..4].iter().map(|(row, _)| row.as_str()).collect();
     block.sort_unstable();
@@ -201,7 +202,7 @@ fn where_all_runs_fail_it_is_not_said_that_there_was_no_time() {
     let mut bench = Simulated { speeds, crashes: Some("poll"), ..Simulated::default() };
     let results = experiment(&mut bench, loads, settings);
     assert_eq!((results.error.as_ref(), results.status(0, 0)), (None, Status::Failed));
-    assert_eq!(exit_code(&results), exit::FAILED);
+    assert_eq!(results.exit_code(), exit::FAILED);
 }
 
 #[test]
@@ -225,8 +226,7 @@ fn connections_for_which_there_are_no_descriptors_are_named_and_never_tried() {
             connections.iter().map(|n| Load::new(Pattern::PingPong, 64, *n, None, None)).collect();
         let rows = [Row::parse("poll").unwrap(), Row::parse("epoll").unwrap()].to_vec();
         let mut results = Results::new(vec![], Machine::default(), rows, loads);
-        results.own.descriptors = Some(64);
-        let said = missing_descriptors(&results);
+        let said = heed_descriptors(&mut results, Some(64));
         let mut bench = bench();
         run(&mut bench, &mut results, &standard().1, &mut |_| ());
         (results, said, bench)
@@ -238,9 +238,9 @@ fn connections_for_which_there_are_no_descriptors_are_named_and_never_tried() {
     assert!(bench.runs.iter().all(|(_, connections)| *connections == 1), "{:?}", bench.runs);
     assert!(results.unranked(2, 0).unwrap().contains("ulimit -n 1032"));
     assert_eq!(results.unranked(0, 0), None);
-    assert_eq!(exit_code(&results), exit::OK);
+    assert_eq!(results.exit_code(), exit::OK);
     let (results, _, bench) = of(&[1000]);
-    assert_eq!((exit_code(&results), bench.runs.len()), (exit::UNAVAILABLE, 0));
+    assert_eq!((results.exit_code(), bench.runs.len()), (exit::UNAVAILABLE, 0));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_group_that_polls_gets_a_row_under_two_names_of_its_own() {
     let (loads, settings) = standard();
     let mut bench = Simulated { polls: vec!["select"], ..bench() };
     let results = experiment(&mut bench, loads, settings);
-    assert_eq!(results.groups(), [false, true]);
+    assert_eq!(results.groups(0), [false, true]);
     assert_eq!(results.again(true), Some((2, 4)));
     assert_eq!(results.cells[0][4].samples.len(), results.cells[0][2].samples.len());
     assert!(results.ranking(0, true).noise_floor.is_some());
@@ -276,7 +276,7 @@ fn a_row_that_answers_wrongly_is_never_timed() {
     let results = experiment(&mut bench, loads, settings);
     assert!(bench.runs.iter().all(|(row, _)| row != "poll"));
     assert!(results.unranked(0, 0).unwrap().contains("byte 3 came back as 4"));
-    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+    assert_eq!(results.exit_code(), exit::DATA_ERRORS);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_row_that_crashes_is_given_up_and_the_others_go_on() {
     assert_eq!(results.cells[0][0].failed_runs, GIVEN_UP_AFTER);
     assert!(results.unranked(0, 0).unwrap().contains("signal: 9"));
     assert_eq!(results.cells[0][1].samples.len(), 6);
-    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+    assert_eq!(results.exit_code(), exit::DATA_ERRORS);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_row_that_cannot_hold_the_connections_keeps_its_figures_and_has_no_rank() {
         3,
         "in two rounds, one of them twice: more would tell nothing"
     );
-    assert_eq!(exit_code(&results), exit::OK);
+    assert_eq!(results.exit_code(), exit::OK);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn an_interrupt_leaves_what_there_is() {
     let results = experiment(&mut bench, loads, settings);
     assert!(results.interrupted && results.has_figures());
     assert_eq!(results.cells.iter().flatten().map(|cell| cell.samples.len()).sum::<usize>(), 9);
-    assert_eq!(exit_code(&results), exit::FAILED);
+    assert_eq!(results.exit_code(), exit::FAILED);
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn nothing_that_can_run_is_an_error_of_its_own() {
     let mut results = Results::new(vec![], Machine::default(), vec![row], loads);
     run(&mut bench(), &mut results, &settings, &mut |_| ());
     assert!(results.error.is_some());
-    assert_eq!(exit_code(&results), exit::UNAVAILABLE);
+    assert_eq!(results.exit_code(), exit::UNAVAILABLE);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::experiment::descriptors;
 use crate::experiment::plan::budget;
 use crate::experiment::plan::{Row, Schedule};
 use crate::stats::bootstrap;
@@ -93,15 +92,6 @@ impl Load {
     /// Connections of each block.
     pub fn connections_per_block(&self) -> u32 {
         self.connections / self.blocks.max(1)
-    }
-
-    /// Why a server cannot have its connections where a process may have so many descriptors; `None` if it can.
-    pub fn missing_descriptors(&self, limit: Option<u64>) -> Option<String> {
-        let server = match self.connections {
-            1 => "a server of 1 connection".into(),
-            n => format!("a server of {n} connections"),
-        };
-        descriptors::missing(limit, server, u64::from(self.connections) + descriptors::BESIDES)
     }
 
     /// What making and ending its connections costs, in milliseconds, as long as it was not measured.

@@ -16,10 +16,11 @@ use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window};
-use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
-use crate::experiment::course::Bench;
+use crate::child::{
+    Child, ChildError, CommandLine, Interrupt, TimeLimit, can_count_entries, count_entries,
+};
+use crate::experiment::course::{Bench, RunError};
 use crate::experiment::plan::Row;
-use crate::udp::bench::{RunError, can_count_entries, count_entries};
 use crate::udp::sample::divide;
 use crate::wire::{Failure, ReadyLine};
 
@@ -390,7 +391,7 @@ impl Bench<Tcp> for Processes {
         (server != client).then(|| weir::machine::core_to_core_ns(server, client))?
     }
 
-    fn check(&mut self, row: &Row) -> Result<Checked, RunError> {
+    fn check(&mut self, row: &Row, _: &[Load]) -> Result<Checked, RunError> {
         self.try_check(row).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
     }
 

@@ -4,8 +4,9 @@ use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
 use super::sample::{MESSAGES, Sample, TcpMetric};
-use crate::experiment::cell::Cell;
-use crate::experiment::results::{self, Besides, Kind};
+use crate::experiment::plan::Row;
+use crate::experiment::ranking::Better;
+use crate::experiment::results::{self, Besides, Study};
 use crate::stats::median;
 
 /// Why a row has no rank that answered nothing in time: its rate is no figure of how fast it is.
@@ -38,14 +39,17 @@ impl Results {
     }
 }
 
-impl Kind for Tcp {
+impl Study for Tcp {
     type Load = Load;
     type Sample = Sample;
     /// Rows that poll, and rows that wait.
     type Group = bool;
 
     const GROUPS: &'static [bool] = &[false, true];
-    const RATE: TcpMetric = MESSAGES;
+
+    fn ranked_by(_: &Load) -> (&'static TcpMetric, Better) {
+        (&MESSAGES, Better::Higher)
+    }
 
     fn rows_are(&mut self, count: usize) {
         self.idle.resize(count, Idle::default());
@@ -56,14 +60,23 @@ impl Kind for Tcp {
     }
 
     /// One of which it is not known is ranked among those that wait.
-    fn group_of(&self, row: usize) -> bool {
-        self.idle[row].polls().unwrap_or(false)
+    fn group_of(results: &Results, row: usize) -> bool {
+        results.polls(row).unwrap_or(false)
     }
 
-    fn incomparable(cell: &Cell<Sample>) -> Option<String> {
+    fn incomparable(results: &Results, load: usize, row: usize) -> Option<String> {
+        let cell = &results.cells[load][row];
         let nothing = || median(&cell.values(&MESSAGES)).is_some_and(|messages| messages <= 0.0);
         let incomplete = cell.standing().find_map(Sample::incomplete);
         incomplete.or_else(|| nothing().then(|| NOTHING_CAME.into()))
+    }
+
+    fn descriptors(load: &Load, _: &Row) -> Vec<(String, u64)> {
+        let server = match load.connections {
+            1 => "a server of 1 connection".into(),
+            n => format!("a server of {n} connections"),
+        };
+        vec![(server, load.connections.into())]
     }
 
     fn besides(&self) -> Besides {
@@ -129,7 +142,7 @@ pub(crate) mod tests {
     fn what_polls_is_ranked_apart() {
         let mut results = results(&[("poll", 80e3), ("epoll", 100e3), ("select", 120e3)], 1);
         results.own.idle[2].cores_busy = Some(0.99);
-        assert_eq!(results.groups(), [false, true]);
+        assert_eq!(results.groups(0), [false, true]);
         assert_eq!(results.ranking(0, false).winner().unwrap().row, 1);
         let polling = results.ranking(0, true);
         assert_eq!((polling.winner().unwrap().row, polling.noise_floor), (2, None));

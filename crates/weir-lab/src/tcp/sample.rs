@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::bench::Made;
 use super::plan::Load;
+use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured, Metric, When, metrics};
-use crate::experiment::repeat::Disturbance;
 use crate::experiment::verdict::{Limit, USED_UP, Verdict};
 use crate::stats::latency::of_histogram;
 use crate::udp::sample::divide;

@@ -4,10 +4,11 @@
 //! the tests of [`crate::udp::experiment`] simulate it.
 
 use serde::Serialize;
-use weir::counters::os::KernelEntries;
 
+use super::plan::{Load, Rate};
+use super::results::Udp;
+use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
-use crate::udp::plan::Load;
 use crate::wire::{FloodReport, ServerReport};
 
 /// One run to be made.
@@ -17,10 +18,24 @@ pub struct Run<'a> {
     pub row: &'a Row,
     /// The load.
     pub load: &'a Load,
-    /// Datagrams per second to offer; `None` for as many as the generator can.
-    pub per_second: Option<u64>,
     /// How long, or how many.
     pub extent: Extent,
+}
+
+impl<'a> Run<'a> {
+    /// One of the course.
+    pub fn of(run: &course::Run<'a, Load>) -> Self {
+        let extent = Extent::Timed { warmup_ms: run.warmup_ms, run_ms: run.run_ms };
+        Self { row: run.row, load: run.load, extent }
+    }
+
+    /// Datagrams per second to offer; `None` for as many as the generator can.
+    pub fn per_second(&self) -> Option<u64> {
+        match self.load.rate {
+            Rate::PerSecond(rate) => Some(rate),
+            _ => None,
+        }
+    }
 }
 
 /// When a run ends.
@@ -53,39 +68,9 @@ pub struct Made {
     pub load_of_others: Option<f64>,
 }
 
-/// Why a run delivered nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// This machine cannot run the row.
-    #[error("{0}")]
-    Unavailable(String),
-    /// The time for all was over before it was through: that is no fault of the row.
-    #[error("the time for all was over: {0}")]
-    TimeIsUp(String),
-    /// Something came between that may be none of the row's.
-    #[error("{0}")]
-    Disturbed(String),
-    /// It failed this time.
-    #[error("{0}")]
-    Failed(String),
-    /// The user wants to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-/// Whether the kernel counts entries, where it is to: what this process may, its children may, too.
-pub(crate) fn can_count_entries(on: bool) -> bool {
-    on && KernelEntries::begin().is_ok()
-}
-
-/// The words by which a server of weir's has the kernel count its entries.
-pub(crate) fn count_entries(on: bool) -> impl Iterator<Item = &'static str> {
-    on.then_some("--count-entries").into_iter()
-}
-
 /// What a row was checked with, and passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Checked {
+pub struct Echoed {
     /// Datagrams sent and answered, each to its own sender.
     pub datagrams: u64,
     /// Sockets that sent them, for each family of addresses.
@@ -96,27 +81,8 @@ pub struct Checked {
     pub ipv6: bool,
 }
 
-impl RunError {
-    /// The same of what may only have failed since the time for all was over.
-    pub(crate) fn or_time_is_up(self, time_is_up: bool) -> Self {
-        match self {
-            Self::Failed(reason) if time_is_up => Self::TimeIsUp(reason),
-            other => other,
-        }
-    }
-}
-
 /// Where runs are made.
-pub trait Bench {
-    /// Seconds since the experiment began.
-    fn elapsed_s(&self) -> f64;
-
-    /// Lets nothing go on for longer than so many seconds after the experiment began.
-    fn end_within(&mut self, _seconds: f64) {}
-
-    /// Nanoseconds of a cache line's way between the server's core and the generator's, now.
-    fn core_to_core_ns(&mut self) -> Option<f64>;
-
+pub trait Bench: course::Bench<Udp> {
     /// Datagrams per second that the generator sends with this load into a socket that
     /// nobody reads.
     ///
@@ -129,17 +95,11 @@ pub trait Bench {
     ///
     /// # Errors
     /// Any [`RunError`]; [`RunError::Failed`] says what was wrong.
-    fn check(&mut self, row: &Row, load: &Load) -> Result<Checked, RunError>;
+    fn echo(&mut self, row: &Row, load: &Load) -> Result<Echoed, RunError>;
 
-    /// Has the kernel count the entries of weir's own servers in the runs from now on, or no longer; gives whether it
-    /// can. That slows every system call down, so such a run is good for nothing else.
-    fn count_entries(&mut self, _on: bool) -> bool {
-        false
-    }
-
-    /// Makes one run.
+    /// Makes one run, of whatever extent.
     ///
     /// # Errors
     /// Any [`RunError`].
-    fn run(&mut self, run: &Run) -> Result<Made, RunError>;
+    fn run_once(&mut self, run: &Run) -> Result<Made, RunError>;
 }

@@ -1,10 +1,10 @@
 //! Where one design overtakes another as the work per datagram, or the number of threads, grows.
 
 use crate::experiment::plan::{Role, Row};
-use crate::experiment::ranking::noise_floor_of;
+use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
 use crate::stats::median;
-use crate::udp::results::{CONFIDENCE, Results};
+use crate::udp::results::Results;
 use crate::udp::sample::RECEIVED;
 
 /// What grows.
@@ -189,7 +189,7 @@ impl Sweep {
 
     /// The noise floor of each stop.
     pub fn floors(&self, results: &Results) -> Vec<Option<f64>> {
-        let floor = |stop: &Stop| noise_floor_of(results, stop.load, false, &RECEIVED);
+        let floor = |stop: &Stop| results.noise_floor(stop.load, false, &RECEIVED);
         self.stops.iter().map(floor).collect()
     }
 

@@ -1,9 +1,9 @@
 use super::*;
+use crate::experiment::cell::Conformance;
 use crate::experiment::cell::When;
 use crate::experiment::plan::add_again;
 use crate::machine::Machine;
 use crate::udp::plan::{Load, Takes, Work};
-use crate::udp::results::Conformance;
 use crate::udp::sample::tests::{flood, server};
 use crate::udp::sample::{Circumstances, Sample};
 

@@ -5,6 +5,7 @@
 //! preemption of a virtual machine loses a few datagrams at any rate, and would leave no rate that
 //! is good. The rate that counts is the highest below which no rate was bad.
 
+use crate::experiment::course::NoRun;
 use crate::experiment::verdict::PACE_KEPT;
 use crate::stats::median;
 use crate::udp::plan::{Goal, Load, Rate};
@@ -58,15 +59,6 @@ impl Highest {
     }
 }
 
-/// Why a row has no rate under a load.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoRate {
-    /// The figure that it follows from was not found.
-    Unknown(String),
-    /// What is searched for is known closely enough, or the generator cannot offer more.
-    NothingToSearch(String),
-}
-
 /// The rates that a row was offered evenly under loads that are like the given one, lowest first:
 /// those of the loads before `before`, and only where the generator kept its pace and the counts
 /// are whole.
@@ -109,7 +101,7 @@ pub fn highest_of(results: &Results, like: &Load, row: usize, goal: Goal) -> Hig
 ///
 /// # Errors
 /// Why there is no rate to ask for.
-pub fn per_second(results: &Results, load: usize, row: usize) -> Result<Option<u64>, NoRate> {
+pub fn per_second(results: &Results, load: usize, row: usize) -> Result<Option<u64>, NoRun> {
     let whole = |rate: f64| Ok(Some(rate.round().max(1.0) as u64));
     let before = |goal| highest(&points(results, &results.loads[load], row, load), goal);
     match results.loads[load].rate {
@@ -117,23 +109,23 @@ pub fn per_second(results: &Results, load: usize, row: usize) -> Result<Option<u
         Rate::PerSecond(rate) => Ok(Some(rate)),
         Rate::OfMaximum(share) => match results.maximum(load, row) {
             Some(maximum) => whole(maximum * share),
-            None => Err(NoRate::Unknown(
+            None => Err(NoRun::Failed(
                 "its maximum is not known, because none of its runs at saturation succeeded".into(),
             )),
         },
         Rate::Search { goal, .. } => next(results, load, row, before(goal)).and_then(whole),
         Rate::OfPartialDrop(share) => match before(Goal::PartialDrop).good() {
             Some(rate) => whole(rate * share),
-            None => Err(NoRate::NothingToSearch(
-                "no rate was found of which it loses little enough".into(),
-            )),
+            None => {
+                Err(NoRun::NotMeasured("no rate was found of which it loses little enough".into()))
+            }
         },
     }
 }
 
 /// The next rate to try.
-fn next(results: &Results, load: usize, row: usize, known: Highest) -> Result<f64, NoRate> {
-    let nothing = |why: &str| Err(NoRate::NothingToSearch(why.into()));
+fn next(results: &Results, load: usize, row: usize, known: Highest) -> Result<f64, NoRun> {
+    let nothing = |why: &str| Err(NoRun::NotMeasured(why.into()));
     match known {
         Highest::Unknown => nothing("no rate below its maximum could be offered evenly"),
         Highest::Between(good, bad) if bad - good <= bad * NARROW => nothing("it is known closely"),
@@ -153,10 +145,10 @@ fn next(results: &Results, load: usize, row: usize, known: Highest) -> Result<f6
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::experiment::cell::Conformance;
     use crate::experiment::cell::When;
     use crate::experiment::plan::Row;
     use crate::machine::Machine;
-    use crate::udp::results::Conformance;
     use crate::udp::sample::Circumstances;
     use crate::udp::sample::tests::{flood, server};
 
@@ -225,7 +217,7 @@ pub(crate) mod tests {
         assert_eq!(asked(&results, 3), Ok(Some(625_000)), "beyond: 500,000 was good enough");
         assert_eq!(asked(&results, 4), Ok(Some(437_500)));
         assert_eq!(asked(&results, 5), Ok(Some(50_000)));
-        results.calibrations.push(crate::udp::results::Calibration {
+        results.own.calibrations.push(crate::udp::results::Calibration {
             receive_offload: false,
             size_bytes: 64,
             flows: 1,
@@ -234,9 +226,9 @@ pub(crate) mod tests {
             core_to_core_ns: None,
             core_to_core_after_ns: None,
         });
-        let nothing = NoRate::NothingToSearch("the generator cannot offer more".into());
+        let nothing = NoRun::NotMeasured("the generator cannot offer more".into());
         assert_eq!(asked(&results, 3), Err(nothing));
-        let nothing = NoRate::NothingToSearch("it is known closely".into());
+        let nothing = NoRun::NotMeasured("it is known closely".into());
         for sample in &mut results.cells[2][0].samples {
             sample.sent_per_s = Some(495_000.0);
         }
@@ -269,6 +261,6 @@ pub(crate) mod tests {
         // The simulated server receives 800,000 a second.
         assert_eq!(per_second(&results, 1, 0), Ok(Some(400_000)));
         results.cells[0][0].samples.clear();
-        assert!(matches!(per_second(&results, 1, 0), Err(NoRate::Unknown(_))));
+        assert!(matches!(per_second(&results, 1, 0), Err(NoRun::Failed(_))));
     }
 }

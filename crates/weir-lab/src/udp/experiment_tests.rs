@@ -1,11 +1,17 @@
 use super::*;
-use crate::experiment::blocks::ROUNDS_BEFORE_EARLY_END;
+use crate::exit;
+use crate::experiment::blocks::{GIVEN_UP_AFTER, ROUNDS_BEFORE_EARLY_END};
+use crate::experiment::cell::{Conformance, Status};
+use crate::experiment::descriptors;
+use crate::experiment::plan::Role;
+use crate::experiment::plan::budget::NOT_CHECKED;
 use crate::experiment::plan::{Row, add_again};
 use crate::machine::Machine;
 use crate::udp::belief::Belief;
-use crate::udp::bench::Checked;
+use crate::udp::bench::{Echoed, Extent, Run};
+use crate::udp::check;
+
 use crate::udp::plan::Rate;
-use crate::udp::results::Status;
 use crate::udp::sample::tests::{flood, server};
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
@@ -49,7 +55,7 @@ impl Simulated {
     }
 }
 
-impl Bench for Simulated {
+impl course::Bench<Udp> for Simulated {
     fn elapsed_s(&self) -> f64 {
         self.clock_s
     }
@@ -67,6 +73,16 @@ impl Bench for Simulated {
         self.counts
     }
 
+    fn check(&mut self, row: &Row, loads: &[Load]) -> Result<Checked, RunError> {
+        check::of(self, row, loads)
+    }
+
+    fn run(&mut self, run: &course::Run<Load>) -> Result<Made, RunError> {
+        self.run_once(&Run::of(run))
+    }
+}
+
+impl Bench for Simulated {
     fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
         self.takes(0.5)?;
         match self.uncalibrated {
@@ -75,20 +91,20 @@ impl Bench for Simulated {
         }
     }
 
-    fn check(&mut self, row: &Row, _: &Load) -> Result<Checked, RunError> {
+    fn echo(&mut self, row: &Row, _: &Load) -> Result<Echoed, RunError> {
         self.takes(0.05)?;
         self.checks.push(row.design.clone());
         match row.design.as_str() {
             "mixes" => Err(RunError::Failed("to another sender than its own".into())),
-            _ => Ok(Checked { datagrams: 9, senders: 3, sizes_bytes: vec![0], ipv6: false }),
+            _ => Ok(Echoed { datagrams: 9, senders: 3, sizes_bytes: vec![0], ipv6: false }),
         }
     }
 
-    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+    fn run_once(&mut self, run: &Run) -> Result<Made, RunError> {
         if self.interrupt_after == Some(self.runs.len()) {
             return Err(RunError::Interrupted);
         }
-        self.runs.push((run.row.design.clone(), run.per_second));
+        self.runs.push((run.row.design.clone(), run.per_second()));
         let run_s = match run.extent {
             Extent::Timed { warmup_ms, run_ms } => (warmup_ms + run_ms) as f64 / 1000.0,
             Extent::Checked { .. } => 0.1,
@@ -132,7 +148,7 @@ impl Bench for Simulated {
         if run.row.design == "loses" || self.unbalanced {
             server.audit.received -= 1000;
         }
-        if run.per_second.is_some() && !checked {
+        if run.per_second().is_some() && !checked {
             let of_a = run.row.design == "a";
             self.paced += usize::from(of_a);
             let is =
@@ -185,7 +201,7 @@ fn a_standard_experiment_keeps_to_its_budget_and_fills_every_cell() {
         assert!(cell.samples.len() >= 3, "{}", cell.samples.len());
     }
     assert_eq!(results.calibration(&results.loads[0]).map(|c| c.sent_per_s), Some(2e6));
-    assert_eq!(exit_code(&results), 0);
+    assert_eq!(results.exit_code(), 0);
     assert!(!results.interrupted && results.warnings.is_empty(), "{:?}", results.warnings);
 }
 
@@ -224,8 +240,8 @@ fn what_cannot_run_or_fails_its_check_is_not_timed() {
     assert!(why(4).contains("no report within 10 s"));
     assert!(why(5).contains("to another sender than its own"), "{}", why(5));
     assert_eq!(bench.checks, ["good", "mixes"], "the others have failed before");
-    assert_eq!(results.checked.as_ref().map(|checked| checked.datagrams), Some(9));
-    assert_eq!(exit_code(&results), 3);
+    assert_eq!(results.own.checked.as_ref().map(|checked| checked.datagrams), Some(9));
+    assert_eq!(results.exit_code(), 3);
 }
 
 #[test]
@@ -244,7 +260,7 @@ fn a_row_that_only_fails_is_given_up_and_the_others_go_on() {
     let crashes = bench.runs.iter().filter(|(design, _)| design == "crashes").count();
     assert_eq!(crashes, 1 + GIVEN_UP_AFTER as usize);
     assert_eq!(results.unranked(0, 1).unwrap(), "exit code 101");
-    assert_eq!(exit_code(&results), 3, "a part of it is missing");
+    assert_eq!(results.exit_code(), 3, "a part of it is missing");
     assert!(results.cells[0][0].samples.len() >= 3);
 }
 
@@ -259,7 +275,7 @@ fn a_peer_is_checked_by_itself_and_skips_the_loads_that_it_cannot_take() {
     let settings = Settings { depth: Depth::Quick, rounds: None, budget_s: None, is_bound: false };
     let mut skipped = vec![];
     run(&mut bench, &mut results, &settings, &mut |progress| {
-        if let Progress::Course(Happened::Skipped(row, reason)) = progress {
+        if let Progress::Skipped(row, reason) = progress {
             skipped.push((row.design.clone(), reason));
         }
     });
@@ -271,7 +287,7 @@ fn a_peer_is_checked_by_itself_and_skips_the_loads_that_it_cannot_take() {
     assert_eq!((cell.samples.len(), cell.failed_runs), (0, 0));
     assert_eq!(results.unranked(1, 1).unwrap(), "it has one port");
     assert_eq!(skipped, [("one-port".to_owned(), "it has one port".to_owned())]);
-    assert_eq!(exit_code(&results), 0, "nothing failed");
+    assert_eq!(results.exit_code(), 0, "nothing failed");
     let uncalibrated = results.warnings.iter().filter(|w| w.contains("nobody reads")).count();
     assert_eq!(uncalibrated, 1, "{:?}", results.warnings);
 }
@@ -301,18 +317,18 @@ fn an_interrupt_leaves_what_there_is() {
     let bench = Simulated { interrupt_after: Some(7), ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a", "b"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.interrupted && results.has_figures());
-    assert_eq!(exit_code(&results), 1);
+    assert_eq!(results.exit_code(), 1);
     let bench = Simulated { interrupt_after: Some(0), ..Simulated::default() };
     let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.interrupted && !results.has_figures());
-    assert_eq!(exit_code(&results), 1);
+    assert_eq!(results.exit_code(), 1);
 }
 
 #[test]
 fn nothing_that_can_run_is_an_answer_of_its_own() {
     let (results, _) = experiment(&["unavailable"], vec![Load::saturation(64)], Depth::Quick);
     assert!(results.error.as_ref().unwrap().contains("none of the designs"));
-    assert_eq!(exit_code(&results), 5);
+    assert_eq!(results.exit_code(), 5);
 }
 
 #[test]
@@ -332,7 +348,7 @@ fn more_rows_than_the_budget_holds_still_get_three_rounds_and_a_word() {
 }
 
 #[test]
-fn a_load_whose_time_is_up_before_it_begins_is_left_out_with_a_word() {
+fn a_load_whose_time_is_up_before_it_begins_has_its_figures_all_the_same() {
     let designs: Vec<String> = (0..60).map(|n| format!("d{n}")).collect();
     let designs: Vec<&str> = designs.iter().map(String::as_str).collect();
     let base = Load::saturation(64);
@@ -343,9 +359,8 @@ fn a_load_whose_time_is_up_before_it_begins_is_left_out_with_a_word() {
     let settings =
         Settings { depth: Depth::Quick, rounds: None, budget_s: Some(30.0), is_bound: false };
     run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
-    assert!(results.cells[1].iter().all(|cell| cell.samples.is_empty()));
-    let word = results.warnings.iter().find(|w| w.starts_with("paced at 50000/s")).unwrap();
-    assert!(word.contains("ended after 0 of 3 rounds, because its time was up"), "{word}");
+    assert!(results.cells.iter().flatten().all(|cell| cell.samples.len() == 3));
+    assert!(results.warnings.iter().any(|w| w.starts_with("it took")), "{:?}", results.warnings);
 }
 
 #[test]
@@ -385,7 +400,7 @@ fn a_time_that_was_asked_for_is_a_bound() {
     assert!(results.has_figures());
     let word = results.warnings.iter().find(|w| w.starts_with("saturation")).unwrap();
     assert!(word.contains("of 3 rounds, because its time was up"), "{word}");
-    assert_eq!(exit_code(&results), 0, "what was not begun has not failed");
+    assert_eq!(results.exit_code(), 0, "what was not begun has not failed");
     // One that hangs in each run has no more of it than the others.
     let (results, bench) = bound(&["hangs".into(), "a".into()], 12.0);
     assert!(bench.clock_s <= 12.0, "{}", bench.clock_s);
@@ -401,7 +416,7 @@ fn where_not_even_the_checks_fit_that_is_said() {
     assert!(said.contains("61 rows") && said.contains("3 s") && said.contains("(-t)"), "{said}");
     assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
     assert_eq!(results.unranked(0, 59).unwrap(), NOT_CHECKED);
-    assert_eq!(exit_code(&results), 1);
+    assert_eq!(results.exit_code(), 1);
     // No time even for one of them.
     let (results, _) = bound(&designs, 0.2);
     assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
@@ -437,7 +452,7 @@ fn a_row_for_whose_runs_there_was_no_time_says_so_and_has_not_failed() {
 fn where_all_runs_fail_it_is_not_said_that_there_was_no_time() {
     let (results, _) = bound(&["crashes".into()], 30.0);
     assert_eq!((results.error.as_ref(), results.status(0, 0)), (None, Status::Failed));
-    assert_eq!(exit_code(&results), 1);
+    assert_eq!(results.exit_code(), 1);
 }
 
 #[test]
@@ -447,7 +462,7 @@ fn loads_for_whose_sockets_there_are_no_descriptors_are_named_and_left_out() {
     let of = |loads: Vec<Load>| {
         let rows = vec![Row::parse("a").unwrap()];
         let mut results = Results::new(vec![], Machine::default(), rows, loads);
-        let said = heed_descriptors(&mut results, Some(64));
+        let said = descriptors::heed(&mut results, Some(64));
         let settings =
             Settings { depth: Depth::Quick, rounds: None, budget_s: None, is_bound: false };
         run(&mut Simulated::default(), &mut results, &settings, &mut |_| {});
@@ -458,7 +473,7 @@ fn loads_for_whose_sockets_there_are_no_descriptors_are_named_and_left_out() {
     assert!(results.unranked(1, 0).unwrap().contains("a process may have 64 here"));
     assert!(!results.cells[0][0].samples.is_empty() && results.cells[1][0].samples.is_empty());
     assert!(results.warnings.contains(&said[0]));
-    assert_eq!(exit_code(&of(vec![many]).0), 5, "nothing can run here");
+    assert_eq!(of(vec![many]).0.exit_code(), 5, "nothing can run here");
 }
 
 #[test]
@@ -467,7 +482,7 @@ fn an_unbalanced_check_says_what_is_missing() {
     let (results, _) = experiment_on(bench, &["a"], vec![Load::saturation(64)], Depth::Quick);
     let Conformance::Failed(reason) = &results.conformance[0] else { panic!("it must fail") };
     assert_eq!(reason, "sent 600000, received 479000, dropped 120000: 1000 unexplained");
-    assert_eq!(exit_code(&results), 1);
+    assert_eq!(results.exit_code(), 1);
 }
 
 /// A machine that becomes another by itself, near (27 ns) and far (170 ns) in turn, for 8 to 40 s
@@ -493,7 +508,7 @@ impl Flipping {
     }
 }
 
-impl Bench for Flipping {
+impl course::Bench<Udp> for Flipping {
     fn elapsed_s(&self) -> f64 {
         self.clock_s
     }
@@ -502,17 +517,27 @@ impl Bench for Flipping {
         Some(if self.far { 170.0 } else { 27.0 })
     }
 
+    fn check(&mut self, row: &Row, loads: &[Load]) -> Result<Checked, RunError> {
+        check::of(self, row, loads)
+    }
+
+    fn run(&mut self, run: &course::Run<Load>) -> Result<Made, RunError> {
+        self.run_once(&Run::of(run))
+    }
+}
+
+impl Bench for Flipping {
     fn calibrate(&mut self, _: &Load) -> Result<f64, RunError> {
         self.pass(0.5);
         Ok(2e6)
     }
 
-    fn check(&mut self, _: &Row, _: &Load) -> Result<Checked, RunError> {
+    fn echo(&mut self, _: &Row, _: &Load) -> Result<Echoed, RunError> {
         self.pass(0.1);
-        Ok(Checked { datagrams: 9, senders: 3, sizes_bytes: vec![0], ipv6: false })
+        Ok(Echoed { datagrams: 9, senders: 3, sizes_bytes: vec![0], ipv6: false })
     }
 
-    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+    fn run_once(&mut self, run: &Run) -> Result<Made, RunError> {
         let was_far = self.far;
         // 110 ms to start and to end both processes, as measured.
         let (mut server, mut flood) = (server(), flood());
@@ -531,7 +556,7 @@ impl Bench for Flipping {
         server.window.datagrams = (800_000.0 * factor) as u64;
         server.audit.latency_ns =
             Some(crate::wire::Latency { p50: (5000.0 / factor) as u64, ..Default::default() });
-        if run.per_second.is_some() {
+        if run.per_second().is_some() {
             server.audit.received = flood.sent;
             server.system.dropped_socket = Some(0);
             flood.windows_within = flood.windows;
@@ -562,7 +587,7 @@ fn a_machine_that_changes_now_and_then_leaves_few_verdicts_open() {
         run(&mut bench, &mut results, &settings, &mut |_| {});
         assert!(bench.clock_s <= 110.0 * 1.05, "{} s", bench.clock_s);
         for load in 0..results.loads.len() {
-            let ranking = Ranking::of_load(&results, load);
+            let ranking = results.main_ranking(load);
             assert!(ranking.places.len() >= 16, "{} ranked", ranking.places.len());
             all += ranking.places.len();
             open += ranking.places.iter().filter(|place| place.is_open()).count();
@@ -582,7 +607,7 @@ struct Limited {
 
 const TAKES_PER_S: f64 = 700_000.0;
 
-impl Bench for Limited {
+impl course::Bench<Udp> for Limited {
     fn elapsed_s(&self) -> f64 {
         self.clock_s
     }
@@ -591,28 +616,38 @@ impl Bench for Limited {
         Some(27.0)
     }
 
+    fn check(&mut self, row: &Row, loads: &[Load]) -> Result<Checked, RunError> {
+        check::of(self, row, loads)
+    }
+
+    fn run(&mut self, run: &course::Run<Load>) -> Result<Made, RunError> {
+        self.run_once(&Run::of(run))
+    }
+}
+
+impl Bench for Limited {
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
         self.calibrated.push((load.size_bytes, load.receive_offload));
         Ok(20e6)
     }
 
-    fn check(&mut self, _: &Row, load: &Load) -> Result<Checked, RunError> {
+    fn echo(&mut self, _: &Row, load: &Load) -> Result<Echoed, RunError> {
         let sizes_bytes = vec![load.size_bytes as usize];
-        Ok(Checked { datagrams: 9, senders: 3, sizes_bytes, ipv6: false })
+        Ok(Echoed { datagrams: 9, senders: 3, sizes_bytes, ipv6: false })
     }
 
-    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+    fn run_once(&mut self, run: &Run) -> Result<Made, RunError> {
         let Extent::Timed { run_ms, .. } = run.extent else {
             let mut flood = flood();
             flood.elapsed_ns = 100_000_000;
             return Ok(Made { server: server(), flood, load_of_others: Some(0.0) });
         };
         let offloaded = run.load.receive_offload;
-        self.runs.push((run.row.title(), offloaded, run.per_second));
+        self.runs.push((run.row.title(), offloaded, run.per_second()));
         self.clock_s += run_ms as f64 / 1000.0 + 0.1;
         let factor = if offloaded { 10.0 } else { 1.0 };
-        let offered = run.per_second.map_or(2e6 * factor, |rate| rate as f64);
-        let taken = match run.per_second {
+        let offered = run.per_second().map_or(2e6 * factor, |rate| rate as f64);
+        let taken = match run.per_second() {
             None => 1e6 * factor,
             Some(_) => offered.min(TAKES_PER_S * factor),
         };
@@ -663,7 +698,7 @@ fn the_search_over_rising_load_closes_in_on_what_a_row_takes() {
     let tenth = (good * 0.1).round() as u64;
     let asked_for = |rate| bench.runs.iter().any(|(_, _, asked)| *asked == Some(rate));
     assert!(asked_for(tenth), "a tenth of {good} of {:?}", bench.runs);
-    assert_eq!(exit_code(&results), 0, "{:?}", results.warnings);
+    assert_eq!(results.exit_code(), 0, "{:?}", results.warnings);
 }
 
 #[test]
@@ -685,11 +720,15 @@ fn rows_with_receive_offload_run_with_it_in_the_same_rounds_and_where_they_are_a
     };
     assert_eq!(samples(0), [3, 3, 3, 3], "each with and without, and both under two names");
     assert_eq!(samples(2), [3, 0, 3, 0], "other work tells nothing of receive offload");
-    assert_eq!(results.checked.as_ref().unwrap().sizes_bytes, [1024], "the longest was checked");
+    assert_eq!(
+        results.own.checked.as_ref().unwrap().sizes_bytes,
+        [1024],
+        "the longest was checked"
+    );
     let gains = crate::udp::offload::of_load(&results, 0).unwrap();
     let ratio = gains.designs[0].ratio.ratio().unwrap().median;
     assert!((ratio - 10.0).abs() < 1e-9, "{ratio}");
-    assert_eq!(exit_code(&results), 0, "{:?}", results.warnings);
+    assert_eq!(results.exit_code(), 0, "{:?}", results.warnings);
 }
 
 #[test]
@@ -734,7 +773,7 @@ fn a_row_that_was_disturbed_once_keeps_its_rank() {
     assert!(!replaced.is_empty(), "both are kept");
     let late = |s: &&Sample| s.when.disturbed == Some(Disturbance::PaceNotKept);
     assert!(replaced.iter().all(late) && !cell.standing().any(|s| late(&s)));
-    assert_eq!(exit_code(&results), 0);
+    assert_eq!(results.exit_code(), 0);
     let (results, _) = disturbed(Simulated { loses: Some(once), ..Simulated::default() });
     assert_eq!(results.unranked(0, A), None, "one stall of the machine");
     assert_eq!(results.cells[0][A].standing().filter(|s| s.when.attempt == 2).count(), 1);
@@ -834,7 +873,7 @@ fn a_peer_that_was_contradicted_is_not_asked_again() {
 #[test]
 fn a_contradicted_attempt_makes_the_row_invalid_whatever_stands_in_its_place() {
     let (mut results, _) = disturbed(Simulated { late: Some(|n| n == 3), ..Simulated::default() });
-    assert_eq!(exit_code(&results), 0);
+    assert_eq!(results.exit_code(), 0);
     let cell = &mut results.cells[0][A];
     let first = cell.samples.iter_mut().find(|sample| sample.when.replaced).unwrap();
     disproved(first);
@@ -843,11 +882,11 @@ fn a_contradicted_attempt_makes_the_row_invalid_whatever_stands_in_its_place() {
         "the second attempt is clean"
     );
     assert_eq!(cell.invalid().as_deref(), Some("it chose a mask"));
-    assert_eq!((results.is_invalid(0, A), exit_code(&results)), (true, exit::DATA_ERRORS));
+    assert_eq!((results.is_invalid(0, A), results.exit_code()), (true, exit::DATA_ERRORS));
     // So do wrong data that became the second attempt of a round in which the first one stands.
     let first = results.cells[0][A].samples.iter_mut().find(|sample| sample.when.replaced).unwrap();
     (first.belief, first.audit.corrupt) = (None, 1);
-    assert_eq!(exit_code(&results), exit::DATA_ERRORS);
+    assert_eq!(results.exit_code(), exit::DATA_ERRORS);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub mod belief;
 pub mod bench;
+pub mod check;
 pub mod crossing;
 pub mod curve;
 pub mod exchange;

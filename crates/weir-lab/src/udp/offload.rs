@@ -1,8 +1,8 @@
 //! What receive offload brings: each design with it against itself without, in the same rounds.
 
-use crate::experiment::ranking::{Ranking, ranked_by};
+use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
-use crate::udp::results::{CONFIDENCE, Results};
+use crate::udp::results::Results;
 
 /// One design with and without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,14 +31,13 @@ pub fn of_load(results: &Results, load: usize) -> Option<Gains> {
     if results.groups(load).len() < 2 {
         return None;
     }
-    let (plain, offloaded) =
-        (Ranking::of_group(results, load, false), Ranking::of_group(results, load, true));
+    let (plain, offloaded) = (results.ranking(load, false), results.ranking(load, true));
     // What is noise of either is noise of the ratio.
     let floor = match (plain.noise_floor, offloaded.noise_floor) {
         (Some(a), Some(b)) => Some(a.max(b)),
         (a, b) => a.or(b),
     };
-    let (metric, _) = ranked_by(&results.loads[load]);
+    let (metric, _) = results.ranked_by(load);
     let gain = |with: usize, without: usize| {
         let readings = |row: usize| results.cells[load][row].readings(metric);
         let pairs = pair(&readings(with), &readings(without));
@@ -55,7 +54,7 @@ pub fn of_load(results: &Results, load: usize) -> Option<Gains> {
         rows.into_iter().filter_map(|with| Some(gain(with, pair_of(with)?))).collect();
     let best_with = offloaded.winner().map(|place| place.row);
     let best_without = plain.winner().map(|place| place.row);
-    let traditional = results.traditional().filter(|row| plain.place(*row).is_some());
+    let traditional = results.measure().filter(|row| plain.place(*row).is_some());
     let best_to = |without: Option<usize>| Some(gain(best_with?, without?));
     Some(Gains { designs, best: best_to(best_without), to_traditional: best_to(traditional) })
 }

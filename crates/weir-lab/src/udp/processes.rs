@@ -8,15 +8,20 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::bench::{Bench, Checked, Extent, Made, Run, RunError, can_count_entries, count_entries};
+use super::bench::{Bench, Echoed, Extent, Made, Run};
+use super::check::{self, Checked};
 use super::exchange::{self, Exchange};
+use super::results::Udp;
 use serde_json::Value;
 use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 use weir_load::engine::Head;
 
-use crate::child::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
+use crate::child::{
+    Child, ChildError, CommandLine, Interrupt, TimeLimit, can_count_entries, count_entries,
+};
 use crate::exit::DATA_ERRORS;
+use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
 use crate::udp::link::{self, Site};
 use crate::udp::plan::Load;
@@ -201,7 +206,7 @@ impl Processes {
             .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
     }
 
-    fn try_check(&self, row: &Row, load: &Load) -> Result<Checked, CheckError> {
+    fn try_check(&self, row: &Row, load: &Load) -> Result<Echoed, CheckError> {
         let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
         let mut server = self.spawn_server(&self.echo_server(row, load))?;
         let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
@@ -228,7 +233,7 @@ impl Processes {
             Some(counted) if *counted != sent => {
                 Err(CheckError::Wrong(format!("{sent} datagrams were sent, it counted {counted}")))
             }
-            _ => Ok(Checked {
+            _ => Ok(Echoed {
                 datagrams: sent,
                 senders: exchange::SENDERS,
                 sizes_bytes: exchange::sizes(longest),
@@ -270,7 +275,8 @@ impl Processes {
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
         let head = run.row.peer.as_ref().map_or_else(Head::default, |peer| peer.head);
         let control = ready.control;
-        let generator = self.generator(run.load, run.per_second, run.extent, head, &ports, control);
+        let generator =
+            self.generator(run.load, run.per_second(), run.extent, head, &ports, control);
         let flood = match self.try_flood(&generator, run.extent) {
             Ok(flood) => flood,
             Err(error) => return Err(blame(server, error)),
@@ -309,7 +315,7 @@ impl Processes {
     }
 }
 
-impl Bench for Processes {
+impl course::Bench<Udp> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
         self.counts_entries = can_count_entries(on);
         self.counts_entries
@@ -331,6 +337,16 @@ impl Bench for Processes {
         weir::machine::core_to_core_ns(server, generator)
     }
 
+    fn check(&mut self, row: &Row, loads: &[Load]) -> Result<Checked, RunError> {
+        check::of(self, row, loads)
+    }
+
+    fn run(&mut self, run: &course::Run<Load>) -> Result<Made, RunError> {
+        self.run_once(&Run::of(run))
+    }
+}
+
+impl Bench for Processes {
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
         if self.site.link().is_some() {
             let reason = "on a link of its own it floods only who consents, and who consents reads";
@@ -356,7 +372,7 @@ impl Bench for Processes {
         Ok(flood.sent as f64 * 1e9 / flood.elapsed_ns as f64)
     }
 
-    fn check(&mut self, row: &Row, load: &Load) -> Result<Checked, RunError> {
+    fn echo(&mut self, row: &Row, load: &Load) -> Result<Echoed, RunError> {
         match self.try_check(row, load) {
             Ok(checked) => Ok(checked),
             Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
@@ -370,7 +386,7 @@ impl Bench for Processes {
         }
     }
 
-    fn run(&mut self, run: &Run) -> Result<Made, RunError> {
+    fn run_once(&mut self, run: &Run) -> Result<Made, RunError> {
         self.try_run(run).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
     }
 }
@@ -431,18 +447,6 @@ fn blame(mut server: Child, generator: ChildError) -> ChildError {
     match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
         Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
         _ => generator,
-    }
-}
-
-impl From<ChildError> for RunError {
-    fn from(error: ChildError) -> Self {
-        match error {
-            ChildError::Reported(failure) if failure.unavailable => {
-                Self::Unavailable(failure.message)
-            }
-            ChildError::Interrupted => Self::Interrupted,
-            other => Self::Failed(other.to_string()),
-        }
     }
 }
 

@@ -55,7 +55,7 @@ fn run_with(serve: &str, flood: &str) -> Result<Made, RunError> {
     let row = Row::parse("epoll").unwrap();
     let load = Load::saturation(64);
     let extent = Extent::Timed { warmup_ms: 0, run_ms: 10 };
-    bench(&script.0).run(&Run { row: &row, load: &load, per_second: None, extent })
+    bench(&script.0).run_once(&Run { row: &row, load: &load, extent })
 }
 
 fn failure(serve: &str, flood: &str) -> String {
@@ -80,7 +80,7 @@ fn a_server_that_crashes_in_its_check_is_quoted() {
     // Nobody listens where it says it does, and it has ended.
     let script = Script::new(&format!("{READY}; echo ouch >&2; exit 101"), "exit 1");
     let row = Row::parse("epoll").unwrap();
-    let error = bench(&script.0).check(&row, &Load::saturation(64)).unwrap_err().to_string();
+    let error = bench(&script.0).echo(&row, &Load::saturation(64)).unwrap_err().to_string();
     assert!(error.starts_with("the server ended with exit status: 101"), "{error}");
     assert!(error.contains("ouch"), "{error}");
 }
@@ -142,7 +142,7 @@ fn the_commands_can_be_repeated_by_hand() {
     let load = Load { work: "shared:500".parse().unwrap(), ports: 2, ..Load::saturation(64) }
         .at(Rate::PerSecond(50_000));
     let extent = Extent::Timed { warmup_ms: 150, run_ms: 600 };
-    let run = Run { row: &row, load: &load, per_second: Some(50_000), extent };
+    let run = Run { row: &row, load: &load, extent };
     assert_eq!(
         bench.server(&run).to_string(),
         "/bin/weir serve udp --design 'rio-hybrid --provider uring --threads 1' \

@@ -1,21 +1,15 @@
 //! What an experiment found: every row under every load, with its samples.
 
-pub use crate::experiment::cell::{Cell, Conformance, Skipped, Status};
-
-use crate::experiment::cell::{self, Metric};
-use crate::experiment::plan::{Role, Row, Schedule};
+use super::bench::Echoed;
+use super::ledger::Ledger;
+use super::plan::{Load, Rate};
+use super::sample::{Cell, LATENCY_P50, Metric, PACE, RECEIVED, Sample};
+use crate::experiment::plan::{Role, Row};
+use crate::experiment::ranking::{Better, Ranking};
+use crate::experiment::results::{self, Study};
 use crate::experiment::verdict::{NO_LOSS, PACE_KEPT};
-use crate::machine::Machine;
 use crate::report::number::percent;
-use crate::stats::Estimate;
-use crate::stats::compare::{Confidence, alike};
-use crate::udp::bench::Checked;
-use crate::udp::ledger::Ledger;
-use crate::udp::plan::{Load, Rate};
-use crate::udp::sample::{PACE, RECEIVED, Sample};
-
-/// Confidence of all intervals, as a share.
-pub const CONFIDENCE: f64 = 0.95;
+use crate::stats::compare::alike;
 
 /// Why a peer has no rank by latency.
 const PEER_LATENCY: &str = "its latency is not measured: it answers nothing, and what it says of its latency itself cannot \
@@ -66,27 +60,9 @@ impl Calibration {
     }
 }
 
-/// An experiment and what came out.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Results {
-    /// The command as typed.
-    pub command: Vec<String>,
-    /// The machine it ran on.
-    pub machine: Machine,
-    /// Gives the same order and the same intervals again.
-    pub seed: u64,
-    /// Half-width of the intervals that was asked for, as a share of the median.
-    pub asked_half_width: f64,
-    /// The rows.
-    pub rows: Vec<Row>,
-    /// What is known of each row's conformance.
-    pub conformance: Vec<Conformance>,
-    /// The loads.
-    pub loads: Vec<Load>,
-    /// How often and how long each load was planned to run, once that is known.
-    pub schedules: Vec<Option<Schedule>>,
-    /// By load, then by row.
-    pub cells: Vec<Vec<Cell>>,
+/// A comparison of UDP: what only that has.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Udp {
     /// The cores of the server.
     pub server_cores: Vec<usize>,
     /// The cores of the generator.
@@ -96,105 +72,94 @@ pub struct Results {
     /// What the generator can do at most.
     pub calibrations: Vec<Calibration>,
     /// What the rows were checked with before they were timed; `None` if none passed.
-    pub checked: Option<Checked>,
-    /// What a reader must know before trusting a figure.
-    pub warnings: Vec<String>,
-    /// True if it was ended before its plan was through.
-    pub interrupted: bool,
-    /// Why nothing more could be done, if so.
-    pub error: Option<String>,
+    pub checked: Option<Echoed>,
 }
 
-impl Results {
-    /// Results without any run yet.
-    pub fn new(command: Vec<String>, machine: Machine, rows: Vec<Row>, loads: Vec<Load>) -> Self {
-        Self {
-            command,
-            machine,
-            seed: 0,
-            asked_half_width: 0.05,
-            conformance: vec![Conformance::NotChecked; rows.len()],
-            cells: vec![vec![Cell::default(); rows.len()]; loads.len()],
-            schedules: vec![None; loads.len()],
-            rows,
-            loads,
-            server_cores: vec![],
-            generator_cores: vec![],
-            link: None,
-            calibrations: vec![],
-            checked: None,
-            warnings: vec![],
-            interrupted: false,
-            error: None,
+/// An experiment and what came out.
+pub type Results = results::Results<Udp>;
+
+impl Study for Udp {
+    type Load = Load;
+    type Sample = Sample;
+    /// Rows with receive offload beside the others, and the others.
+    type Group = bool;
+
+    const GROUPS: &'static [bool] = &[false, true];
+
+    /// Received datagrams where as many are offered as can be, latency where they are offered evenly.
+    fn ranked_by(load: &Load) -> (&'static Metric, Better) {
+        match load.is_paced() {
+            true => (&LATENCY_P50, Better::Lower),
+            false => (&RECEIVED, Better::Higher),
         }
     }
 
-    /// Takes out of the medians what was measured while the machine was another one
-    /// ([`cell::count_only_alike`]).
-    pub fn count_only_alike(&mut self) {
-        self.cells.iter_mut().for_each(|cells| cell::count_only_alike(cells));
+    fn group_of(results: &Results, row: usize) -> bool {
+        results.rows[row].receive_offload
     }
 
-    /// Whether a row takes part in a load.
-    pub fn takes_part(&self, load: usize, row: usize) -> bool {
-        self.loads[load].takes(&self.rows[row])
+    fn takes_part(load: &Load, row: &Row) -> bool {
+        load.takes(row)
     }
 
+    /// Not where each row has a rate of its own.
+    fn compares(load: &Load) -> bool {
+        matches!(load.rate, Rate::Saturation | Rate::PerSecond(_))
+    }
+
+    /// The traditional design is the measure of both groups.
+    fn measure(rows: &[Row]) -> Option<usize> {
+        rows.iter().position(|row| row.role == Role::Traditional)
+    }
+
+    fn incomparable(results: &Results, load: usize, row: usize) -> Option<String> {
+        if let Some(reason) = results.claimed(load, row) {
+            return Some(reason);
+        }
+        if !results.loads[load].is_paced() {
+            return None;
+        }
+        if results.rows[row].peer.is_some() {
+            return Some(PEER_LATENCY.into());
+        }
+        let received = results.cells[load][row].ledger()?.received_percent();
+        if let Some(received) = received.filter(|percent| *percent < 100.0 * (1.0 - NO_LOSS)) {
+            return Some(format!(
+                "{:.2} % of what was sent was lost, and the latency of the rest leaves out the worst",
+                100.0 - received
+            ));
+        }
+        let kept = results.median(load, row, &PACE).filter(|kept| *kept < PACE_KEPT * 100.0)?;
+        Some(format!(
+            "the generator kept its pace in {} of its windows only",
+            percent(kept / 100.0)
+        ))
+    }
+
+    fn descriptors(load: &Load, _: &Row) -> Vec<(String, u64)> {
+        let sockets = u64::from(load.flows.max(1)) * u64::from(load.generators.max(1));
+        let generators =
+            format!("a process of {} generators with {} flows", load.generators, load.flows);
+        let ports = load.ports.max(1);
+        vec![(generators, sockets), (format!("a server on {ports} ports"), ports.into())]
+    }
+}
+
+impl Results {
     /// A load as it is for a row: receive offload may be asked for by either.
     pub fn load_of(&self, load: usize, row: usize) -> Load {
         let of = self.loads[load];
         Load { receive_offload: of.receive_offload || self.rows[row].receive_offload, ..of }
     }
 
-    /// Whether rows with receive offload stand beside the others under a load; without them, and
-    /// with them. Each that there are is ranked by itself.
-    pub fn groups(&self, load: usize) -> Vec<bool> {
-        let is_there = |offloaded: &bool| {
-            let of_group = |row: &usize| self.rows[*row].receive_offload == *offloaded;
-            (0..self.rows.len()).filter(of_group).any(|row| self.takes_part(load, row))
-        };
-        [false, true].into_iter().filter(is_there).collect()
+    /// The group that a load has a table of first: the rows without receive offload, if there are both.
+    pub fn main_group(&self, load: usize) -> bool {
+        self.groups(load).first().copied().unwrap_or(false)
     }
 
-    /// How a row under a load ended.
-    pub fn status(&self, load: usize, row: usize) -> Status {
-        self.cells[load][row].status(&self.rows[row], &self.conformance[row])
-    }
-
-    /// Why a row under a load has no rank; `None` if it has one.
-    pub fn unranked(&self, load: usize, row: usize) -> Option<String> {
-        let cell = &self.cells[load][row];
-        let reason = cell.without_figures(&self.rows[row], &self.conformance[row]);
-        if let Some(reason) = reason.or_else(|| self.invalid(load, row)) {
-            return Some(reason);
-        }
-        if let Some(reason) = self.claimed(load, row) {
-            return Some(reason);
-        }
-        // Nothing would change that, so it comes before what the machine did.
-        if self.loads[load].is_paced() && self.rows[row].peer.is_some() {
-            return Some(PEER_LATENCY.into());
-        }
-        if cell.of_another_machine {
-            return Some(cell::OF_ANOTHER_MACHINE.into());
-        }
-        if !self.loads[load].is_paced() {
-            return None;
-        }
-        let ledger = cell.ledger()?;
-        if let Some(received) = ledger.received_percent().filter(|p| *p < 100.0 * (1.0 - NO_LOSS)) {
-            return Some(format!(
-                "{:.2} % of what was sent was lost, and the latency of the rest leaves out the worst",
-                100.0 - received
-            ));
-        }
-        match cell.estimate(&PACE, self.seed) {
-            Some(kept) if kept.median < PACE_KEPT * 100.0 => Some(format!(
-                "the generator kept its pace in {} of its windows only",
-                percent(kept.median / 100.0)
-            )),
-            _ => None,
-        }
+    /// The ranking of that group.
+    pub fn main_ranking(&self, load: usize) -> Ranking {
+        self.ranking(load, self.main_group(load))
     }
 
     /// Why the figures of a row under a load cannot be checked, if so: those of a peer that shows nothing of
@@ -208,43 +173,12 @@ impl Results {
         self.cells[load][row].samples.iter().any(|sample| sample.disproved().is_some())
     }
 
-    /// What makes a cell's figures wrong, if anything; figures that are right and cannot be
-    /// compared are not ranked all the same. All samples are looked at, counted or not: a ledger
-    /// that does not balance is an error on any machine.
-    pub fn invalid(&self, load: usize, row: usize) -> Option<String> {
-        self.cells[load][row].invalid()
-    }
-
-    /// Whether a row's figures under a load are wrong, or it failed its check.
-    pub fn is_invalid(&self, load: usize, row: usize) -> bool {
-        matches!(self.conformance[row], Conformance::Failed(_)) || self.invalid(load, row).is_some()
-    }
-
-    /// Whether the rows of a load are compared: not where each has a rate of its own.
-    pub fn compares(&self, load: usize) -> bool {
-        matches!(self.loads[load].rate, Rate::Saturation | Rate::PerSecond(_))
-    }
-
-    /// The row that others are compared with, if it is among them.
-    pub fn traditional(&self) -> Option<usize> {
-        self.rows.iter().position(|row| row.role == Role::Traditional)
-    }
-
-    /// The row that runs under two names, and its second name, of the rows without receive offload
-    /// beside them or with it.
-    pub fn again(&self, offloaded: bool) -> Option<(usize, usize)> {
-        self.rows.iter().enumerate().find_map(|(index, row)| match row.role {
-            Role::Again(of) if row.receive_offload == offloaded => Some((of, index)),
-            _ => None,
-        })
-    }
-
     /// What a row received per second at most: its median at saturation under a load that is like
     /// the given one.
     pub fn maximum(&self, load: usize, row: usize) -> Option<f64> {
         let like = |other: &Load| !other.is_paced() && other.is_like(&self.loads[load]);
         let load = self.loads.iter().position(like)?;
-        Some(self.cells[load][row].estimate(&RECEIVED, self.seed)?.median)
+        self.median(load, row, &RECEIVED)
     }
 
     /// Whether the ratios of a load can be put beside the published ones: those were made without
@@ -252,38 +186,12 @@ impl Results {
     pub fn is_like_published(&self, load: usize) -> bool {
         let of = &self.loads[load];
         let plain = !of.receive_offload && of.busy_poll_us.is_none() && of.work.is_none();
-        plain && self.link.is_none()
+        plain && self.own.link.is_none()
     }
 
     /// What the generator can do at most with such a load.
     pub fn calibration(&self, load: &Load) -> Option<&Calibration> {
-        self.calibrations.iter().find(|calibration| calibration.is_of(load))
-    }
-
-    /// How sure the figures of a load are, over all its ranked rows.
-    pub fn confidence(&self, load: usize, metric: &Metric) -> Confidence {
-        let estimates: Vec<Estimate> = (0..self.rows.len())
-            .filter(|row| self.takes_part(load, *row) && self.unranked(load, *row).is_none())
-            .filter_map(|row| self.cells[load][row].estimate(metric, self.seed))
-            .collect();
-        Confidence::of(&estimates, self.asked_half_width)
-    }
-
-    /// True if a check failed, a run failed, or a run's data or ledger was wrong: any of these
-    /// makes the experiment invalid in part.
-    pub fn has_invalid_runs(&self) -> bool {
-        let conformance_failed = |c: &Conformance| matches!(c, Conformance::Failed(_));
-        self.conformance.iter().any(conformance_failed)
-            || self
-                .cells
-                .iter()
-                .flatten()
-                .any(|cell| cell.failed_runs > 0 || cell.invalid().is_some())
-    }
-
-    /// True if at least one run succeeded.
-    pub fn has_figures(&self) -> bool {
-        self.cells.iter().flatten().any(|cell| !cell.samples.is_empty())
+        self.own.calibrations.iter().find(|calibration| calibration.is_of(load))
     }
 }
 
@@ -344,20 +252,12 @@ fn unequal(cells: &[(&Row, &Cell)], names: &[&str]) -> Vec<String> {
     warnings
 }
 
-/// Warns if other programs had a good part of the cores while the runs were made.
-pub fn busy_machine(results: &Results) -> Vec<String> {
-    let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let loads: Vec<f64> = samples.filter_map(|sample| sample.when.load_of_others).collect();
-    cell::busy_machine(&loads).into_iter().collect()
-}
-
 /// The server's setting that says which queues of devices were polled.
 pub const POLLED_QUEUES: &str = "busy-poll-queues";
 
 /// Warns of busy polling that was asked for where there was nothing to poll.
 pub fn nothing_polled(results: &Results) -> Vec<String> {
-    let samples = || results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let told = samples().filter_map(|sample| sample.settings.get(POLLED_QUEUES));
+    let told = results.samples().filter_map(|sample| sample.settings.get(POLLED_QUEUES));
     let unpolled = told.filter(|queues| queues.starts_with("none")).count();
     if unpolled == 0 {
         return vec![];
@@ -365,26 +265,25 @@ pub fn nothing_polled(results: &Results) -> Vec<String> {
     vec![format!(
         "busy polling polled nothing in {unpolled} of {} runs: the sockets know no queue of a device \
          (on loopback there is none); the figures are those of waiting",
-        samples().count()
+        results.samples().count()
     )]
 }
 
 /// Warns of runs on what was in effect another machine than that of the generator's calibration.
 pub fn unlike_calibration(results: &Results) -> Vec<String> {
-    let samples = || results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let unlike = samples().filter(|sample| sample.calibration_alike == Some(false)).count();
+    let unlike = results.samples().filter(|sample| sample.calibration_alike == Some(false)).count();
     if unlike == 0 {
         return vec![];
     }
     let time =
         |time: Option<f64>| time.map_or_else(|| "unknown".into(), |ns| format!("{ns:.0} ns"));
     let mut at: Vec<String> =
-        results.calibrations.iter().map(|c| time(c.core_to_core_ns)).collect();
+        results.own.calibrations.iter().map(|c| time(c.core_to_core_ns)).collect();
     at.dedup();
     vec![format!(
         "in {unlike} of {} runs the machine was another (core to core) than at the calibration of \
          the generator ({}): in those its maximum is not known, and is not used",
-        samples().count(),
+        results.samples().count(),
         at.join(", ")
     )]
 }

@@ -1,6 +1,8 @@
 use super::*;
+use crate::experiment::cell::{Conformance, Skipped, Status};
 use crate::experiment::cell::{MOST_FAILURES_KEPT, When};
 use crate::experiment::verdict::{Limit, Verdict};
+use crate::machine::Machine;
 use crate::udp::sample::tests::{flood, server};
 use crate::udp::sample::{Circumstances, THREADS_USED};
 
@@ -175,19 +177,19 @@ fn busy_polling_of_nothing_is_warned_of() {
 #[test]
 fn a_busy_machine_is_warned_of() {
     let mut results = results(&["epoll"]);
-    assert!(busy_machine(&results).is_empty());
+    assert!(results.busy_machine().is_none());
     for (block, load) in [0.02, 0.5, 0.6, 0.01].into_iter().enumerate() {
         let mut sample = sample(block as u32);
         sample.when.load_of_others = Some(load);
         results.cells[0][0].samples.push(sample);
     }
-    let warnings = busy_machine(&results);
+    let warnings = Vec::from_iter(results.busy_machine());
     assert!(
         warnings[0].starts_with("in 2 of 4 runs other programs had more than 10 %"),
         "{warnings:?}"
     );
     results.cells[0][0].samples.iter_mut().for_each(|s| s.when.load_of_others = Some(0.05));
-    assert!(busy_machine(&results).is_empty());
+    assert!(results.busy_machine().is_none());
 }
 
 #[test]
@@ -229,7 +231,7 @@ fn a_run_on_another_machine_than_the_calibrations_is_warned_of() {
     assert!(calibration.is_alike(Some(28.0)) && !calibration.is_alike(Some(170.0)));
     let changed = Calibration { core_to_core_after_ns: Some(170.0), ..calibration };
     assert!(!changed.is_alike(Some(28.0)), "it was two machines itself");
-    results.calibrations.push(calibration);
+    results.own.calibrations.push(calibration);
     for (block, alike) in [Some(true), None, Some(true)].into_iter().enumerate() {
         let mut sample = sample(block as u32);
         sample.calibration_alike = alike;

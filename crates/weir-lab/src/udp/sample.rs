@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use crate::experiment::cell::Metric;
-
-use crate::experiment::cell::{Measured, When, metrics};
-use crate::experiment::repeat::Disturbance;
+use crate::experiment::cell::Disturbance;
+use crate::experiment::cell::{self, Measured, When, metrics};
 use crate::experiment::verdict::{Evidence, Verdict, judge};
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
@@ -304,6 +302,11 @@ impl Measured for Sample {
 pub(crate) fn divide(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
+
+/// A metric of a run of UDP.
+pub type Metric = cell::Metric<Sample>;
+/// A row of UDP under a load.
+pub type Cell = cell::Cell<Sample>;
 
 metrics! {
     Sample;

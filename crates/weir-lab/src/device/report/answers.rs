@@ -26,7 +26,7 @@ const MOST_CROSSINGS: usize = 12;
 
 /// The sentences of a group of rows under one load.
 pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<String> {
-    let among = match (results.groups().len(), group) {
+    let among = match (results.groups(load).len(), group) {
         (1, _) => "",
         (_, Group::Waits) => " of those that wait",
         (_, Group::Polls) => " of those that poll",
@@ -245,7 +245,7 @@ fn floor(results: &Results) -> Vec<String> {
 fn depths(results: &Results) -> Vec<String> {
     let mut said = vec![];
     for load in told(results) {
-        for group in results.groups() {
+        for group in results.groups(load) {
             let rows = own(results, load, group);
             let mut seen: Vec<&str> = vec![];
             for first in &rows {

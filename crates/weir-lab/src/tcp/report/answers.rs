@@ -21,7 +21,7 @@ const EXPLAINS: f64 = 1.15;
 
 /// The sentences of a group of rows under one load.
 pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<String> {
-    let among = match (results.groups().len(), group) {
+    let among = match (results.groups(load).len(), group) {
         (1, _) => "",
         (_, false) => " of those that wait",
         (_, true) => " of those that poll",
@@ -133,13 +133,13 @@ fn by_connections(results: &Results) -> Vec<usize> {
 fn which(results: &Results) -> Vec<String> {
     let mut said = vec![];
     for load in by_connections(results) {
-        for group in results.groups() {
+        for group in results.groups(load) {
             let ranking = results.ranking(load, group);
             let Some(winner) = ranking.winner() else { continue };
             let mut names = vec![title(&results.rows[winner.row])];
             let tied = ranking.places.iter().filter(|place| place.ties_with_winner());
             names.extend(tied.map(|place| title(&results.rows[place.row])));
-            let who = match (results.groups().len(), group) {
+            let who = match (results.groups(load).len(), group) {
                 (1, _) => "",
                 (_, false) => " of what waits",
                 (_, true) => " of what polls",

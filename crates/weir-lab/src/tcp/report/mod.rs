@@ -131,7 +131,7 @@ fn untold(results: &Results) -> Option<String> {
 
 /// The tables of one load, one for each group, and what they say.
 fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
-    let groups = results.groups();
+    let groups = results.groups(load);
     for group in &groups {
         let beside = match (*group, groups.len()) {
             (_, 1) => "",

@@ -25,7 +25,7 @@ const ROUNDS_OF_A_STEP: u32 = bootstrap::FEWEST_SAMPLES as u32 + 1;
 /// Length of a run in milliseconds where the time follows from what is asked for.
 const PLANNED_RUN_MS: u64 = 300;
 /// What starting and ending a run costs in such a plan; it is measured later.
-const PLANNED_OVERHEAD_MS: u64 = 130;
+pub const PLANNED_OVERHEAD_MS: u64 = 130;
 /// What checking a row costs in such a plan.
 const PLANNED_CHECK_MS: u64 = 400;
 /// What calibrating the generator costs, for each kind of load.
@@ -86,9 +86,11 @@ mod tests {
         let depth = Depth::Standard;
         let loads = crate::udp::plan::Asked::new(depth, Load::saturation(64)).loads();
         let left_s = depth.budget_s(&loads, &[]) - 8.0;
-        for share_s in
-            crate::udp::plan::shares(|load| depth.rounds_of(load), &loads, &[19, 19], left_s)
-        {
+        for share_s in crate::udp::plan::shares(
+            |load| depth.rounds_of(load),
+            &[(loads[0], 19), (loads[1], 19)],
+            left_s,
+        ) {
             let schedule = fit(depth.rounds_of(&loads[0]), share_s, 19, 110);
             assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES + 2, "{schedule:?}");
         }

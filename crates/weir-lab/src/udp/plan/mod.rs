@@ -21,16 +21,11 @@ pub fn rows_of(load: &Load, rows: &[Row]) -> Vec<usize> {
 
 /// The seconds of each load: what it aims at, in proportion. A single load has all.
 ///
-/// `rows` is how many rows each has. A load that compares wants more rounds than a step of a
+/// With each load, how many rows it has. A load that compares wants more rounds than a step of a
 /// search, and one of many rows takes longer.
-pub fn shares(
-    rounds_of: impl Fn(&Load) -> u32,
-    loads: &[Load],
-    rows: &[usize],
-    seconds: f64,
-) -> Vec<f64> {
-    let weight = |(load, rows): (&Load, &usize)| f64::from(rounds_of(load)) * *rows as f64;
-    let weights: Vec<f64> = loads.iter().zip(rows).map(weight).collect();
+pub fn shares(rounds_of: impl Fn(&Load) -> u32, loads: &[(Load, usize)], seconds: f64) -> Vec<f64> {
+    let weight = |(load, rows): &(Load, usize)| f64::from(rounds_of(load)) * *rows as f64;
+    let weights: Vec<f64> = loads.iter().map(weight).collect();
     let all: f64 = weights.iter().sum();
     weights.iter().map(|weight| seconds * weight / all.max(1.0)).collect()
 }
@@ -44,20 +39,19 @@ mod tests {
         let base = Load::saturation(64);
         for depth in [Depth::Quick, Depth::Standard, Depth::Full] {
             let loads = Asked::new(depth, base).loads();
-            let rows = vec![10; loads.len()];
-            let shares = shares(|load| depth.rounds_of(load), &loads, &rows, 100.0);
+            let loads: Vec<(Load, usize)> = loads.into_iter().map(|load| (load, 10)).collect();
+            let shares = shares(|load| depth.rounds_of(load), &loads, 100.0);
             assert!((shares.iter().sum::<f64>() - 100.0).abs() < 1e-9);
             assert!(shares.iter().all(|share| *share > 0.0));
         }
-        let paced = [base.at(Rate::PerSecond(1))];
-        assert_eq!(shares(|load| Depth::Standard.rounds_of(load), &paced, &[3], 10.0), vec![10.0]);
-        let two = [base, base.at(Rate::PerSecond(1))];
+        let paced = base.at(Rate::PerSecond(1));
+        assert_eq!(shares(|load| Depth::Standard.rounds_of(load), &[(paced, 3)], 10.0), vec![10.0]);
         assert_eq!(
-            shares(|load| Depth::Standard.rounds_of(load), &two, &[3, 3], 10.0),
+            shares(|load| Depth::Standard.rounds_of(load), &[(base, 3), (paced, 3)], 10.0),
             vec![5.0, 5.0]
         );
         assert_eq!(
-            shares(|load| Depth::Standard.rounds_of(load), &two, &[3, 1], 8.0),
+            shares(|load| Depth::Standard.rounds_of(load), &[(base, 3), (paced, 1)], 8.0),
             vec![6.0, 2.0]
         );
     }

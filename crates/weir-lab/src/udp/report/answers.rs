@@ -3,9 +3,10 @@
 
 use weir::udp::{Contract, designs};
 
-use crate::experiment::ranking::{Better, Place, Ranking, noise_floor_of, ranked_by};
+use crate::experiment::ranking::{Better, Place};
 use crate::report::number::{microseconds, si};
 use crate::report::words::{list, shortened};
+use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
 use crate::udp::crossing::{self, Axis, Sweep};
 use crate::udp::curve::{self, Highest};
@@ -13,7 +14,7 @@ use crate::udp::offload;
 use crate::udp::plan::{Goal, Load, Rate};
 use crate::udp::report::columns::percentile;
 use crate::udp::report::sentences::times;
-use crate::udp::results::{CONFIDENCE, Results};
+use crate::udp::results::Results;
 use crate::udp::sample::{LATENCY_P50, LATENCY_P99, Metric, SERVER_CPU, THREADS_USED};
 use crate::wire::Latency;
 
@@ -65,7 +66,7 @@ fn better_by(
     rows: (usize, usize),
 ) -> Difference {
     let offloaded = results.rows[rows.0].receive_offload;
-    let floor = noise_floor_of(results, load, offloaded, metric);
+    let floor = results.noise_floor(load, offloaded, metric);
     let readings = |row: usize| results.cells[load][row].readings(metric);
     let (first, second) = match better {
         Better::Higher => rows,
@@ -77,13 +78,13 @@ fn better_by(
 fn registered(results: &Results) -> Vec<String> {
     let (mut yes, mut no, mut tied, mut open) = (vec![], vec![], vec![], vec![]);
     for load in (0..results.loads.len()).filter(|load| results.compares(*load)) {
-        let ranking = Ranking::of_load(results, load);
+        let ranking = results.main_ranking(load);
         let best = |registered: bool| {
             let of = |place: &&Place| is_registered(results, place.row) == Some(registered);
             ranking.places.iter().find(of).map(|place| place.row)
         };
         let (Some(with), Some(without)) = (best(true), best(false)) else { continue };
-        let (metric, better) = ranked_by(&results.loads[load]);
+        let (metric, better) = results.ranked_by(load);
         let difference = better_by(results, load, metric, better, (with, without));
         let what = match better {
             Better::Higher => "the datagrams of",
@@ -142,7 +143,7 @@ fn threads(results: &Results) -> Vec<String> {
             .into(),
         ];
     }
-    if results.server_cores.len() == 1 {
+    if results.own.server_cores.len() == 1 {
         said.insert(
             0,
             "The server has one core here, so more threads bring no more computing: only \
@@ -224,7 +225,7 @@ fn hybrid_and_port(results: &Results) -> Vec<String> {
         if results.loads[load].is_paced() || !measured(hybrid) || !measured(port) {
             continue;
         }
-        let (metric, better) = ranked_by(&results.loads[load]);
+        let (metric, better) = results.ranked_by(load);
         let difference = better_by(results, load, metric, better, (hybrid, port));
         let Some(ratio) = difference.ratio() else { continue };
         let used = |row: usize| results.cells[load][row].estimate(&THREADS_USED, results.seed);
@@ -269,8 +270,8 @@ fn polling(results: &Results) -> Vec<String> {
 }
 
 fn polling_under(results: &Results, load: usize) -> Option<String> {
-    let ranking = Ranking::of_load(results, load);
-    let cores = results.server_cores.len().max(1) as f64;
+    let ranking = results.main_ranking(load);
+    let cores = results.own.server_cores.len().max(1) as f64;
     let cell = |row: usize| &results.cells[load][row];
     // Cores' worth of time that a row takes.
     let busy =

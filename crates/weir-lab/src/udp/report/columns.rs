@@ -1,6 +1,6 @@
 //! The columns of the tables: what each shows of a row under a load.
 
-use crate::experiment::cell::Measured;
+use crate::experiment::cell::{self, Measured};
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::report::number::{UNKNOWN, bytes, microseconds, or_unknown, per_1000, percent, si};
@@ -8,7 +8,8 @@ use crate::stats::compare::Difference;
 use crate::stats::latency;
 use crate::stats::{Estimate, bootstrap};
 use crate::udp::ledger::Ledger;
-use crate::udp::results::{Cell, Results};
+use crate::udp::results::Results;
+use crate::udp::sample::Cell;
 use crate::udp::sample::{
     BATCH_P10, BATCH_P50, BATCH_P90, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_MAX,
     LATENCY_P50, LATENCY_P99, LATENCY_P999, MEMORY, Metric, OFFERED, PACE, PERCENT_OF_SENT,
@@ -134,7 +135,7 @@ pub fn of(results: &Results, load: usize) -> Vec<Column> {
     let mut columns =
         if results.loads[load].is_paced() { LATENCY.to_vec() } else { THROUGHPUT.to_vec() };
     let after = columns.iter().position(|column| column.heading.starts_with("CPU"));
-    if let (Some(_), Some(after)) = (&results.link, after) {
+    if let (Some(_), Some(after)) = (&results.own.link, after) {
         columns.insert(after + 1, THREADS_CPU_COLUMN);
     }
     columns
@@ -176,7 +177,11 @@ fn spread(at: &At, metric: &Metric) -> String {
 }
 
 /// Half of the interval; in brackets half of the range where there are too few samples for one.
-pub(crate) fn spread_of<S: Measured>(cell: &Cell<S>, metric: &Metric<S>, seed: u64) -> String {
+pub(crate) fn spread_of<S: Measured>(
+    cell: &cell::Cell<S>,
+    metric: &cell::Metric<S>,
+    seed: u64,
+) -> String {
     let Some(estimate) = cell.estimate(metric, seed) else { return UNKNOWN.into() };
     let percent = |share: f64| if share > 1.0 { ">100 %".into() } else { percent(share) };
     if let Some(share) = estimate.relative_half_width() {
@@ -199,7 +204,7 @@ fn percent_of_100(value: f64) -> String {
 
 fn to_traditional(at: &At) -> String {
     let Some(place) = at.ranking.place(at.row) else { return UNKNOWN.into() };
-    if at.results.traditional() == Some(at.row) {
+    if at.results.measure() == Some(at.row) {
         return "1".into();
     }
     place.to_traditional.map_or_else(|| UNKNOWN.into(), |difference| ratio(&difference, |r| r))

@@ -3,12 +3,13 @@
 use serde_json::{Map, Value};
 use weir::counters::{ALL_ENTRIES, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 
+use crate::experiment::cell::Conformance;
 use crate::experiment::cell::When;
 use crate::experiment::plan::{Role, Row, Schedule};
 use crate::machine::Machine;
-use crate::udp::bench::Checked;
+use crate::udp::bench::Echoed;
 use crate::udp::plan::{Load, Rate};
-use crate::udp::results::{Calibration, Conformance, Results};
+use crate::udp::results::{Calibration, Results};
 use crate::udp::sample::{Circumstances, Sample};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport, SystemReport, Window};
 
@@ -165,9 +166,9 @@ pub fn results() -> Results {
     let loads = vec![base, base.at(Rate::PerSecond(50_000))];
     let mut results = Results::new(command, machine, rows, loads);
     results.seed = 42;
-    results.server_cores = vec![0];
-    results.generator_cores = vec![1];
-    results.calibrations = vec![Calibration {
+    results.own.server_cores = vec![0];
+    results.own.generator_cores = vec![1];
+    results.own.calibrations = vec![Calibration {
         receive_offload: false,
         size_bytes: 64,
         flows: 1,
@@ -176,8 +177,8 @@ pub fn results() -> Results {
         core_to_core_ns: Some(27.0),
         core_to_core_after_ns: Some(28.0),
     }];
-    results.checked =
-        Some(Checked { datagrams: 216, senders: 3, sizes_bytes: vec![0, 1, 1024], ipv6: true });
+    results.own.checked =
+        Some(Echoed { datagrams: 216, senders: 3, sizes_bytes: vec![0, 1, 1024], ipv6: true });
     results.schedules = vec![
         Some(Schedule { rounds: 8, run_ms: 600, warmup_ms: 100 }),
         Some(Schedule { rounds: 8, run_ms: 400, warmup_ms: 100 }),

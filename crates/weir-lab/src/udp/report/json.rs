@@ -5,9 +5,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::exit;
-use crate::experiment::cell::{Measured, Metric};
+use crate::experiment::cell::{self, Measured};
+use crate::experiment::cell::{Conformance, Skipped};
 use crate::experiment::plan::{Role, Row};
-use crate::experiment::ranking::{Ranking, ranked_by};
+use crate::experiment::ranking::Ranking;
+use crate::stats::CONFIDENCE;
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 use crate::stats::latency;
@@ -16,7 +18,8 @@ use crate::udp::plan::{self, Goal, Load, Rate, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
 use crate::udp::report::{answers, json_sweeps, peers, sentences};
-use crate::udp::results::{CONFIDENCE, Cell, Conformance, RECEIVE_BUFFER, Results, Skipped};
+use crate::udp::results::{RECEIVE_BUFFER, Results};
+use crate::udp::sample::Cell;
 use crate::udp::sample::METRICS;
 
 /// Version of the document: it changes when a field changes its meaning or goes away.
@@ -31,16 +34,16 @@ pub fn document(results: &Results) -> Value {
     let mut rows = vec![];
     let mut loads = vec![];
     for (index, load) in results.loads.iter().enumerate() {
-        let (metric, _) = ranked_by(load);
-        let ranking = Ranking::of_load(results, index);
-        let confidence = results.confidence(index, metric);
+        let (metric, _) = results.ranked_by(index);
+        let ranking = results.main_ranking(index);
+        let confidence = results.confidence(index);
         let groups = results.groups(index);
         let main = groups.first().copied().unwrap_or(false);
         let said = |offloaded: bool, ranking: &Ranking| match load.is_paced() {
             true => sentences::of_latency(results, index, offloaded, ranking),
             false => sentences::of_throughput(results, index, offloaded, ranking),
         };
-        let offloaded = (groups.len() > 1).then(|| Ranking::of_group(results, index, true));
+        let offloaded = (groups.len() > 1).then(|| results.ranking(index, true));
         loads.push(json!({
             "load": load_value(load),
             "ranked_by": metric.name,
@@ -91,10 +94,10 @@ pub fn document(results: &Results) -> Value {
         "machine": results.machine,
         "seed": results.seed,
         "confidence_percent": CONFIDENCE * 100.0,
-        "server_cores": results.server_cores,
-        "generator_cores": results.generator_cores,
-        "link": results.link,
-        "calibration": results.calibrations.iter().map(|c| json!({
+        "server_cores": results.own.server_cores,
+        "generator_cores": results.own.generator_cores,
+        "link": results.own.link,
+        "calibration": results.own.calibrations.iter().map(|c| json!({
             "receive_offload": c.receive_offload,
             "size_bytes": c.size_bytes,
             "flows": c.flows,
@@ -103,7 +106,7 @@ pub fn document(results: &Results) -> Value {
             "core_to_core_ns": c.core_to_core_ns,
             "core_to_core_after_ns": c.core_to_core_after_ns,
         })).collect::<Vec<_>>(),
-        "check": results.checked,
+        "check": results.own.checked,
         "loads": loads,
         "answers": answers::all(results).iter().map(|answer| json!({
             "question": answer.question,
@@ -125,8 +128,8 @@ pub fn plan(results: &Results, settings: &Settings) -> Value {
         "command": results.command,
         "machine": results.machine,
         "seed": results.seed,
-        "server_cores": results.server_cores,
-        "generator_cores": results.generator_cores,
+        "server_cores": results.own.server_cores,
+        "generator_cores": results.own.generator_cores,
         "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
         "planned_s": settings.budget_s(results),
         "loads": results.loads.iter().map(|load| {
@@ -267,7 +270,11 @@ pub(super) fn goal_word(goal: Goal) -> &'static str {
 }
 
 /// Every metric with its samples; a dot in a metric's name makes an object.
-pub(crate) fn metrics<S: Measured>(cell: &Cell<S>, metrics: &[Metric<S>], seed: u64) -> Value {
+pub(crate) fn metrics<S: Measured>(
+    cell: &cell::Cell<S>,
+    metrics: &[cell::Metric<S>],
+    seed: u64,
+) -> Value {
     let mut all = Map::new();
     for metric in metrics {
         let samples: Vec<Option<f64>> =

@@ -155,7 +155,7 @@ fn published_figures_stand_beside_what_was_made_like_them() {
         results
     };
     for unlike in [
-        with(|results| results.link = Some("a veth pair".into())),
+        with(|results| results.own.link = Some("a veth pair".into())),
         with(|results| results.loads[0].busy_poll_us = Some(50)),
         with(|results| results.loads[0].work.steps = 500),
         with(|results| results.loads[0].receive_offload = true),

@@ -3,8 +3,9 @@
 
 use crate::experiment::plan::{Role, Row};
 use crate::report::number::percent;
+use crate::stats::CONFIDENCE;
 use crate::stats::{Estimate, bootstrap, compare};
-use crate::udp::results::{CONFIDENCE, Results};
+use crate::udp::results::Results;
 use crate::udp::sample::THREADS_CPU;
 
 /// The provider on which another thread than those that receive copies the datagrams: what those spend is
@@ -29,7 +30,7 @@ pub struct Saving {
 
 /// The saving under a load, where both kinds of rows have figures that are right and can be compared.
 pub fn saving(results: &Results, load: usize) -> Option<Saving> {
-    results.link.as_ref()?;
+    results.own.link.as_ref()?;
     let cpu =
         |row: usize| Some(results.cells[load][row].estimate(&THREADS_CPU, results.seed)?.median);
     let least = |wanted: fn(&Row) -> bool| {
@@ -91,7 +92,7 @@ mod tests {
     /// The fixture on a link: row 3 and, under another name, row 4 are on frames.
     fn on_a_link() -> Results {
         let mut results = fixture::results();
-        results.link = Some("a pair of devices".into());
+        results.own.link = Some("a pair of devices".into());
         for row in [3, 4] {
             results.rows[row].provider = Some("xdp".into());
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::experiment::ranking::{Ranking, no_ratio_because, ranked_by};
+use crate::experiment::ranking::no_ratio_because;
 use crate::stats::compare::Difference;
 use crate::stats::{Estimate, Interval};
 use crate::udp::results::Results;
@@ -28,8 +28,8 @@ pub fn against(results: &Results, load: usize, offloaded: bool) -> Option<Agains
     if results.rows.iter().all(|row| row.peer.is_none()) {
         return None;
     }
-    let (metric, _) = ranked_by(&results.loads[load]);
-    let ranking = Ranking::of_group(results, load, offloaded);
+    let (metric, _) = results.ranked_by(load);
+    let ranking = results.ranking(load, offloaded);
     ranking.winner()?; // nobody wins where it is too noisy
     let best =
         |peer: bool| ranking.places.iter().find(|at| results.rows[at.row].peer.is_some() == peer);

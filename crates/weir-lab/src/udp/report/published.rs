@@ -118,7 +118,7 @@ impl Published {
     /// threads if there are such. Its ratio to our traditional row does only where both had as many threads
     /// as there, and where the report itself gives a verdict.
     pub fn measured(&self, results: &Results, ranking: &Ranking) -> Beside {
-        let traditional = results.traditional();
+        let traditional = results.measure();
         let places = ranking.places.iter().filter(|place| {
             let row = &results.rows[place.row];
             if row.peer.is_some() {
@@ -185,7 +185,7 @@ mod tests {
     const HYBRID: usize = 3;
 
     fn beside(results: &Results, figure: usize) -> Beside {
-        PUBLISHED[figure].measured(results, &Ranking::of_load(results, 0))
+        PUBLISHED[figure].measured(results, &results.main_ranking(0))
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Who wins, by how much, why, and whether the difference is real: in a few sentences.
 
 use crate::experiment::cell::Measured;
-use crate::experiment::ranking::{Better, Lead, Place, Ranking, no_ratio_because, ranked_by};
+use crate::experiment::cell::Status;
+use crate::experiment::ranking::{Better, Lead, Place, Ranking, no_ratio_because};
 use crate::experiment::verdict::Limit;
 use crate::report::number::{microseconds, per_1000, percent, si};
 use crate::report::words::{list, number_of, shortened};
@@ -9,7 +10,7 @@ use crate::stats::Estimate;
 use crate::stats::bootstrap::FEWEST_SAMPLES;
 use crate::stats::compare::Difference;
 use crate::udp::report::columns::percentile;
-use crate::udp::results::{Results, Status};
+use crate::udp::results::Results;
 use crate::udp::sample::{
     BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Metric, RECEIVED,
 };
@@ -28,7 +29,7 @@ pub fn of_throughput(
     let Some(winner) = ranking.winner() else {
         return vec![nobody(ranking, "No design delivered a figure that can be ranked.")];
     };
-    let traditional = results.traditional();
+    let traditional = results.measure();
     let rate = format!("{} datagrams/s", si(winner.median));
     let among = of_the_ranked(results, load, offloaded);
     let mut name = results.rows[winner.row].to_string();
@@ -156,7 +157,7 @@ fn better_unranked(
     offloaded: bool,
     winners: f64,
 ) -> Option<String> {
-    let (metric, better) = ranked_by(&results.loads[load]);
+    let (metric, better) = results.ranked_by(load);
     let median = |row: usize| Some(results.cells[load][row].estimate(metric, results.seed)?.median);
     let is_better = |row: &usize| {
         median(*row).is_some_and(|median| match better {

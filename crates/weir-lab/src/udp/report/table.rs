@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table};
 
+use crate::experiment::cell::{Conformance, Status};
 use crate::experiment::plan::{Peer, Row, Schedule};
-use crate::experiment::ranking::{Better, Ranking, ranked_by};
+use crate::experiment::ranking::{Better, Ranking};
 use crate::experiment::repeat;
 use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
 use crate::report::number::{bytes, percent, si};
@@ -18,7 +19,8 @@ use crate::udp::report::columns::{self, At, Column, NAMES};
 use crate::udp::report::link;
 use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::report::{answers, gains, peers, sentences, sweeps};
-use crate::udp::results::{Cell, Conformance, RECEIVE_BUFFER, Results, Status};
+use crate::udp::results::{RECEIVE_BUFFER, Results};
+use crate::udp::sample::Cell;
 use crate::udp::sample::Sample;
 
 /// The whole report, at most `width` characters wide where the figures allow it.
@@ -64,7 +66,7 @@ fn one_load(
 ) {
     let of = &results.loads[load];
     let columns = columns::of(results, load);
-    let ranking = Ranking::of_group(results, load, offloaded);
+    let ranking = results.ranking(load, offloaded);
     let beside = match offloaded {
         true => ", the rows with receive offload, in the same rounds",
         false => "",
@@ -135,21 +137,21 @@ fn settings(results: &Results, width: usize) -> String {
     let cores = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     if let Some(why) = results.machine.unbound() {
         paragraph(&mut text, &format!("server and generator on any core: {why}"), width);
-    } else if !results.server_cores.is_empty() {
+    } else if !results.own.server_cores.is_empty() {
         let line = format!(
             "server on core {}, generator on core {}",
-            cores(&results.server_cores),
-            cores(&results.generator_cores)
+            cores(&results.own.server_cores),
+            cores(&results.own.generator_cores)
         );
         paragraph(&mut text, &line, width);
     }
-    if let Some(link) = &results.link {
+    if let Some(link) = &results.own.link {
         paragraph(&mut text, &format!("link: {link}"), width);
     }
-    if results.server_cores.len() == 1 {
+    if results.own.server_cores.len() == 1 {
         paragraph(&mut text, "one core: the rows claim nothing about scaling", width);
     }
-    for calibration in &results.calibrations {
+    for calibration in &results.own.calibrations {
         let kind = if calibration.receive_offload { " with receive offload" } else { "" };
         let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
         let several =
@@ -191,7 +193,7 @@ fn checked(results: &Results) -> Option<String> {
     let flood =
         "each datagram of a paced flood came byte for byte, or is counted as dropped by the kernel";
     let mut said = vec![];
-    if let Some(checked) = &results.checked
+    if let Some(checked) = &results.own.checked
         && let Some(longest) = checked.sizes_bytes.last()
     {
         let families = if checked.ipv6 { "IPv4 and IPv6" } else { "IPv4 (there is no IPv6 here)" };
@@ -279,7 +281,7 @@ fn order(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> 
     let of_group = |row: &usize| results.rows[*row].receive_offload == offloaded;
     let rows = (0..results.rows.len()).filter(of_group);
     let rows = rows.filter(|row| results.takes_part(load, *row));
-    let (metric, better) = ranked_by(&results.loads[load]);
+    let (metric, better) = results.ranked_by(load);
     ranking.order(results.again(offloaded), rows, |row| {
         let estimate = results.cells[load][row].estimate(metric, results.seed);
         let figure = estimate.map(|estimate| match better {
@@ -307,8 +309,7 @@ fn parts<'a>(
 }
 
 fn noise(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> String {
-    let (metric, _) = ranked_by(&results.loads[load]);
-    let confidence = results.confidence(load, metric);
+    let confidence = results.confidence(load);
     if !results.compares(load) {
         return String::new();
     }
@@ -361,10 +362,10 @@ fn left_out(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
 
 fn published(results: &Results, load: usize, width: usize) -> String {
     // Those were made with one size, without other conditions and without offload.
-    if load > 0 || results.traditional().is_none() || !results.is_like_published(load) {
+    if load > 0 || results.measure().is_none() || !results.is_like_published(load) {
         return String::new();
     }
-    let ranking = Ranking::of_load(results, load);
+    let ranking = results.main_ranking(load);
     let mut table = table_of_width(width);
     table.set_header([
         "published (Holgate, 10 GbE, Windows)",
@@ -411,7 +412,7 @@ fn warnings(text: &mut String, results: &Results, width: usize) {
 
 fn legend(text: &mut String, results: &Results, width: usize) {
     text.push('\n');
-    if let Some(traditional) = results.traditional().map(|row| &results.rows[row]) {
+    if let Some(traditional) = results.measure().map(|row| &results.rows[row]) {
         paragraph(text, &format!("{}: {}", traditional.title(), traditional.spec()), width);
     }
     let derived = results.rows.iter().any(|row| row.peer.as_ref().is_some_and(Peer::is_derived));

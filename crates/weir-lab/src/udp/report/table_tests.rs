@@ -101,7 +101,7 @@ fn what_was_checked_is_told_of_whom_it_was_checked() {
     for part in ["of each only the flood was checked", "of a derived peer only the number"] {
         assert!(with_peers.contains(part), "{part:?} is missing of {with_peers}");
     }
-    results.checked = None;
+    results.own.checked = None;
     let alone = said(&results);
     assert!(alone.contains("peers answer nothing, so of their checks: each datagram"), "{alone}");
     assert!(!alone.contains("216"), "no design passed: {alone}");

@@ -1,0 +1,91 @@
+//! The check of a row before it is timed: a paced flood of which every byte is verified and accounted for, then
+//! an echo of all sizes.
+
+use weir_load::peer::setting;
+
+use super::bench::{Bench, Echoed, Extent, Made, Run};
+use super::plan::{Load, Rate};
+use super::sample::{Circumstances, Sample};
+use crate::experiment::course::RunError;
+use crate::experiment::plan::Row;
+use crate::report::words::number_of;
+use crate::wire::{FloodReport, ServerReport};
+
+/// Datagrams of a check, and the flows they come from.
+const CHECK: Extent = Extent::Checked { datagrams: 1000, flows: 4 };
+
+/// What a row was checked with, and passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Checked {
+    /// A design of weir's: by echo, too.
+    Design(Echoed),
+    /// A peer answers nothing: it was only made to receive.
+    Peer {
+        /// What it says that it stands on.
+        library: Option<String>,
+    },
+}
+
+/// Checks a row that is to be run under these loads.
+///
+/// # Errors
+/// [`RunError::Disturbed`] where the account does not add up, which may be others' doing; that wrong data came is
+/// the row's own.
+pub fn of(bench: &mut dyn Bench, row: &Row, loads: &[Load]) -> Result<Checked, RunError> {
+    // Slices are as long as the longest datagrams, so those are checked; else it is the base.
+    let longest = loads.iter().map(|load| load.size_bytes).max().unwrap_or_default();
+    let Some(base) = loads.first().map(|base| base.at(Rate::Saturation)) else {
+        return Err(RunError::Failed("there is no load to check it with".into()));
+    };
+    let receive_offload = base.receive_offload || row.receive_offload;
+    let load = Load { size_bytes: longest, receive_offload, ..base };
+    let load = match row.peer {
+        None => load,
+        // One that cannot have several ports or work is there under the other loads.
+        Some(_) => Load { ports: 1, work: Default::default(), ..load },
+    };
+    let Made { server, flood, .. } = bench.run_once(&Run { row, load: &load, extent: CHECK })?;
+    conforms(&server, &flood)?;
+    match row.peer {
+        None => Ok(Checked::Design(bench.echo(row, &load)?)),
+        Some(_) => Ok(Checked::Peer { library: server.settings.get(setting::LIBRARY).cloned() }),
+    }
+}
+
+/// Whether every datagram of a check arrived once and whole, or is accounted for as dropped
+/// by the kernel before the design could see it.
+///
+/// # Errors
+/// [`RunError::Disturbed`] where it does not add up, and others sent datagrams too.
+fn conforms(server: &ServerReport, flood: &FloodReport) -> Result<(), RunError> {
+    let sample = Sample::of(&Circumstances::default(), server, flood);
+    let unexplained = sample.ledger.unexplained();
+    let strangers = server.audit.strangers;
+    let failed = |reason: String| Err(RunError::Failed(reason));
+    if flood.sent == 0 {
+        failed("the generator sent nothing".into())
+    } else if server.audit.received == 0 {
+        failed(format!("none of {} datagrams reached the handler", flood.sent))
+    } else if let Some(reason) = sample.disproved() {
+        failed(reason)
+    } else if let Some(error) = sample.data_error() {
+        failed(error)
+    } else if unexplained != 0 {
+        let text = format!(
+            "sent {}, received {}, dropped {}: {unexplained} unexplained",
+            flood.sent,
+            server.audit.received,
+            sample.ledger.dropped()
+        );
+        // A machine that is busy may lose some where nobody counts them, and strangers may have sent some.
+        let beside = match strangers {
+            0 => String::new(),
+            n => format!(", beside {} of strangers", number_of(n as usize, "datagram")),
+        };
+        Err(RunError::Disturbed(text + &beside))
+    } else if !server.end_signalled {
+        failed("the server did not see the end of the run".into())
+    } else {
+        Ok(())
+    }
+}
