@@ -152,7 +152,7 @@ fn document_of_refusal(command: &[String], reason: &str) -> String {
     let name = command.iter().skip(1).find(|word| !word.starts_with('-')).map(String::as_str);
     match name {
         Some("compare") => {
-            format!("{:#}", weir_lab::udp::report::json::failure(command, reason, exit::USAGE))
+            format!("{:#}", weir_lab::report::document::failure(command, reason, exit::USAGE))
         }
         Some("serve") => serve::failure_document(&exit::Failure::usage(reason)).to_string(),
         Some("flood") => flood::failure(reason),

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use weir_lab::child::Interrupt;
+use weir_lab::report::document::{SCHEMA_VERSION, failure};
 use weir_lab::stats::random::fresh_seed;
-use weir_lab::udp::report::json::{SCHEMA_VERSION, failure};
 
 use super::iops::IopsArgs;
 use super::part::{Document, OfAll, Part, refuse};

@@ -13,7 +13,7 @@ use weir_lab::device::plan::{
     DEVICE, DEVICE_FOR_FIO, Depth, Load, MOST_DELAY, QUICK_S, STANDARD_S, Settings,
 };
 use weir_lab::device::processes::Processes;
-use weir_lab::device::report::{json, report};
+use weir_lab::device::report::json;
 use weir_lab::device::results::Results;
 use weir_lab::device::rows::{self, title};
 use weir_lab::experiment::descriptors;
@@ -182,8 +182,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
         show(&mut display, &progress, title);
     });
     display.clear();
-    let code = results.exit_code();
-    Ok(Part::made(results, code, report, json::document))
+    Ok(Part::made(results))
 }
 
 fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weir_lab::child::Interrupt;
-use weir_lab::udp::report::json::failure;
+use weir_lab::experiment::results::Results;
+use weir_lab::report::Told;
+use weir_lab::report::document::{document, failure};
+use weir_lab::report::table::report;
 
 use super::display::width;
 use crate::cores::Cores;
@@ -32,18 +35,13 @@ impl Part {
         Self { code: exit::OK, text, document }
     }
 
-    /// One that was made, with what its text and its document are made by.
-    pub fn made<R: 'static>(
-        results: R,
-        code: u8,
-        text: fn(&R, usize) -> String,
-        document: fn(&R) -> Value,
-    ) -> Self {
+    /// One that was made.
+    pub fn made<K: Told>(results: Results<K>) -> Self {
         let of_text = Rc::new(results);
         let of_document = Rc::clone(&of_text);
         Self {
-            code,
-            text: Box::new(move || text(&of_text, width())),
+            code: of_text.exit_code(),
+            text: Box::new(move || report(&of_text, width())),
             document: Box::new(move || document(&of_document)),
         }
     }

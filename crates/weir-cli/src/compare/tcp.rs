@@ -17,7 +17,7 @@ use weir_lab::tcp::plan::{
     self, Asked, BUFFER_BYTES, Depth, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES, Settings,
 };
 use weir_lab::tcp::processes::Processes;
-use weir_lab::tcp::report::{json, report};
+use weir_lab::tcp::report::json;
 use weir_lab::tcp::results::Results;
 use weir_lab::tcp::rows::{self, title};
 use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
@@ -235,8 +235,7 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
         show(&mut display, &progress, title);
     });
     display.clear();
-    let code = results.exit_code();
-    Ok(Part::made(results, code, report, json::document))
+    Ok(Part::made(results))
 }
 
 fn settings(args: &TcpArgs) -> Settings {

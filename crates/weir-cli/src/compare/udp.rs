@@ -15,7 +15,7 @@ use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
 use weir_lab::udp::plan::{self, Asked, Depth, Load, Rate, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
-use weir_lab::udp::report::{json, table};
+use weir_lab::udp::report::json;
 use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
 
@@ -92,8 +92,7 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         show(&mut display, &progress, Row::to_string);
     });
     display.clear();
-    let code = results.exit_code();
-    Ok(Part::made(results, code, table::report, json::document))
+    Ok(Part::made(results))
 }
 
 /// Whether all variants are compared under the usual loads, and nothing that takes longer was asked for.

@@ -6,7 +6,7 @@
 use super::bench::{Bench, Checked, Made};
 use super::plan::{Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::{Devices, Group, LongRun, Results};
-use super::sample::{DeviceMetric, KERNEL_ENTRIES, Sample};
+use super::sample::Sample;
 use crate::experiment::blocks::Interrupted;
 use crate::experiment::cell::{Status, When};
 use crate::experiment::course::{self, Course, Progress, RunError, Tell};
@@ -20,7 +20,6 @@ impl Course for Devices {
     type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
-    const ENTRIES: DeviceMetric = KERNEL_ENTRIES;
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
         results.own.checked[row] = Some(with);

@@ -4,9 +4,8 @@ use super::bench::Checked;
 use super::fio::Fio;
 use super::plan::Load;
 use super::rows::{MEASURE, depth_of, title};
-use super::sample::{DeviceMetric, RATE, Sample};
+use super::sample::{DeviceMetric, KERNEL_ENTRIES, METRICS, RATE, Sample};
 use crate::experiment::plan::{Role, Row};
-use crate::experiment::ranking::Better;
 use crate::experiment::results::{self, Besides, Study};
 use crate::iops::Decay;
 
@@ -66,9 +65,11 @@ impl Study for Devices {
     type Group = Group;
 
     const GROUPS: &'static [Group] = &Group::ALL;
+    const METRICS: &'static [DeviceMetric] = METRICS;
+    const ENTRIES: DeviceMetric = KERNEL_ENTRIES;
 
-    fn ranked_by(_: &Load) -> (&'static DeviceMetric, Better) {
-        (&RATE, Better::Higher)
+    fn ranked_by(_: &Load) -> &'static DeviceMetric {
+        &RATE
     }
 
     fn rows_are(&mut self, count: usize) {

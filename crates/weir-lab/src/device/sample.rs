@@ -9,6 +9,9 @@ use super::bench::Made;
 use crate::experiment::cell::{Measured, Metric, When, metrics};
 use crate::experiment::verdict::{Limit, USED_UP, Verdict};
 use crate::iops::decay;
+use crate::report::number::{
+    bytes, microseconds, per_message, percent_of, si, three_figures, whole,
+};
 use crate::stats::latency::of_histogram;
 use crate::wire::Latency;
 
@@ -170,40 +173,61 @@ pub type DeviceMetric = Metric<Sample>;
 
 metrics! {
     Sample;
-    /// I/Os completed per second.
-    RATE, "ios_per_s", "I/Os/s", |s| Some(s.ios_per_s);
+    /// I/Os that completed per second: the median over the rounds, after the warm-up.
+    RATE, "ios_per_s", "I/Os/s", "I/Os/s\n", Higher, si, |s| Some(s.ios_per_s);
     /// Bytes per second.
-    BYTES, "bytes_per_s", "bytes/s", |s| Some(s.bytes_per_s);
-    /// Median latency.
-    LATENCY_P50, "latency_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
+    BYTES, "bytes_per_s", "bytes/s", "bytes/s\n", Higher, bytes, |s| Some(s.bytes_per_s);
+    /// From when an I/O was issued until it was in the program's hands, of one I/O in 128, all rounds together.
+    LATENCY_P50, "latency_ns.p50", "ns", "latency\np50 µs", Lower, short_time,
+        |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
     /// 99th percentile of the latency.
-    LATENCY_P99, "latency_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
+    LATENCY_P99, "latency_ns.p99", "ns", "latency\np99 µs", Lower, short_time,
+        |s| Some(s.latency_ns?.p99 as f64), |all| all.p99;
     /// 99.9th percentile of the latency.
-    LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
+    LATENCY_P999, "latency_ns.p99_9", "ns", "latency\np99.9 µs", Lower, short_time,
+        |s| Some(s.latency_ns?.p999 as f64), |all| all.p999;
     /// Longest latency of the sample.
-    LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    LATENCY_MAX, "latency_ns.max", "ns", "latency\nmax µs", Lower, short_time,
+        |s| Some(s.latency_ns?.max as f64), |all| all.max;
     /// What taking latencies costs of an I/O's CPU time.
-    SAMPLING, "sampling_percent", "%", |s| s.sampling_percent;
-    /// CPU time for each I/O.
-    CPU, "cpu_ns_per_io", "ns", |s| s.cpu_ns_per_io;
+    SAMPLING, "sampling_percent", "%", "sampling\n", Lower, percent_of, |s| s.sampling_percent;
+    /// CPU time of the process for each I/O, threads that the kernel lends it included; the parts are found by
+    /// sampling at the timer's ticks.
+    CPU, "cpu_ns_per_io", "ns", "CPU ns/I/O\nuser/system", Lower, whole, |s| s.cpu_ns_per_io;
     /// The part of it in the kernel.
-    CPU_SYSTEM, "cpu_system_ns_per_io", "ns", |s| s.cpu_system_ns_per_io;
-    /// Cores' worth of time.
-    CPU_SHARE, "cpu_utilization_percent", "%", |s| Some(s.cores_busy? * 100.0);
-    /// Entries into the kernel.
-    KERNEL_ENTRIES, "kernel_entries_per_io", "1", |s| s.kernel_entries_per_io;
-    /// I/Os that a take brought.
-    TAKEN, "ios_per_take", "I/Os", |s| s.ios_per_take;
-    /// Context switches.
-    CONTEXT_SWITCHES, "context_switches_per_io", "1", |s| s.context_switches_per_io;
-    /// Completions handed to another thread.
-    HAND_OVERS, "hand_overs_per_io", "1", |s| s.hand_overs_per_io;
+    CPU_SYSTEM, "cpu_system_ns_per_io", "ns", "CPU ns/I/O\nsystem", Lower, whole, |s| s.cpu_system_ns_per_io;
+    /// Cores' worth of time that the process used.
+    CPU_SHARE, "cpu_utilization_percent", "%", "CPU\nof a core", Lower, percent_of,
+        |s| Some(s.cores_busy? * 100.0);
+    /// Entries into the kernel for each I/O.
+    KERNEL_ENTRIES, "kernel_entries_per_io", "1", "calls\n/I/O", Lower, per_message, |s| s.kernel_entries_per_io;
+    /// I/Os that came at once.
+    TAKEN, "ios_per_take", "I/Os", "I/Os\n/take", Higher, three_figures, |s| s.ios_per_take;
+    /// Context switches for each I/O.
+    CONTEXT_SWITCHES, "context_switches_per_io", "1", "switches\n/I/O", Lower, small,
+        |s| s.context_switches_per_io;
+    /// Completions that another thread handled than the one that took them, for each I/O.
+    HAND_OVERS, "hand_overs_per_io", "1", "hand-overs\n/I/O", Lower, per_message, |s| s.hand_overs_per_io;
     /// How the rate changes within a run.
-    CHANGE, "change_percent_per_s", "%/s", |s| s.change_percent_per_s;
+    CHANGE, "change_percent_per_s", "%/s", "change\n%/s", Higher, three_figures, |s| s.change_percent_per_s;
     /// A cache line's way from core to core.
-    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
+    CORE_TO_CORE, "core_to_core_ns", "ns", "core to\ncore ns", Lower, whole, |s| s.when.core_to_core_ns;
     /// Share of all cores that other programs had.
-    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
+    OTHERS, "load_of_others_percent", "%", "others\nof cores", Lower, percent_of,
+        |s| s.when.load_of_others.map(|share| share * 100.0);
+}
+
+/// Nanoseconds as microseconds: many an I/O takes less than one.
+pub fn short_time(ns: f64) -> String {
+    if ns < 9950.0 { format!("{:.2}", ns / 1e3) } else { microseconds(ns) }
+}
+
+/// A count for each I/O, of which there may be very few.
+fn small(value: f64) -> String {
+    match value {
+        v if v > 0.0 && v < 0.0005 => "<0.001".into(),
+        v => per_message(v),
+    }
 }
 
 #[cfg(test)]

@@ -144,27 +144,73 @@ pub trait Measured {
     }
 }
 
-/// A figure that every sample may have.
-pub struct Metric<S> {
-    /// Its name in JSON; a dot makes an object of it.
-    pub name: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
-    /// Takes it from a sample.
-    pub of: fn(&S) -> Option<f64>,
+/// Which end of a metric is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// More is better: datagrams per second.
+    Higher,
+    /// Less is better: latency.
+    Lower,
 }
 
-/// Metrics of a kind of sample, each by a name, and all of them in the order of JSON.
+/// A figure that every sample may have, and all that is known of it: tables, legends and documents follow.
+pub struct Metric<S> {
+    /// Its name in the document; a dot makes an object of it.
+    pub name: &'static str,
+    /// Its unit there.
+    pub unit: &'static str,
+    /// What it means, in a sentence.
+    pub about: &'static str,
+    /// The heading of its column, whose second line says the unit or the parts.
+    pub heading: &'static str,
+    /// Which end of it is the good one.
+    pub better: Better,
+    /// How it stands in a table.
+    pub text: fn(f64) -> String,
+    /// Takes it from a sample.
+    pub of: fn(&S) -> Option<f64>,
+    /// Takes it from the latencies of several samples together, where it is one of them.
+    pub of_latency: Option<fn(&Latency) -> u64>,
+}
+
+impl<S> Metric<S> {
+    /// Its heading on one line.
+    pub fn title(&self) -> String {
+        on_one_line(self.heading)
+    }
+}
+
+/// A heading on one line.
+pub(crate) fn on_one_line(heading: &str) -> String {
+    heading.split('\n').filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Metrics of a kind of sample, each by a name, and all of them in the order of the document: its meaning, its
+/// place and unit in the document, the heading of its column, which end is the good one, and how it is written.
 macro_rules! metrics {
-    ($Sample:ty; $($(#[$doc:meta])* $ident:ident, $name:literal, $unit:literal, $of:expr;)*) => {
+    ($Sample:ty; $(
+        $(#[doc = $about:literal])* $ident:ident, $name:literal, $unit:literal, $heading:literal,
+        $better:ident, $text:expr, $of:expr $(, $latency:expr)?;
+    )*) => {
         $(
-            $(#[$doc])*
+            $(#[doc = $about])*
             pub const $ident: $crate::experiment::cell::Metric<$Sample> =
-                $crate::experiment::cell::Metric { name: $name, unit: $unit, of: $of };
+                $crate::experiment::cell::Metric {
+                    name: $name,
+                    unit: $unit,
+                    about: concat!($($about),*),
+                    heading: $heading,
+                    better: $crate::experiment::cell::Better::$better,
+                    text: $text,
+                    of: $of,
+                    of_latency: $crate::experiment::cell::metrics!(@latency $($latency)?),
+                };
         )*
-        /// Every metric, in the order of JSON.
+        /// Every metric, in the order of the document.
         pub const METRICS: &[$crate::experiment::cell::Metric<$Sample>] = &[$($ident),*];
     };
+    (@latency) => { None };
+    (@latency $latency:expr) => { Some($latency) };
 }
 pub(crate) use metrics;
 

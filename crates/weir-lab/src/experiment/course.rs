@@ -6,9 +6,7 @@
 
 use crate::child::ChildError;
 use crate::experiment::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
-use crate::experiment::cell::{
-    self, Cell, Conformance, Disturbance, Measured, Metric, Skipped, When,
-};
+use crate::experiment::cell::{self, Cell, Conformance, Disturbance, Measured, Skipped, When};
 use crate::experiment::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
 use crate::experiment::plan::{Row, Schedule};
 use crate::experiment::repeat;
@@ -146,8 +144,6 @@ pub trait Course: Study {
 
     /// What starting and ending a run costs until it has been measured, in milliseconds.
     const PLANNED_OVERHEAD_MS: u64;
-    /// Entries into the kernel.
-    const ENTRIES: Metric<Self::Sample>;
 
     /// Notes with what a row was checked.
     fn checked(results: &mut Results<Self>, row: usize, with: Self::Checked);

@@ -1,20 +1,11 @@
 //! Who wins under a load, who is tied, and how far from the traditional design each lies.
 
-use crate::experiment::cell::{Cell, Measured, Metric, Status};
+use crate::experiment::cell::{Better, Cell, Measured, Metric, Status};
 use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
 
 /// A noise floor above which nothing is compared, as a share.
 pub const TOO_NOISY: f64 = 1.0;
-
-/// Which end of a metric is the good one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
-    /// More is better: datagrams per second.
-    Higher,
-    /// Less is better: latency.
-    Lower,
-}
 
 /// One ranked row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -125,8 +116,6 @@ pub struct Contest<'a, S> {
     pub cells: &'a [Cell<S>],
     /// By what.
     pub metric: &'a Metric<S>,
-    /// Which end of it is the good one.
-    pub better: Better,
     /// The indices of those that are ranked.
     pub rows: Vec<usize>,
     /// The pairs of the row that runs under two names, if it is compared: they show the noise.
@@ -178,7 +167,7 @@ impl Ranking {
         let mut order: Vec<(usize, f64)> = known
             .filter_map(|row| Some((row, cells[row].estimate(metric, seed)?.median)))
             .collect();
-        order.sort_by(|(_, a), (_, b)| match contest.better {
+        order.sort_by(|(_, a), (_, b)| match metric.better {
             Better::Higher => b.total_cmp(a),
             Better::Lower => a.total_cmp(b),
         });
@@ -294,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_winner_its_tie_and_the_ratios() {
-        let ranking = four().ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = four().ranking_by(0, false, &RECEIVED);
         let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
         assert_eq!(order, [2, 1, 3, 0], "the second name has no place");
         assert_eq!(
@@ -311,8 +300,7 @@ mod tests {
 
     #[test]
     fn who_leads_is_said_only_where_it_is_shown() {
-        let lead =
-            |results: &Results| results.ranking_by(0, false, &RECEIVED, Better::Higher).lead();
+        let lead = |results: &Results| results.ranking_by(0, false, &RECEIVED).lead();
         assert_eq!(lead(&four()), Some(Lead::Shared), "rio-event is tied with it");
         let two = |speed| {
             let rows = [("port", Role::Plain, 1.0), ("epoll", Role::Plain, speed)];
@@ -366,7 +354,7 @@ mod tests {
         for sample in &mut results.cells[0][4].samples {
             sample.received_per_s = sample.received_per_s.map(|rate| rate / 3.0);
         }
-        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
         assert!(ranking.is_too_noisy() && ranking.places.len() == 4);
         assert_eq!((ranking.winner(), ranking.rank(2)), (None, None));
     }
@@ -375,7 +363,7 @@ mod tests {
     fn rows_at_rates_of_their_own_are_not_compared() {
         let mut results = four();
         results.loads[0].rate = crate::udp::plan::Rate::OfMaximum(0.5);
-        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
         assert!(ranking.places.is_empty() && ranking.noise_floor.is_none());
     }
 
@@ -395,14 +383,14 @@ mod tests {
         assert_eq!(results.invalid(0, 1), None, "what was lost is accounted for");
         results.cells[0][2].samples.iter_mut().for_each(|s| s.pace_kept = Some(0.9));
         assert!(results.unranked(0, 2).unwrap().contains("kept its pace in 90 %"));
-        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
         assert_eq!((ranking.place(1), ranking.place(2)), (None, None));
         assert!(ranking.place(3).is_some());
     }
 
     #[test]
     fn less_can_be_better() {
-        let ranking = four().ranking_by(0, false, &RECEIVED, Better::Lower);
+        let ranking = four().ranking_by(0, false, &Metric { better: Better::Lower, ..RECEIVED });
         assert_eq!(ranking.winner().unwrap().row, 0);
     }
 
@@ -410,7 +398,7 @@ mod tests {
     fn a_row_that_failed_its_check_has_no_place_and_is_no_measure() {
         let mut results = four();
         results.conformance[0] = Conformance::Failed("lost datagrams".into());
-        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
         assert_eq!(ranking.rank(0), None);
         assert!(ranking.places.iter().all(|place| place.to_traditional.is_none()));
     }
@@ -419,7 +407,7 @@ mod tests {
     fn without_a_second_name_nothing_is_claimed() {
         let mut results = four();
         results.rows[4].role = Role::Plain;
-        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
         assert_eq!(ranking.noise_floor, None);
         assert!(ranking.places[1..].iter().all(Place::is_unclear));
         assert_eq!(ranking.rank(1), Some(2));
@@ -458,7 +446,7 @@ mod tests {
             vec![Row::parse("epoll").unwrap()],
             vec![Load::saturation(64)],
         );
-        let ranking = results.ranking_by(0, false, &RECEIVED, Better::Higher);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
         assert_eq!((ranking.winner(), ranking.noise_floor), (None, None));
     }
 }

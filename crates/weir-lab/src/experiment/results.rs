@@ -5,12 +5,13 @@
 use std::fmt::{Debug, Display};
 
 use crate::exit;
-use crate::experiment::cell::{self, Cell, Conformance, Measured, Metric, Status};
+use crate::experiment::cell::{self, Better, Cell, Conformance, Measured, Metric, Status};
 use crate::experiment::plan::{Role, Row, Schedule};
-use crate::experiment::ranking::{Better, Contest, Ranking};
+use crate::experiment::ranking::{Contest, Ranking};
 use crate::machine::Machine;
 use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
-use crate::stats::{CONFIDENCE, Estimate};
+use crate::stats::{CONFIDENCE, Estimate, latency};
+use crate::wire::Latency;
 
 /// What is compared: what rows are run under, what comes of it, and what is known of it besides.
 pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
@@ -23,9 +24,13 @@ pub trait Study: Clone + Debug + Default + PartialEq + Sized + 'static {
 
     /// All groups.
     const GROUPS: &'static [Self::Group];
+    /// All metrics, in the order of the document.
+    const METRICS: &'static [Metric<Self::Sample>];
+    /// Entries into the kernel.
+    const ENTRIES: Metric<Self::Sample>;
 
-    /// By what the rows of a load are ranked, and which end of it is the good one.
-    fn ranked_by(load: &Self::Load) -> (&'static Metric<Self::Sample>, Better);
+    /// By what the rows of a load are ranked.
+    fn ranked_by(load: &Self::Load) -> &'static Metric<Self::Sample>;
 
     /// There are so many rows now.
     fn rows_are(&mut self, _count: usize) {}
@@ -170,8 +175,8 @@ impl<K: Study> Results<K> {
         K::takes_part(&self.loads[load], &self.rows[row])
     }
 
-    /// By what the rows of a load are ranked, and which end of it is the good one.
-    pub fn ranked_by(&self, load: usize) -> (&'static Metric<K::Sample>, Better) {
+    /// By what the rows of a load are ranked.
+    pub fn ranked_by(&self, load: usize) -> &'static Metric<K::Sample> {
         K::ranked_by(&self.loads[load])
     }
 
@@ -225,8 +230,8 @@ impl<K: Study> Results<K> {
 
     /// How a row ended, and by what it is shown among those without a rank: more is better.
     pub fn shown(&self, load: usize, row: usize) -> (Status, Option<f64>) {
-        let (metric, better) = self.ranked_by(load);
-        let figure = self.median(load, row, metric).map(|median| match better {
+        let metric = self.ranked_by(load);
+        let figure = self.median(load, row, metric).map(|median| match metric.better {
             Better::Higher => median,
             Better::Lower => -median,
         });
@@ -236,6 +241,25 @@ impl<K: Study> Results<K> {
     /// The median of a metric of a row under a load.
     pub fn median(&self, load: usize, row: usize, metric: &Metric<K::Sample>) -> Option<f64> {
         Some(self.cells[load][row].estimate(metric, self.seed)?.median)
+    }
+
+    /// A metric of a row under a load as it is told: of latencies that of all runs together, where they can be
+    /// merged, and else the median of the runs' own.
+    pub fn figure(&self, load: usize, row: usize, metric: &Metric<K::Sample>) -> Option<f64> {
+        let merged = |of: fn(&Latency) -> u64| {
+            latency::merged(&self.cells[load][row].samples).map(|all| of(&all) as f64)
+        };
+        metric.of_latency.and_then(merged).or_else(|| self.median(load, row, metric))
+    }
+
+    /// What a metric of a row under a load is compared by: of entries into the kernel only a number that leaves none
+    /// out.
+    pub fn cost(&self, load: usize, row: usize, metric: &Metric<K::Sample>) -> Option<f64> {
+        let cell = &self.cells[load][row];
+        match metric.name == K::ENTRIES.name {
+            true => cell.entries(metric, self.seed).filter(|_| cell.counts_all_entries()),
+            false => self.median(load, row, metric),
+        }
     }
 
     /// Why a row under a load has no rank; `None` if it has one.
@@ -265,18 +289,11 @@ impl<K: Study> Results<K> {
 
     /// Ranks the rows of a group by what the load is ranked by.
     pub fn ranking(&self, load: usize, group: K::Group) -> Ranking {
-        let (metric, better) = self.ranked_by(load);
-        self.ranking_by(load, group, metric, better)
+        self.ranking_by(load, group, self.ranked_by(load))
     }
 
     /// Ranks the rows of a group. Where the rows of a load are not compared, none has a place.
-    pub fn ranking_by(
-        &self,
-        load: usize,
-        group: K::Group,
-        metric: &Metric<K::Sample>,
-        better: Better,
-    ) -> Ranking {
+    pub fn ranking_by(&self, load: usize, group: K::Group, metric: &Metric<K::Sample>) -> Ranking {
         if !self.compares(load) {
             return Ranking::default();
         }
@@ -286,7 +303,6 @@ impl<K: Study> Results<K> {
         Ranking::among(&Contest {
             cells: &self.cells[load],
             metric,
-            better,
             rows: rows.collect(),
             again: self.pairs_of_again(load, group, metric),
             traditional: self.measure().filter(|row| self.unranked(load, *row).is_none()),
@@ -339,9 +355,22 @@ impl<K: Study> Results<K> {
         judge(&self.pairs(load, metric, (first, second)), floor, CONFIDENCE, self.seed)
     }
 
+    /// How many times better the first row is than the second.
+    pub fn better_by(
+        &self,
+        load: usize,
+        metric: &Metric<K::Sample>,
+        (first, second): (usize, usize),
+    ) -> Difference {
+        match metric.better {
+            Better::Higher => self.against(load, metric, (first, second)),
+            Better::Lower => self.against(load, metric, (second, first)),
+        }
+    }
+
     /// How sure the figures of a load are, over all its ranked rows.
     pub fn confidence(&self, load: usize) -> Confidence {
-        let (metric, _) = self.ranked_by(load);
+        let metric = self.ranked_by(load);
         let estimates: Vec<Estimate> = (0..self.rows.len())
             .filter(|row| self.takes_part(load, *row) && self.unranked(load, *row).is_none())
             .filter_map(|row| self.cells[load][row].estimate(metric, self.seed))
@@ -383,10 +412,15 @@ impl<K: Study> Results<K> {
         cell::busy_machine(&loads)
     }
 
-    /// Runs of a load in which the machine changed.
-    pub fn changed_runs(&self, load: usize) -> usize {
-        let samples = self.cells[load].iter().flat_map(|cell| &cell.samples);
-        samples.filter(|sample| sample.changed_machine()).count()
+    /// How many runs of a load fell into a time when the machine was another, of how many.
+    pub fn uncounted_runs(&self, load: usize) -> (usize, usize) {
+        let standing = || self.cells[load].iter().flat_map(|cell| cell.standing());
+        (standing().filter(|sample| !sample.when().counted).count(), standing().count())
+    }
+
+    /// The time from core to core before each run.
+    pub fn core_to_core_ns(&self) -> Vec<f64> {
+        self.samples().filter_map(|sample| sample.when().core_to_core_ns).collect()
     }
 
     /// The exit code that tells the truth about the experiment. One that was interrupted is not complete, so it

@@ -1,27 +1,20 @@
-//! What the documents of TCP and of devices have in common; each adds what only it has.
+//! The report for a program: one valid document, whatever happened.
+//!
+//! There is no NaN in it: what is not known is null. All samples are kept.
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::experiment::cell::{Conformance, Skipped};
+use crate::exit;
+use crate::experiment::cell::{Cell, Conformance, Measured, Metric, Skipped};
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
-use crate::experiment::results::{Results, Study};
-use crate::stats::CONFIDENCE;
-use crate::udp::report::answers::Answer;
-use crate::udp::report::json::{SCHEMA_VERSION, difference, options};
+use crate::experiment::results::Results;
+use crate::report::Told;
+use crate::stats::compare::Difference;
+use crate::stats::{CONFIDENCE, Estimate, latency};
 
-/// What a kind of comparison adds to its loads, groups of rows, and rows.
-pub(crate) struct Own<'a, K: Study> {
-    /// The load itself, as it stands in each row, too.
-    pub load: &'a dyn Fn(&K::Load) -> Value,
-    /// To a load.
-    pub of_load: &'a dyn Fn(usize) -> Value,
-    /// To a group of rows under a load.
-    pub of_group: &'a dyn Fn(usize, K::Group, &Ranking) -> Value,
-    /// To a row under a load, in the ranking of its group.
-    pub of_row: &'a dyn Fn(usize, usize, Option<&Ranking>) -> Value,
-}
+/// Version of the document: it changes when a field changes its meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// The fields of an object, and those of another, which take the place of its own of the same name.
 pub(crate) fn with(mut fields: Value, more: Value) -> Value {
@@ -31,32 +24,24 @@ pub(crate) fn with(mut fields: Value, more: Value) -> Value {
     fields
 }
 
-/// The whole document, but for what stands beside loads, answers and rows.
-pub(crate) fn document<K: Study>(
-    kind: &str,
-    results: &Results<K>,
-    answers: &[Answer],
-    own: &Own<K>,
-) -> Value
-where
-    K::Sample: Serialize,
-{
+/// The whole document.
+pub fn document<K: Told>(results: &Results<K>) -> Value {
     let (mut loads, mut rows) = (vec![], vec![]);
     for load in 0..results.loads.len() {
         let rankings: Vec<(K::Group, Ranking)> =
             results.groups(load).into_iter().map(|g| (g, results.ranking(load, g))).collect();
-        loads.push(of_load(results, load, &rankings, own));
-        for row in 0..results.rows.len() {
+        loads.push(of_load(results, load, &rankings));
+        for row in (0..results.rows.len()).filter(|row| results.takes_part(load, *row)) {
             let group = results.group_of(row);
             let ranking = rankings.iter().find(|(of, _)| *of == group).map(|(_, ranking)| ranking);
-            let common = of_row(results, (load, row), ranking, own);
-            rows.push(with(common, (own.of_row)(load, row, ranking)));
+            let common = of_row(results, (load, row), ranking);
+            rows.push(with(common, K::of_row_value(results, load, row)));
         }
     }
-    let more = json!({
+    let common = json!({
         "confidence_percent": CONFIDENCE * 100.0,
         "loads": loads,
-        "answers": answers.iter().map(|answer| json!({
+        "answers": K::answers(results).iter().map(|answer| json!({
             "question": answer.question,
             "sentences": answer.sentences,
         })).collect::<Vec<_>>(),
@@ -65,54 +50,58 @@ where
         "interrupted": results.interrupted,
         "error": results.error,
     });
-    with(head(kind, results), more)
+    with(with(head(results), common), K::of_all_value(results))
 }
 
-/// The document of an experiment that was only planned, but for its time and its cores.
-pub(crate) fn plan<K: Study>(
-    kind: &str,
-    results: &Results<K>,
-    load: impl Fn(&K::Load) -> Value,
-) -> Value {
-    let more = json!({
+/// The document of an experiment that was only planned, with what is known of its time and its cores.
+pub(crate) fn plan<K: Told>(results: &Results<K>, more: Value) -> Value {
+    let common = json!({
         "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
-        "loads": results.loads.iter().map(load).collect::<Vec<_>>(),
+        "loads": results.loads.iter().map(K::load_value).collect::<Vec<_>>(),
         "results": [],
         "error": null,
     });
-    with(head(kind, results), more)
+    with(with(head(results), common), more)
 }
 
-fn head<K: Study>(kind: &str, results: &Results<K>) -> Value {
+/// The document of a command that failed before there were results, with this exit code.
+pub fn failure(command: &[String], error: &str, code: u8) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,
-        "kind": kind,
+        "command": command,
+        "status": if code == exit::UNAVAILABLE { "unavailable" } else { "failed" },
+        "reason": error,
+        "machine": {},
+        "results": [],
+        "error": error,
+    })
+}
+
+fn head<K: Told>(results: &Results<K>) -> Value {
+    json!({
+        "schema_version": SCHEMA_VERSION,
+        "kind": K::KIND,
         "command": results.command,
         "machine": results.machine,
         "seed": results.seed,
     })
 }
 
-fn of_load<K: Study>(
-    results: &Results<K>,
-    load: usize,
-    rankings: &[(K::Group, Ranking)],
-    own: &Own<K>,
-) -> Value {
+fn of_load<K: Told>(results: &Results<K>, load: usize, rankings: &[(K::Group, Ranking)]) -> Value {
     let confidence = results.confidence(load);
     let groups = rankings.iter().map(|(group, ranking)| {
         let common = json!({
             "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
             "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
             "unlike_pairs": ranking.unlike_pairs,
+            "summary": K::summary(results, load, *group, ranking),
         });
-        with(common, (own.of_group)(load, *group, ranking))
+        with(common, K::of_group_value(results, load, *group))
     });
     let schedule = &results.schedules[load];
     let common = json!({
-        "load": (own.load)(&results.loads[load]),
-        "ranked_by": results.ranked_by(load).0.name,
-        "groups": groups.collect::<Vec<_>>(),
+        "load": K::load_value(&results.loads[load]),
+        "ranked_by": results.ranked_by(load).name,
         "confidence": {
             "asked_half_width_percent": confidence.asked * 100.0,
             "widest_half_width_percent": confidence.widest.map(|widest| widest * 100.0),
@@ -122,22 +111,19 @@ fn of_load<K: Study>(
         "run_ms": schedule.map(|schedule| schedule.run_ms),
         "warmup_ms": schedule.map(|schedule| schedule.warmup_ms),
     });
-    with(common, (own.of_load)(load))
+    let groups = K::groups_value(results, load, groups.collect());
+    with(with(common, groups), K::of_load_value(results, load))
 }
 
-fn of_row<K: Study>(
+fn of_row<K: Told>(
     results: &Results<K>,
     (load, index): (usize, usize),
     ranking: Option<&Ranking>,
-    own: &Own<K>,
-) -> Value
-where
-    K::Sample: Serialize,
-{
+) -> Value {
     let row = &results.rows[index];
     let cell = &results.cells[load][index];
     let place = ranking.and_then(|ranking| ranking.place(index));
-    json!({
+    let mut value = json!({
         "kind": if row.peer.is_some() { "peer" } else { "design" },
         "peer": row.peer.as_ref().map(|peer| json!({ "command": peer.command.to_string() })),
         "design": row.design,
@@ -145,10 +131,11 @@ where
         "options": options(row),
         "spec": row.spec(),
         "role": match row.role {
-            Role::Plain | Role::Traditional => "plain",
+            Role::Plain => "plain",
+            Role::Traditional => "traditional",
             Role::Again(_) => "again",
         },
-        "load": (own.load)(&results.loads[load]),
+        "load": K::load_value(&results.loads[load]),
         "status": results.status(load, index).name(),
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {
@@ -162,10 +149,92 @@ where
             .and(place)
             .map(|place| place.ties_with_winner()),
         "winner_to_it": place.and_then(|place| place.winner_to_it).map(difference),
+        "limited_by": cell.verdict().map(|verdict| K::word(verdict.limited_by)),
+        "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
         "limit_reason": cell.verdict().map(|verdict| verdict.reason),
+        "settings": cell.samples.last().map(|sample| sample.settings()),
+        "metrics": metrics(cell, K::METRICS, results.seed),
+        "kernel_entries_source": cell.entries_source(),
+        "kernel_entries_counted": cell.entries_counted,
         "runs": cell.samples,
         "failed_runs": cell.failed_runs,
         "failures": cell.failures,
         "skipped": cell.skipped.as_ref().map(Skipped::reason),
-    })
+    });
+    value[K::LATENCY_FIELD] = json!(latency::merged(&cell.samples));
+    if let Some(field) = K::RATIO_FIELD {
+        value[field] = json!(place.and_then(|place| place.to_traditional).map(difference));
+    }
+    value
+}
+
+fn options(row: &Row) -> Value {
+    let pairs = row.options.iter().map(|(name, value)| (name.clone(), json!(value)));
+    Value::Object(Map::from_iter(pairs))
+}
+
+/// Every metric with its samples; a dot in a metric's name makes an object.
+fn metrics<S: Measured>(cell: &Cell<S>, metrics: &[Metric<S>], seed: u64) -> Value {
+    let mut all = Map::new();
+    for metric in metrics {
+        let samples: Vec<Option<f64>> =
+            cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
+        let mut value = estimate(cell.estimate(metric, seed));
+        let counted: Vec<bool> = cell.samples.iter().map(|sample| sample.when().counted).collect();
+        value.insert("samples".into(), json!(samples));
+        value.insert("counted".into(), json!(counted));
+        value.insert("unit".into(), json!(metric.unit));
+        match metric.name.split_once('.') {
+            Some((group, name)) => {
+                let group = all.entry(group).or_insert_with(|| json!({}));
+                if let Some(group) = group.as_object_mut() {
+                    group.insert(name.into(), Value::Object(value));
+                }
+            }
+            None => {
+                all.insert(metric.name.into(), Value::Object(value));
+            }
+        }
+    }
+    Value::Object(all)
+}
+
+pub(crate) fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
+    let interval = estimate.and_then(|estimate| estimate.interval);
+    Map::from_iter([
+        ("median".to_owned(), json!(estimate.map(|estimate| estimate.median))),
+        ("low".to_owned(), json!(interval.map(|interval| interval.low))),
+        ("high".to_owned(), json!(interval.map(|interval| interval.high))),
+    ])
+}
+
+pub(crate) fn difference(difference: Difference) -> Value {
+    let mut value = estimate(difference.ratio());
+    let verdict = match difference {
+        Difference::Real(_) => "real",
+        Difference::Tie(_) => "tie",
+        Difference::TooFew(_) => "too_few_pairs",
+    };
+    value.insert("verdict".into(), json!(verdict));
+    value.insert("pairs".into(), json!(difference.ratio().map(|ratio| ratio.samples)));
+    Value::Object(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_a_document_too() {
+        let document = failure(&["weir".into()], "nothing can run here", exit::FAILED);
+        assert_eq!(document["schema_version"], 1);
+        assert_eq!(document["results"], json!([]));
+        assert_eq!(document["error"], "nothing can run here");
+        assert_eq!(
+            (&document["status"], &document["reason"]),
+            (&json!("failed"), &document["error"])
+        );
+        let document = failure(&["weir".into()], "no link without root", exit::UNAVAILABLE);
+        assert_eq!(document["status"], "unavailable");
+    }
 }

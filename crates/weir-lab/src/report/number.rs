@@ -71,6 +71,25 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// The same of percent.
+pub fn percent_of(value: f64) -> String {
+    percent(value / 100.0)
+}
+
+/// Percent that are near 100 keep a decimal, so that a small loss is seen.
+pub fn percent_of_100(value: f64) -> String {
+    match value {
+        v if (99.995..=100.005).contains(&v) => "100 %".into(),
+        v if v > 90.0 => format!("{v:.2} %"),
+        v => percent_of(v),
+    }
+}
+
+/// A figure without a fraction.
+pub fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
 /// Text of a known figure.
 pub fn or_unknown(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.into(), text)

@@ -29,3 +29,25 @@ pub(crate) fn list(items: &[String]) -> String {
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn lists_read_as_people_write_them() {
+        assert_eq!(list(&strings(&["a"])), "a");
+        assert_eq!(list(&strings(&["a", "b", "c"])), "a, b and c");
+        let many = shortened(strings(&["a", "b", "c", "d", "e", "f"]));
+        assert_eq!(list(&many), "a, b, c, d and 2 more");
+    }
+
+    #[test]
+    fn one_is_not_several() {
+        assert_eq!([0, 1, 2].map(|n| number_of(n, "run")), ["0 runs", "1 run", "2 runs"]);
+    }
+}

@@ -10,7 +10,7 @@ use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
-use super::sample::{Circumstances, KERNEL_ENTRIES, Sample, TcpMetric};
+use super::sample::{Circumstances, Sample};
 use crate::experiment::cell::{Cell, When};
 use crate::experiment::course::{self, Bench, Course, RunError, Tell};
 use crate::experiment::descriptors;
@@ -24,7 +24,6 @@ impl Course for Tcp {
     type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
-    const ENTRIES: TcpMetric = KERNEL_ENTRIES;
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
         results.own.idle[row] = with.idle;

@@ -5,6 +5,7 @@ use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured as _, Status};
 use crate::experiment::course::RunError;
 use crate::experiment::plan::Row;
+use crate::experiment::results::Study;
 use crate::machine::Machine;
 use crate::tcp::bench::Run;
 use crate::tcp::classic::Classic;

@@ -3,9 +3,8 @@
 use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
-use super::sample::{MESSAGES, Sample, TcpMetric};
+use super::sample::{KERNEL_ENTRIES, MESSAGES, METRICS, Sample, TcpMetric};
 use crate::experiment::plan::Row;
-use crate::experiment::ranking::Better;
 use crate::experiment::results::{self, Besides, Study};
 use crate::stats::median;
 
@@ -46,9 +45,11 @@ impl Study for Tcp {
     type Group = bool;
 
     const GROUPS: &'static [bool] = &[false, true];
+    const METRICS: &'static [TcpMetric] = METRICS;
+    const ENTRIES: TcpMetric = KERNEL_ENTRIES;
 
-    fn ranked_by(_: &Load) -> (&'static TcpMetric, Better) {
-        (&MESSAGES, Better::Higher)
+    fn ranked_by(_: &Load) -> &'static TcpMetric {
+        &MESSAGES
     }
 
     fn rows_are(&mut self, count: usize) {

@@ -9,6 +9,9 @@ use super::plan::Load;
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{Measured, Metric, When, metrics};
 use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+use crate::report::number::{
+    bytes, microseconds, per_message, percent_of, si, three_figures, whole,
+};
 use crate::stats::latency::of_histogram;
 use crate::udp::sample::divide;
 use crate::wire::Latency;
@@ -306,52 +309,65 @@ pub type TcpMetric = Metric<Sample>;
 
 metrics! {
     Sample;
-    /// Messages per second that came back.
-    MESSAGES, "messages_per_s", "messages/s", |s| s.messages_per_s;
+    /// Messages per second that came back: the median over the rounds, after the warm-up; ≥ the client was (also)
+    /// the limit.
+    MESSAGES, "messages_per_s", "messages/s", "messages/s\n", Higher, si, |s| s.messages_per_s;
     /// Bytes per second sent.
-    SENT, "sent_bytes_per_s", "bytes/s", |s| s.sent_bytes_per_s;
+    SENT, "sent_bytes_per_s", "bytes/s", "bytes/s\nsent", Higher, si, |s| s.sent_bytes_per_s;
     /// Bytes per second that came back.
-    RECEIVED, "received_bytes_per_s", "bytes/s", |s| s.received_bytes_per_s;
-    /// CPU time of the server per message.
-    CPU, "cpu_ns_per_message", "ns", |s| s.cpu_ns_per_message;
-    /// CPU time of the server per byte of a message.
-    CPU_PER_BYTE, "cpu_ns_per_byte", "ns", |s| s.cpu_ns_per_byte;
+    RECEIVED, "received_bytes_per_s", "bytes/s", "bytes/s\nreceived", Higher, si, |s| s.received_bytes_per_s;
+    /// CPU time of the server's process per message, system calls and its share of the network's work included.
+    CPU, "cpu_ns_per_message", "ns", "CPU\nns/message", Lower, whole, |s| s.cpu_ns_per_message;
+    /// The same per byte of a message.
+    CPU_PER_BYTE, "cpu_ns_per_byte", "ns", "CPU\nns/byte", Lower, three_figures, |s| s.cpu_ns_per_byte;
     /// Share of its cores that the server used.
-    SERVER_CPU, "server_cpu_utilization_percent", "%", |s| s.server_cpu.map(|c| c * 100.0);
+    SERVER_CPU, "server_cpu_utilization_percent", "%", "CPU\nof cores", Lower, percent_of,
+        |s| s.server_cpu.map(|c| c * 100.0);
     /// Share of its cores that the client used.
-    CLIENT_CPU, "client_cpu_utilization_percent", "%", |s| s.client_cpu.map(|c| c * 100.0);
-    /// Median round trip.
-    LATENCY_P50, "round_trip_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
+    CLIENT_CPU, "client_cpu_utilization_percent", "%", "client\nof cores", Lower, percent_of,
+        |s| s.client_cpu.map(|c| c * 100.0);
+    /// From when a message was to be sent to its last byte, of all rounds together.
+    LATENCY_P50, "round_trip_ns.p50", "ns", "round trip\np50 µs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
     /// 99th percentile of the round trip.
-    LATENCY_P99, "round_trip_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
+    LATENCY_P99, "round_trip_ns.p99", "ns", "round trip\np99 µs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p99 as f64), |all| all.p99;
     /// 99.9th percentile of the round trip.
-    LATENCY_P999, "round_trip_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
+    LATENCY_P999, "round_trip_ns.p99_9", "ns", "round trip\np99.9 µs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p999 as f64), |all| all.p999;
     /// Longest round trip.
-    LATENCY_MAX, "round_trip_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
-    /// Entries into the kernel.
-    KERNEL_ENTRIES, "kernel_entries_per_message", "1", |s| s.kernel_entries_per_message;
-    /// Waits.
-    WAITS, "waits_per_message", "1", |s| s.waits_per_message;
-    /// Context switches of the server.
-    CONTEXT_SWITCHES, "context_switches_per_message", "1", |s| s.context_switches_per_message;
-    /// Threads of the server.
-    THREADS, "threads", "threads", |s| Some(s.threads? as f64);
-    /// Memory of the server's process.
-    MEMORY, "resident_bytes", "bytes", |s| Some(s.resident_bytes? as f64);
-    /// Memory of the kernel for both ends.
-    KERNEL_MEMORY, "kernel_bytes", "bytes", |s| Some(s.kernel_bytes? as f64);
+    LATENCY_MAX, "round_trip_ns.max", "ns", "round trip\nmax µs", Lower, microseconds,
+        |s| Some(s.latency_ns?.max as f64), |all| all.max;
+    /// Entries into the kernel per message.
+    KERNEL_ENTRIES, "kernel_entries_per_message", "1", "calls\n/message", Lower, per_message,
+        |s| s.kernel_entries_per_message;
+    /// Waits among them.
+    WAITS, "waits_per_message", "1", "waits\n/message", Lower, per_message, |s| s.waits_per_message;
+    /// Context switches of the server per message.
+    CONTEXT_SWITCHES, "context_switches_per_message", "1", "switches\n/message", Lower, per_message,
+        |s| s.context_switches_per_message;
+    /// The most threads of the server that there were.
+    THREADS, "threads", "threads", "threads\n", Lower, whole, |s| Some(s.threads? as f64);
+    /// Memory of the server when all connections stood.
+    MEMORY, "resident_bytes", "bytes", "memory\n", Lower, bytes, |s| Some(s.resident_bytes? as f64);
+    /// How much more the kernel held then than before, for both ends, the objects and stacks of other programs that
+    /// began meanwhile included; not shown for fewer than 500 connections.
+    KERNEL_MEMORY, "kernel_bytes", "bytes", "kernel\n", Lower, bytes, |s| Some(s.kernel_bytes? as f64);
     /// Connections begun.
-    ATTEMPTED, "attempted", "connections", |s| Some(s.attempted as f64);
+    ATTEMPTED, "attempted", "connections", "attempted\n", Higher, whole, |s| Some(s.attempted as f64);
     /// Connections made.
-    CONNECTED, "connected", "connections", |s| Some(s.connected as f64);
-    /// Connections made and served to the end.
-    SERVED, "served", "connections", |s| Some(s.served() as f64);
+    CONNECTED, "connected", "connections", "connected\n", Higher, whole, |s| Some(s.connected as f64);
+    /// Connections served to the end of those that were asked for, in the run that served the fewest: one that was
+    /// refused or broke is none; where messages are as fast as they come back, a connection is made when its first
+    /// one has, and then all begin together.
+    SERVED, "served", "connections", "served/\nasked for", Higher, whole, |s| Some(s.served() as f64);
     /// Connections made per second.
-    CONNECTS, "connects_per_s", "connections/s", |s| s.connects_per_s;
+    CONNECTS, "connects_per_s", "connections/s", "connects/s\n", Higher, si, |s| s.connects_per_s;
     /// A cache line's way from core to core.
-    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
+    CORE_TO_CORE, "core_to_core_ns", "ns", "core to\ncore ns", Lower, whole, |s| s.when.core_to_core_ns;
     /// Share of all cores that other programs had.
-    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
+    OTHERS, "load_of_others_percent", "%", "others\nof cores", Lower, percent_of,
+        |s| s.when.load_of_others.map(|share| share * 100.0);
 }
 
 #[cfg(test)]

@@ -13,8 +13,6 @@ use crate::udp::results::Results;
 use crate::udp::sample::{Metric, PACE, SENT, Sample};
 
 /// What a rate lost, as a share (0 to 1) of the datagrams sent.
-pub const LOST: Metric = Metric { name: "lost_share", unit: "share", of: lost };
-
 fn lost(sample: &Sample) -> Option<f64> {
     let sent = sample.ledger.sent;
     (sent > 0).then(|| sent.saturating_sub(sample.ledger.received) as f64 / sent as f64)
@@ -78,7 +76,8 @@ fn point(results: &Results, load: usize, row: usize) -> Option<Point> {
     if !kept || results.is_invalid(load, row) {
         return None;
     }
-    Some(Point { load, sent_per_s: of(&SENT)?, lost: of(&LOST)? })
+    let lost: Vec<f64> = cell.counted().filter_map(lost).collect();
+    Some(Point { load, sent_per_s: of(&SENT)?, lost: median(&lost)? })
 }
 
 /// The highest rate of those points within a goal.

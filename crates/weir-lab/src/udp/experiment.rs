@@ -10,7 +10,7 @@ use super::plan::{self, Depth, Load, Rate};
 use super::results::{
     Calibration, Results, Udp, nothing_polled, unequal_settings, unlike_calibration,
 };
-use super::sample::{Circumstances, KERNEL_ENTRIES, Metric, Sample};
+use super::sample::{Circumstances, Sample};
 use crate::experiment::blocks::Interrupted;
 use crate::experiment::cell::{Disturbance, Measured, When};
 use crate::experiment::course::{self, Course, NoRun, Progress, RunError, Tell};
@@ -60,7 +60,6 @@ impl Course for Udp {
     type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
-    const ENTRIES: Metric = KERNEL_ENTRIES;
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
         match with {

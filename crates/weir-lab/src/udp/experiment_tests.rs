@@ -444,7 +444,7 @@ fn a_row_for_whose_runs_there_was_no_time_says_so_and_has_not_failed() {
         let said = results.unranked(load, row).unwrap();
         assert!(said.contains("there was no time for a run of it (-t)"), "{said}");
     }
-    let text = crate::udp::report::table::report(&results, 200);
+    let text = crate::report::table::report(&results, 200);
     assert!(text.contains("not measured"), "{text}");
 }
 
@@ -794,7 +794,7 @@ fn a_row_that_alone_makes_the_generator_late_every_second_time_is_not_asked_unti
 fn a_row_that_is_always_disturbed_has_no_rank_and_still_stands_in_the_table_by_its_figure() {
     let (mut results, _) = disturbed(Simulated { late: Some(|_| true), ..Simulated::default() });
     assert!(results.unranked(0, A).unwrap().contains("kept its pace in 98 %"));
-    let text = crate::udp::report::table::report(&results, 200);
+    let text = crate::report::table::report(&results, 200);
     assert!(text.contains("disturbed runs were made again ("), "{text}");
     // Both rows without a rank: in the order of their figures.
     for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
@@ -804,7 +804,7 @@ fn a_row_that_is_always_disturbed_has_no_rank_and_still_stands_in_the_table_by_i
     for sample in &mut results.cells[0][A].samples {
         sample.latency_ns = Some(crate::wire::Latency { p50: 5000, ..Default::default() });
     }
-    let text = crate::udp::report::table::report(&results, 200);
+    let text = crate::report::table::report(&results, 200);
     let at = |name: &str| text.lines().position(|line| line.starts_with(name)).unwrap();
     assert!(at("a ") < at("b "), "{text}");
 }

@@ -1,7 +1,6 @@
 //! What receive offload brings: each design with it against itself without, in the same rounds.
 
-use crate::stats::CONFIDENCE;
-use crate::stats::compare::{Difference, judge, pair};
+use crate::stats::compare::Difference;
 use crate::udp::results::Results;
 
 /// One design with and without.
@@ -32,16 +31,9 @@ pub fn of_load(results: &Results, load: usize) -> Option<Gains> {
         return None;
     }
     let (plain, offloaded) = (results.ranking(load, false), results.ranking(load, true));
-    // What is noise of either is noise of the ratio.
-    let floor = match (plain.noise_floor, offloaded.noise_floor) {
-        (Some(a), Some(b)) => Some(a.max(b)),
-        (a, b) => a.or(b),
-    };
-    let (metric, _) = results.ranked_by(load);
+    let metric = results.ranked_by(load);
     let gain = |with: usize, without: usize| {
-        let readings = |row: usize| results.cells[load][row].readings(metric);
-        let pairs = pair(&readings(with), &readings(without));
-        let ratio = judge(&pairs, floor, CONFIDENCE, results.seed);
+        let ratio = results.against(load, metric, (with, without));
         Gain { plain: without, offloaded: with, ratio }
     };
     let pair_of = |with: usize| {

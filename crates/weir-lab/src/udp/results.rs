@@ -3,9 +3,9 @@
 use super::bench::Echoed;
 use super::ledger::Ledger;
 use super::plan::{Load, Rate};
-use super::sample::{Cell, LATENCY_P50, Metric, PACE, RECEIVED, Sample};
+use super::sample::{Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample};
 use crate::experiment::plan::{Role, Row};
-use crate::experiment::ranking::{Better, Ranking};
+use crate::experiment::ranking::Ranking;
 use crate::experiment::results::{self, Study};
 use crate::experiment::verdict::{NO_LOSS, PACE_KEPT};
 use crate::report::number::percent;
@@ -85,13 +85,12 @@ impl Study for Udp {
     type Group = bool;
 
     const GROUPS: &'static [bool] = &[false, true];
+    const METRICS: &'static [Metric] = METRICS;
+    const ENTRIES: Metric = KERNEL_ENTRIES;
 
     /// Received datagrams where as many are offered as can be, latency where they are offered evenly.
-    fn ranked_by(load: &Load) -> (&'static Metric, Better) {
-        match load.is_paced() {
-            true => (&LATENCY_P50, Better::Lower),
-            false => (&RECEIVED, Better::Higher),
-        }
+    fn ranked_by(load: &Load) -> &'static Metric {
+        if load.is_paced() { &LATENCY_P50 } else { &RECEIVED }
     }
 
     fn group_of(results: &Results, row: usize) -> bool {

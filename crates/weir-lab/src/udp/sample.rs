@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{self, Measured, When, metrics};
 use crate::experiment::verdict::{Evidence, Verdict, judge};
+use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_of_100, si, whole};
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
@@ -310,56 +311,71 @@ pub type Cell = cell::Cell<Sample>;
 
 metrics! {
     Sample;
-    /// Datagrams per second that reached the handler.
-    RECEIVED, "received_per_s", "datagrams/s", |s| s.received_per_s;
+    /// Datagrams per second that reached the handler: the median over the rounds, after the warm-up; ≥ the server
+    /// was not the limit.
+    RECEIVED, "received_per_s", "datagrams/s", "received/s\n", Higher, si, |s| s.received_per_s;
     /// Datagrams per second offered.
-    OFFERED, "offered_per_s", "datagrams/s", |s| s.offered_per_s;
+    OFFERED, "offered_per_s", "datagrams/s", "offered/s\n", Higher, si, |s| s.offered_per_s;
     /// Datagrams per second sent.
-    SENT, "sent_per_s", "datagrams/s", |s| s.sent_per_s;
-    /// Received as percent of sent.
-    PERCENT_OF_SENT, "received_percent_of_sent", "%", |s| s.ledger.received_percent();
-    /// CPU time of the server per datagram.
-    CPU, "cpu_ns_per_datagram", "ns", |s| s.cpu_ns_per_datagram;
+    SENT, "sent_per_s", "datagrams/s", "sent/s\n", Higher, si, |s| s.sent_per_s;
+    /// Received as percent of sent, over the whole run.
+    PERCENT_OF_SENT, "received_percent_of_sent", "%", "of\nsent", Higher, percent_of_100,
+        |s| s.ledger.received_percent();
+    /// CPU time of the server's process per datagram.
+    CPU, "cpu_ns_per_datagram", "ns", "CPU\nns/dgram", Lower, whole, |s| s.cpu_ns_per_datagram;
     /// CPU time of the threads that receive and handle datagrams, per datagram.
-    THREADS_CPU, "threads_cpu_ns_per_datagram", "ns", |s| s.threads_cpu_ns_per_datagram;
-    /// Share of its cores that the server used.
-    SERVER_CPU, "server_cpu_utilization_percent", "%", |s| s.server_cpu.map(|c| c * 100.0);
+    THREADS_CPU, "threads_cpu_ns_per_datagram", "ns", "thread\nns/dgram", Lower, whole,
+        |s| s.threads_cpu_ns_per_datagram;
+    /// Share of all the server's cores that it used.
+    SERVER_CPU, "server_cpu_utilization_percent", "%", "CPU\nof cores", Lower, percent_of,
+        |s| s.server_cpu.map(|c| c * 100.0);
     /// Share of its cores that the generator used.
-    GENERATOR_CPU, "generator_cpu_utilization_percent", "%", |s| s.generator_cpu.map(|c| c * 100.0);
-    /// Median one-way latency.
-    LATENCY_P50, "latency_ns.p50", "ns", |s| Some(s.latency_ns?.p50 as f64);
-    /// 99th percentile of the one-way latency.
-    LATENCY_P99, "latency_ns.p99", "ns", |s| Some(s.latency_ns?.p99 as f64);
-    /// 99.9th percentile of the one-way latency.
-    LATENCY_P999, "latency_ns.p99_9", "ns", |s| Some(s.latency_ns?.p999 as f64);
-    /// Largest one-way latency.
-    LATENCY_MAX, "latency_ns.max", "ns", |s| Some(s.latency_ns?.max as f64);
+    GENERATOR_CPU, "generator_cpu_utilization_percent", "%", "generator\nof cores", Lower, percent_of,
+        |s| s.generator_cpu.map(|c| c * 100.0);
+    /// Median one-way latency of all rounds together, evenly paced, from the time at which a datagram was due,
+    /// however late the generator sent it, to the handler; ± is of the rounds' own, by which rows are ranked.
+    LATENCY_P50, "latency_ns.p50", "ns", "p50\nµs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
+    /// 99th percentile of the same.
+    LATENCY_P99, "latency_ns.p99", "ns", "p99\nµs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p99 as f64), |all| all.p99;
+    /// 99.9th percentile of it.
+    LATENCY_P999, "latency_ns.p99_9", "ns", "p99.9\nµs", Lower, microseconds,
+        |s| Some(s.latency_ns?.p999 as f64), |all| all.p999;
+    /// The longest of them.
+    LATENCY_MAX, "latency_ns.max", "ns", "max\nµs", Lower, microseconds,
+        |s| Some(s.latency_ns?.max as f64), |all| all.max;
     /// A tenth of the batches were at most this.
-    BATCH_P10, "batch_datagrams.p10", "datagrams", |s| Some(s.batches.p10? as f64);
+    BATCH_P10, "batch_datagrams.p10", "datagrams", "batch\np10", Higher, whole, |s| Some(s.batches.p10? as f64);
     /// Half of the batches were at most this.
-    BATCH_P50, "batch_datagrams.p50", "datagrams", |s| Some(s.batches.p50? as f64);
+    BATCH_P50, "batch_datagrams.p50", "datagrams", "batch\np50", Higher, whole, |s| Some(s.batches.p50? as f64);
     /// Nine tenths of the batches were at most this.
-    BATCH_P90, "batch_datagrams.p90", "datagrams", |s| Some(s.batches.p90? as f64);
-    /// Entries into the kernel.
-    KERNEL_ENTRIES, "kernel_entries_per_1000_datagrams", "1/1000", |s| s.kernel_entries_per_1000;
-    /// Context switches of the server.
-    CONTEXT_SWITCHES, "context_switches_per_1000_datagrams", "1/1000", |s| s.context_switches_per_1000;
-    /// Interrupts of all cores.
-    INTERRUPTS, "interrupts_per_1000_datagrams", "1/1000", |s| s.interrupts_per_1000;
+    BATCH_P90, "batch_datagrams.p90", "datagrams", "batch\np90", Higher, whole, |s| Some(s.batches.p90? as f64);
+    /// Entries into the kernel per 1000 datagrams.
+    KERNEL_ENTRIES, "kernel_entries_per_1000_datagrams", "1/1000", "entries\n/1000", Lower, per_1000,
+        |s| s.kernel_entries_per_1000;
+    /// Context switches of the server per 1000 datagrams.
+    CONTEXT_SWITCHES, "context_switches_per_1000_datagrams", "1/1000", "switches\n/1000", Lower, per_1000,
+        |s| s.context_switches_per_1000;
+    /// Interrupts of all cores per 1000 datagrams.
+    INTERRUPTS, "interrupts_per_1000_datagrams", "1/1000", "interrupts\n/1000", Lower, per_1000,
+        |s| s.interrupts_per_1000;
     /// Memory of the server's process.
-    MEMORY, "resident_bytes", "bytes", |s| Some(s.resident_bytes? as f64);
+    MEMORY, "resident_bytes", "bytes", "memory\n", Lower, bytes, |s| Some(s.resident_bytes? as f64);
     /// Memory of the kernel for sockets.
-    KERNEL_MEMORY, "kernel_bytes", "bytes", |s| Some(s.kernel_bytes? as f64);
+    KERNEL_MEMORY, "kernel_bytes", "bytes", "kernel\n", Lower, bytes, |s| Some(s.kernel_bytes? as f64);
     /// Threads that handled any datagram.
-    THREADS_USED, "threads_used", "threads", |s| Some(f64::from(s.threads_used));
+    THREADS_USED, "threads_used", "threads", "threads\nused", Lower, whole, |s| Some(f64::from(s.threads_used));
     /// Threads started.
-    THREADS_STARTED, "threads_started", "threads", |s| Some(f64::from(s.threads_started));
-    /// Share of the generator's windows in which it kept its pace.
-    PACE, "pace_kept_percent", "%", |s| s.pace_kept.map(|share| share * 100.0);
+    THREADS_STARTED, "threads_started", "threads", "threads\nall", Lower, whole,
+        |s| Some(f64::from(s.threads_started));
+    /// Share of the generator's windows of 10 ms in which it kept its pace.
+    PACE, "pace_kept_percent", "%", "pace\nkept", Higher, percent_of_100, |s| s.pace_kept.map(|share| share * 100.0);
     /// A cache line's way from core to core.
-    CORE_TO_CORE, "core_to_core_ns", "ns", |s| s.when.core_to_core_ns;
+    CORE_TO_CORE, "core_to_core_ns", "ns", "core to\ncore ns", Lower, whole, |s| s.when.core_to_core_ns;
     /// Share of all cores that other programs had.
-    OTHERS, "load_of_others_percent", "%", |s| s.when.load_of_others.map(|share| share * 100.0);
+    OTHERS, "load_of_others_percent", "%", "others\nof cores", Lower, percent_of,
+        |s| s.when.load_of_others.map(|share| share * 100.0);
 }
 
 #[cfg(test)]

@@ -1,24 +1,21 @@
 //! What the figures say, in words: each sentence is computed from the rows, and says where nothing was
 //! measured or nothing can be told.
 
-use super::columns::short_time;
 use crate::device::crossing::{by_delay, delay_us, with_measure};
 use crate::device::fio::{RING, SYNCHRONOUS};
 use crate::device::results::{Group, Results};
 use crate::device::rows::{AS_FIO, depth_of, is_as_fio, title};
 use crate::device::sample::{
-    CONTEXT_SWITCHES, CPU, DeviceMetric, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, RATE,
+    CONTEXT_SWITCHES, CPU, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, RATE, short_time,
 };
 use crate::experiment::plan::Role;
-use crate::experiment::ranking::{Place, Ranking};
+use crate::experiment::ranking::Ranking;
+use crate::report::Answer;
 use crate::report::number::{per_message, si};
+use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, times, worth};
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
-use crate::udp::report::answers::{Answer, worth};
-use crate::udp::report::sentences::{leads, times};
 
-/// A change of a figure by less than this factor explains nothing.
-const EXPLAINS: f64 = 1.15;
 /// Completions handed over for each I/O from which a row is one that hands over.
 const HANDS_OVER: f64 = 0.05;
 /// Most crossings that are told; further ones stand in the document.
@@ -32,14 +29,7 @@ pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) 
         (_, Group::Polls) => " of those that poll",
         (_, Group::Nothing) => " of those that read nothing",
     };
-    let Some(winner) = ranking.winner() else {
-        return vec![match ranking.is_too_noisy() {
-            true => "Too noisy to compare: one design under two names differs from itself by more \
-                     than 100 %."
-                .into(),
-            false => format!("No design{among} delivered a figure that can be ranked."),
-        }];
-    };
+    let Some(winner) = ranking.winner() else { return vec![nobody(ranking, among, "figure")] };
     let name = title(&results.rows[winner.row]);
     let lead = leads(ranking, &name, among, &format!("{} I/Os/s", si(winner.median)));
     let mut said = vec![format!("{}.", lead.unwrap_or_default())];
@@ -50,58 +40,24 @@ pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) 
         let (plain, worth) = (results.loads[load].direction, worth(&difference));
         said.push(format!("That is {} plain {plain} ({worth}){why}.", times(&ratio)));
     }
-    let names = |of: fn(&Place) -> bool| -> Vec<String> {
-        let places = ranking.places.iter().filter(|place| of(place));
-        shortened(places.map(|place| title(&results.rows[place.row])).collect())
-    };
-    let tied = names(Place::ties_with_winner);
-    if !tied.is_empty() {
-        said.push(format!("Tied with it, within the noise: {}.", list(&tied)));
-    }
-    let open = names(Place::is_open);
-    if !open.is_empty() {
-        said.push(format!(
-            "Open (marked ?), for want of comparable rounds or of a noise floor: {}.",
-            list(&open)
-        ));
-    }
+    said.extend(neighbours(results, load, ranking));
     said
-}
-
-fn median(results: &Results, load: usize, row: usize, metric: &DeviceMetric) -> Option<f64> {
-    Some(results.cells[load][row].estimate(metric, results.seed)?.median)
-}
-
-fn known(value: Option<f64>, text: fn(f64) -> String) -> String {
-    value.map_or_else(|| "?".into(), text)
 }
 
 /// What one row costs that another does not cost, or the other way round.
 fn why(results: &Results, load: usize, row: usize, other: Option<usize>) -> String {
     let Some(other) = other.filter(|other| *other != row) else { return String::new() };
-    let mut causes = vec![];
-    for (metric, what, text) in [
-        (&CPU, "ns of CPU time", (|v: f64| format!("{v:.0}")) as fn(f64) -> String),
-        (&KERNEL_ENTRIES, "calls into the kernel", per_message),
-        (&HAND_OVERS, "hand-overs", per_message),
-        (&CONTEXT_SWITCHES, "context switches", per_message),
-    ] {
-        let of = |row: usize| match metric.name == KERNEL_ENTRIES.name {
-            true => results.cells[load][row].entries(metric, results.seed),
-            false => median(results, load, row, metric),
-        };
-        let whole = |row: usize| results.cells[load][row].counts_all_entries();
-        // A number that leaves some out is compared with no other.
-        if metric.name == KERNEL_ENTRIES.name && !(whole(row) && whole(other)) {
-            continue;
-        }
-        let (Some(its), Some(others)) = (of(row), of(other)) else { continue };
-        // Of a thousandth of a switch a change explains nothing.
-        let (most, least) = (its.max(others), its.min(others));
-        if most >= 0.01 && most > least * EXPLAINS {
-            causes.push(format!("{} {what} instead of {}", text(its), text(others)));
-        }
-    }
+    let costs = [
+        (&CPU, "ns of CPU time"),
+        (&KERNEL_ENTRIES, "calls into the kernel"),
+        (&HAND_OVERS, "hand-overs"),
+        (&CONTEXT_SWITCHES, "context switches"),
+    ];
+    // Of a thousandth of a switch a change explains nothing.
+    let explains = |its: f64, others: f64, better| {
+        its.max(others) >= 0.01 && (is_worse(its, others, better) || is_worse(others, its, better))
+    };
+    let causes = causes(results, load, (row, other), &costs, explains);
     match causes.is_empty() {
         true => String::new(),
         false => format!("; an I/O takes {}", list(&causes)),
@@ -179,7 +135,7 @@ fn asynchronous(results: &Results) -> Vec<String> {
             rows.retain(|row| depth_of(&results.rows[*row]).is_some());
             let Some(best) = rows.first().copied() else { continue };
             let Some(ratio) = to(results, load, best, measure) else { continue };
-            let p50 = |row: usize| known(median(results, load, row, &LATENCY_P50), short_time);
+            let p50 = |row: usize| known(results.median(load, row, &LATENCY_P50), short_time);
             said.push(format!(
                 "{of}: the best of the designs with several outstanding {who}, {}{}, makes {ratio} the \
                  I/Os of {}, and the median I/O takes {} µs instead of {}{}.",
@@ -201,7 +157,7 @@ fn hand_overs(results: &Results) -> Vec<String> {
         let rows = own(results, load, Group::Waits);
         let depth = |row: usize| depth_of(&results.rows[row]);
         let hands_over =
-            |row: &usize| median(results, load, *row, &HAND_OVERS).unwrap_or(0.0) >= HANDS_OVER;
+            |row: &usize| results.median(load, *row, &HAND_OVERS).unwrap_or(0.0) >= HANDS_OVER;
         let alone = rows.iter().copied().find(|row| depth(*row).is_some() && !hands_over(row));
         let Some(alone) = alone else { continue };
         for row in rows.iter().copied().filter(hands_over) {
@@ -211,7 +167,7 @@ fn hand_overs(results: &Results) -> Vec<String> {
                  {}, which keeps them{}.",
                 results.loads[load],
                 title(&results.rows[row]),
-                known(median(results, load, row, &HAND_OVERS), per_message),
+                known(results.median(load, row, &HAND_OVERS), per_message),
                 title(&results.rows[alone]),
                 why(results, load, row, Some(alone)),
             ));
@@ -226,7 +182,7 @@ fn floor(results: &Results) -> Vec<String> {
     for load in told(results) {
         for row in own(results, load, Group::Nothing) {
             let Some(ratio) = to(results, load, row, measure) else { continue };
-            let cpu = |row: usize| known(median(results, load, row, &CPU), |ns| format!("{ns:.0}"));
+            let cpu = |row: usize| known(results.median(load, row, &CPU), |ns| format!("{ns:.0}"));
             said.push(format!(
                 "{}: {}, which reads nothing, makes {ratio} the I/Os of {}: {} ns of CPU time each, of \
                  the other's {}.",
@@ -266,7 +222,7 @@ fn depths(results: &Results) -> Vec<String> {
                 let rates = family.iter().map(|(_, row)| {
                     let spec = results.rows[*row].spec();
                     let options = spec.strip_prefix(name).map(str::trim).filter(|o| !o.is_empty());
-                    let rate = known(median(results, load, *row, &RATE), si);
+                    let rate = known(results.median(load, *row, &RATE), si);
                     format!("{rate} with {}", options.unwrap_or("its own settings"))
                 });
                 let others: Vec<usize> = family.iter().map(|(_, row)| *row).collect();

@@ -1,65 +1,39 @@
-//! The report for a program: one valid document, whatever happened.
-//!
-//! There is no NaN in it: what is not known is null. All samples are kept.
+//! What the document says of a comparison of designs that read a device alone.
 
 use serde_json::{Value, json};
 
-use super::{answers, over_time};
+use super::over_time;
 use crate::device::crossing::{by_delay, delay_us, with_measure};
 use crate::device::plan::{Load, Settings};
-use crate::device::results::{Devices, LongRun, Results};
+use crate::device::results::{LongRun, Results};
 use crate::device::rows::depth_of;
-use crate::device::sample::{METRICS, word};
 use crate::experiment::cell::Conformance;
-use crate::experiment::ranking::Ranking;
-use crate::report::document::{self, Own, with};
-use crate::stats::latency;
-use crate::udp::report::json::{difference, metrics};
-
-/// What the document is about, beside those of UDP and TCP.
-pub const KIND: &str = "iops";
-
-/// The whole document.
-pub fn document(results: &Results) -> Value {
-    let own = Own::<Devices> {
-        load: &load_value,
-        of_load: &|_| json!({}),
-        of_group: &|load, group, ranking| {
-            json!({
-                "group": group.name(),
-                "summary": answers::of_load(results, load, group, ranking),
-            })
-        },
-        of_row: &|load, row, ranking| row_value(results, (load, row), ranking),
-    };
-    let all = document::document(KIND, results, &answers::all(results), &own);
-    with(
-        all,
-        json!({
-            "cores": results.own.cores,
-            "fio": results.own.fio,
-            "ratio_to": results.measure().map(|row| results.rows[row].spec()),
-            "crossings": crossings(results),
-            "long_runs": long_runs(results),
-        }),
-    )
-}
+use crate::report::document::{self, with};
 
 /// The document of an experiment that was only planned.
 pub fn plan(results: &Results, settings: &Settings) -> Value {
-    with(
-        document::plan(KIND, results, load_value),
-        json!({
-            "cores": results.own.cores,
-            "fio": results.own.fio,
-            "planned_s":
-                settings.budget_s(&results.loads, &results.rows) + settings.long_runs_s(&results.rows),
-            "rounds_aimed_at": settings.rounds(),
-        }),
-    )
+    let (loads, rows) = (&results.loads, &results.rows);
+    let more = json!({
+        "cores": results.own.cores,
+        "fio": results.own.fio,
+        "planned_s": settings.budget_s(loads, rows) + settings.long_runs_s(rows),
+        "rounds_aimed_at": settings.rounds(),
+    });
+    document::plan(results, more)
 }
 
-fn load_value(load: &Load) -> Value {
+/// What stands beside loads, answers and rows.
+pub(super) fn of_all(results: &Results) -> Value {
+    json!({
+        "cores": results.own.cores,
+        "fio": results.own.fio,
+        "ratio_to": results.measure().map(|row| results.rows[row].spec()),
+        "crossings": crossings(results),
+        "long_runs": long_runs(results),
+    })
+}
+
+pub(super) fn load_value(load: &Load) -> Value {
     json!({
         "device": load.device,
         "length_bytes": load.length,
@@ -68,24 +42,16 @@ fn load_value(load: &Load) -> Value {
     })
 }
 
-fn row_value(results: &Results, (load, index): (usize, usize), ranking: Option<&Ranking>) -> Value {
+/// What a row under a load has besides.
+pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
     let row = &results.rows[index];
-    let cell = &results.cells[load][index];
-    let place = ranking.and_then(|ranking| ranking.place(index));
     let checked = results.own.checked[index].as_ref().filter(|_| row.peer.is_none());
     let own = json!({
         "depth": depth_of(row),
         "check": checked,
         "group": results.group_of(index).name(),
         "cores_busy_with_little_to_do": checked.and_then(|checked| checked.idle_cores),
-        "ratio_to_sync": place.and_then(|place| place.to_traditional).map(difference),
-        "limited_by": cell.verdict().map(|verdict| word(verdict.limited_by)),
-        "settings": cell.samples.last().map(|sample| &sample.settings),
-        "command": cell.samples.last().map(|sample| &sample.command),
-        "latency_of_all_runs_ns": latency::merged(&cell.samples),
-        "metrics": metrics(cell, METRICS, results.seed),
-        "kernel_entries_source": cell.entries_source(),
-        "kernel_entries_counted": cell.entries_counted,
+        "command": results.cells[load][index].samples.last().map(|sample| &sample.command),
     });
     // Nobody but fio sees what it reads.
     let unseen = results.conformance[index] == Conformance::Passed && checked.is_none();
@@ -137,6 +103,7 @@ mod tests {
     use super::*;
     use crate::device::results::tests::{results, under};
     use crate::iops::Decay;
+    use crate::report::document::document;
     use std::time::Duration;
 
     #[test]

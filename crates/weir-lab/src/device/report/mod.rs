@@ -1,150 +1,116 @@
-//! What a person reads of a comparison of designs that read a device ([`report`]), and what a program
-//! reads ([`json`]).
+//! What a comparison of designs that read a device tells, for a person and for a program.
 
 pub mod answers;
-pub mod columns;
+mod columns;
 pub mod json;
 pub mod over_time;
 
-use std::fmt::Write as _;
-
-use crate::device::plan::Load;
-use crate::device::results::{Group, Results};
-use crate::device::rows::title;
-use crate::device::sample::SAMPLING;
-use crate::experiment::cell::Skipped;
-use crate::experiment::ranking::Ranking;
-use crate::experiment::repeat;
-use crate::report::layout::{self, Filled, NARROWEST, paragraph};
-use crate::stats::quantile;
-use crate::udp::report::table::{self, rounds};
-use columns::{At, Column, NAMES};
+use serde_json::{Value, json};
 use weir::device::Direction;
 
-/// The whole report, at most `width` characters wide where the figures allow it.
-pub fn report(results: &Results, width: usize) -> String {
-    let width = width.max(NARROWEST);
-    let mut text = settings(results, width);
-    let mut said_of_rows = vec![];
-    for load in 0..results.loads.len() {
-        let untouched = results.cells[load].iter().all(|c| {
-            let is_unavailable = matches!(c.skipped, Some(Skipped::Unavailable(_)));
-            c.samples.is_empty() && c.failed_runs == 0 && !is_unavailable
-        });
-        if load > 0 && untouched {
-            continue;
-        }
-        one_load(&mut text, results, load, width);
-        for sentence in left_out(results, load) {
-            if !said_of_rows.contains(&sentence) {
-                paragraph(&mut text, &sentence, width);
-                said_of_rows.push(sentence);
-            }
-        }
-        of_time(&mut text, results, load);
+use crate::device::plan::Load;
+use crate::device::results::{Devices, Group, Results};
+use crate::device::rows::title;
+use crate::device::sample::{SAMPLING, word};
+use crate::experiment::plan::Row;
+use crate::experiment::ranking::Ranking;
+use crate::experiment::verdict::Limit;
+use crate::report::columns::Column;
+use crate::report::layout::paragraph;
+use crate::report::{Answer, Told};
+
+impl Told for Devices {
+    const KIND: &'static str = "iops";
+    const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not. What polls keeps a core busy even where something comes only \
+         now and then; what reads nothing shows what an I/O costs without one; each is ranked apart";
+    const RATIO_FIELD: Option<&'static str> = Some("ratio_to_sync");
+
+    fn name(row: &Row) -> String {
+        title(row)
     }
-    if results.has_figures() {
-        for answer in answers::all(results) {
-            text.push('\n');
-            paragraph(&mut text, answer.question, width);
-            answer.sentences.iter().for_each(|sentence| paragraph(&mut text, sentence, width));
+
+    fn word(limit: Limit) -> &'static str {
+        word(limit)
+    }
+
+    fn settings(results: &Results) -> Vec<String> {
+        settings(results)
+    }
+
+    fn beside(group: Group) -> &'static str {
+        match group {
+            Group::Waits => ", what waits",
+            Group::Polls => ", what polls",
+            Group::Nothing => ", what reads nothing",
         }
     }
-    warnings(&mut text, results, width);
-    legend(&mut text, width);
-    text
+
+    fn columns(results: &Results, load: usize) -> Vec<Column<Self>> {
+        columns::of(results, load)
+    }
+
+    fn summary(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<String> {
+        answers::of_load(results, load, group, ranking)
+    }
+
+    fn after_load(results: &Results, load: usize, width: usize) -> String {
+        let mut text = String::new();
+        paragraph(&mut text, &sampling(results, load).unwrap_or_default(), width);
+        text + &of_time(results, load)
+    }
+
+    fn answers(results: &Results) -> Vec<Answer> {
+        answers::all(results)
+    }
+
+    fn load_value(load: &Load) -> Value {
+        json::load_value(load)
+    }
+
+    fn of_group_value(_: &Results, _: usize, group: Group) -> Value {
+        json!({ "group": group.name() })
+    }
+
+    fn of_row_value(results: &Results, load: usize, row: usize) -> Value {
+        json::of_row(results, load, row)
+    }
+
+    fn of_all_value(results: &Results) -> Value {
+        json::of_all(results)
+    }
 }
 
 /// What the experiment ran on and with.
-fn settings(results: &Results, width: usize) -> String {
-    let mut text = String::new();
-    let property = |name| results.machine.text(name);
-    let known = [
-        property("cpu_model"),
-        property("cores").map(|cores| format!("{cores} cores")),
-        property("kernel"),
-    ];
-    let known: Vec<String> = known.into_iter().flatten().collect();
-    if !known.is_empty() {
-        paragraph(&mut text, &format!("machine: {}", known.join(", ")), width);
-    }
-    let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let times: Vec<f64> = samples.filter_map(|sample| sample.when.core_to_core_ns).collect();
-    if let (Some(low), Some(middle), Some(high)) =
-        (quantile(&times, 0.0), quantile(&times, 0.5), quantile(&times, 1.0))
-    {
-        let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
-        paragraph(&mut text, &line, width);
-    }
+fn settings(results: &Results) -> Vec<String> {
+    let mut said = vec![];
     if let Some(why) = results.machine.unbound() {
-        paragraph(&mut text, &format!("on any core: {why}"), width);
+        said.push(format!("on any core: {why}"));
     } else if !results.own.cores.is_empty() {
         let cores: Vec<String> = results.own.cores.iter().map(usize::to_string).collect();
-        paragraph(&mut text, &format!("bound to the cores {}", cores.join(",")), width);
+        said.push(format!("bound to the cores {}", cores.join(",")));
     }
-    if let Some(fio) = &results.own.fio {
-        let line = format!(
+    said.extend(results.own.fio.as_ref().map(|fio| {
+        format!(
             "{}: its rows are programs of its own; their commands stand in the document",
             fio.version
-        );
-        paragraph(&mut text, &line, width);
-    }
+        )
+    }));
     let read = |group: &Group| *group != Group::Nothing;
     let checked = (0..results.rows.len())
         .filter(|row| results.rows[*row].peer.is_none() && read(&results.group_of(*row)))
         .find_map(|row| results.own.checked[row].as_ref());
-    if let Some(checked) = checked {
+    said.extend(checked.map(|checked| {
         let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
-        let line = format!(
+        format!(
             "checked before timing: each of weir's designs that reads something made {} reads of {} bytes \
              of a file of known content, and every byte of it came back right{}{}",
             checked.ios,
             checked.length_bytes,
             if writes { "; and as many writes, each of which was taken as a whole" } else { "" },
             if results.own.fio.is_some() { "; what fio reads is not looked at" } else { "" },
-        );
-        paragraph(&mut text, &line, width);
-    }
-    let _ = writeln!(text, "seed: {}", results.seed);
-    text
-}
-
-/// The tables of one load, one for each group, and what they say.
-fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
-    let groups = results.groups(load);
-    for group in &groups {
-        let beside = match (*group, groups.len()) {
-            (_, 1) => "",
-            (Group::Waits, _) => ", what waits",
-            (Group::Polls, _) => ", what polls",
-            (Group::Nothing, _) => ", what reads nothing",
-        };
-        let of: &Load = &results.loads[load];
-        let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results.schedules[load]));
-        let ranking = results.ranking(load, *group);
-        let order = order(results, load, *group, &ranking);
-        let filled = |column: &Column| Filled {
-            heading: column.heading.into(),
-            figure: column.figure,
-            texts: order
-                .iter()
-                .map(|row| (column.text)(&At { results, ranking: &ranking, load, row: *row }))
-                .collect(),
-        };
-        let names = NAMES.iter().map(filled).collect();
-        let columns = columns::of(results, load).iter().map(filled).collect();
-        for part in layout::parts(names, columns, width) {
-            let _ = writeln!(text, "{}\n", part.trim_fmt());
-        }
-        let said = answers::of_load(results, load, *group, &ranking);
-        paragraph(text, &said.join(" "), width);
-        if *group != Group::Nothing {
-            paragraph(text, &noise(results, load, *group, &ranking), width);
-        }
-    }
-    if let Some(said) = sampling(results, load) {
-        paragraph(text, &said, width);
-    }
+        )
+    }));
+    said
 }
 
 /// What taking latencies cost the row that it cost most.
@@ -160,86 +126,16 @@ fn sampling(results: &Results, load: usize) -> Option<String> {
     ))
 }
 
-/// The rows of a group: ranked ones first, best first, each followed by its second name; then the others.
-fn order(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<usize> {
-    let rows = (0..results.rows.len())
-        .filter(|row| results.group_of(*row) == group)
-        // The first table says that they cannot run here.
-        .filter(|row| load == 0 || results.rows[*row].unavailable.is_none());
-    ranking.order(results.again(group), rows, |row| results.shown(load, row))
-}
-
-fn noise(results: &Results, load: usize, group: Group, ranking: &Ranking) -> String {
-    let again = results.again(group).map(|(of, _)| title(&results.rows[of]));
-    table::noise_and_confidence(
-        ranking,
-        again,
-        &results.confidence(load),
-        results.changed_runs(load),
-    ) + &repeat::said(&results.cells[load])
-}
-
-fn left_out(results: &Results, load: usize) -> Vec<String> {
-    (0..results.rows.len())
-        .filter_map(|row| {
-            let reason = results.unranked(load, row)?;
-            let of = match &results.cells[load][row].skipped {
-                Some(_) => format!(" under {}", results.loads[load]),
-                None => String::new(),
-            };
-            Some(format!("Not ranked{of}: {}: {reason}", title(&results.rows[row])))
-        })
-        .collect()
-}
-
-fn of_time(text: &mut String, results: &Results, load: usize) {
+/// How the rate of each row changes with time.
+fn of_time(results: &Results, load: usize) -> String {
     let said = over_time::said(results, load);
     if said.is_empty() {
-        return;
+        return String::new();
     }
     let long = load == 0 && results.own.long_runs.iter().any(Option::is_some);
     let of = if long { "its long run where it made one" } else { "its runs" };
-    let _ = writeln!(text, "\n{}: how the rate of each changes within {of}:", results.loads[load]);
-    said.iter().for_each(|line| {
-        let _ = writeln!(text, "  {line}");
-    });
-}
-
-fn warnings(text: &mut String, results: &Results, width: usize) {
-    text.push('\n');
-    for warning in results.machine.warnings.iter().chain(&results.warnings) {
-        paragraph(text, &format!("warning: {warning}"), width);
-    }
-    if results.interrupted {
-        paragraph(text, "warning: ended before its plan was through; this is what there is", width);
-    }
-    if let Some(error) = &results.error {
-        paragraph(text, &format!("error: {error}"), width);
-    }
-}
-
-fn legend(text: &mut String, width: usize) {
-    text.push('\n');
-    for line in [
-        "I/Os/s: I/Os that completed, median over the rounds, after the warm-up; ± half of its 95 % \
-         interval, or in brackets half of the range of fewer than 6 rounds, which is no interval. × best \
-         and × sync: to the figure of the best row of its group and to that of sync, the median over \
-         pairs of runs of one round; ~ a tie, within the noise; ? open, too few pairs; - not ranked, for the \
-         reason below the table, and then its figures stand alone. (again): the same row under a second \
-         name, which shows the noise.",
-        "latency: from when an I/O was issued until it was in the program's hands, of one I/O in 128, all \
-         rounds together. CPU: of the process for each I/O, threads that the kernel lends it included; the \
-         parts are found by sampling at the timer's ticks. calls, switches: entries into the kernel and \
-         context switches for each I/O; ≥ calls: without those by \
-         which threads wait for each other and wake each other (futex), which are not counted; such a number \
-         is compared with no other. I/Os/take: how many came at once. hand-overs: completions that \
-         another thread handled than the one that took them.",
-        "limited by: CPU, it kept a core busy; waiting, it did not. What polls keeps a core busy even where \
-         something comes only now and then; what reads nothing shows what an I/O costs without one; each \
-         is ranked apart.",
-    ] {
-        paragraph(text, line, width);
-    }
+    let lines: String = said.iter().map(|line| format!("  {line}\n")).collect();
+    format!("\n{}: how the rate of each changes within {of}:\n{lines}", results.loads[load])
 }
 
 #[cfg(test)]
@@ -248,6 +144,9 @@ mod tests {
     use crate::device::fio::Fio;
     use crate::device::results::tests::results;
     use crate::experiment::cell::Cell;
+    use crate::experiment::cell::Skipped;
+    use crate::report::layout;
+    use crate::report::table::report;
 
     #[test]
     fn the_report_has_a_table_for_each_group_and_says_what_cannot_be_ranked() {

@@ -2,22 +2,18 @@
 //! measured or nothing can be told.
 
 use crate::experiment::plan::Role;
-use crate::experiment::ranking::{Place, Ranking};
-use crate::report::number::{bytes, microseconds, per_message, si};
+use crate::experiment::ranking::Ranking;
+use crate::report::Answer;
+use crate::report::number::{bytes, microseconds, per_message, si, whole};
+use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, times, worth};
 use crate::report::words::{list, number_of, shortened};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
 use crate::tcp::results::Results;
 use crate::tcp::rows::title;
 use crate::tcp::sample::{
-    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, MEMORY, MESSAGES, SERVER_CPU, THREADS,
-    TcpMetric, word,
+    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, MEMORY, MESSAGES, SERVER_CPU, THREADS, word,
 };
-use crate::udp::report::answers::{Answer, worth};
-use crate::udp::report::sentences::{leads, times};
-
-/// A change of a figure by less than this factor explains nothing.
-const EXPLAINS: f64 = 1.15;
 
 /// The sentences of a group of rows under one load.
 pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<String> {
@@ -26,14 +22,7 @@ pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -
         (_, false) => " of those that wait",
         (_, true) => " of those that poll",
     };
-    let Some(winner) = ranking.winner() else {
-        return vec![match ranking.is_too_noisy() {
-            true => "Too noisy to compare: one design under two names differs from itself by more \
-                     than 100 %."
-                .into(),
-            false => format!("No design{among} delivered a figure that can be ranked."),
-        }];
-    };
+    let Some(winner) = ranking.winner() else { return vec![nobody(ranking, among, "figure")] };
     let name = title(&results.rows[winner.row]);
     let lead = leads(ranking, &name, among, &format!("{} messages/s", si(winner.median)));
     let mut said = vec![match results.loads[load].block_bytes_per_s {
@@ -42,21 +31,7 @@ pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -
             format!("{}; what was offered was the same for all.", lead.unwrap_or_default())
         }
     }];
-    let names = |of: fn(&Place) -> bool| -> Vec<String> {
-        let places = ranking.places.iter().filter(|place| of(place));
-        shortened(places.map(|place| title(&results.rows[place.row])).collect())
-    };
-    let tied = names(Place::ties_with_winner);
-    if !tied.is_empty() {
-        said.push(format!("Tied with it, within the noise: {}.", list(&tied)));
-    }
-    let open = names(Place::is_unclear);
-    if !open.is_empty() {
-        said.push(format!(
-            "Open (marked ?), for want of comparable rounds or of a noise floor: {}.",
-            list(&open)
-        ));
-    }
+    said.extend(neighbours(results, load, ranking));
     said.extend(last(results, load, ranking));
     let verdict = results.cells[load][winner.row].verdict();
     if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound)
@@ -71,38 +46,19 @@ pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -
 fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
     let (winner, last) = (ranking.winner()?, ranking.places.last()?);
     let Some(Difference::Real(ratio)) = last.winner_to_it else { return None };
-    let mut causes = vec![];
-    for (metric, what, text) in [
-        (&CPU, "ns of CPU time", (|v: f64| format!("{v:.0}")) as fn(f64) -> String),
-        (&KERNEL_ENTRIES, "calls into the kernel", per_message),
-        (&CONTEXT_SWITCHES, "context switches", per_message),
-    ] {
-        let of = |row: usize| match metric.name == KERNEL_ENTRIES.name {
-            true => results.cells[load][row].entries(metric, results.seed),
-            false => median(results, load, row, metric),
-        };
-        let whole = |row: usize| results.cells[load][row].counts_all_entries();
-        // A number that leaves some out is compared with no other.
-        if metric.name == KERNEL_ENTRIES.name && !(whole(last.row) && whole(winner.row)) {
-            continue;
-        }
-        if let (Some(its), Some(winners)) = (of(last.row), of(winner.row))
-            && winners > 0.0
-            && its >= winners * EXPLAINS
-        {
-            causes.push(format!("{} {what} instead of {}", text(its), text(winners)));
-        }
-    }
+    let costs = [
+        (&CPU, "ns of CPU time"),
+        (&KERNEL_ENTRIES, "calls into the kernel"),
+        (&CONTEXT_SWITCHES, "context switches"),
+    ];
+    let explains = |its, winners, better| winners > 0.0 && is_worse(its, winners, better);
+    let causes = causes(results, load, (last.row, winner.row), &costs, explains);
     let why = match causes.is_empty() {
         true => String::new(),
         false => format!("; that takes, for a message, {}", list(&causes)),
     };
     let (first, last) = (title(&results.rows[winner.row]), title(&results.rows[last.row]));
     Some(format!("{first} is {} {last}, the slowest{why}.", times(&ratio)))
-}
-
-fn median(results: &Results, load: usize, row: usize, metric: &TcpMetric) -> Option<f64> {
-    Some(results.cells[load][row].estimate(metric, results.seed)?.median)
 }
 
 /// Every question that this experiment can be asked.
@@ -170,7 +126,7 @@ fn threads(results: &Results) -> Vec<String> {
     let mut said = vec![];
     for load in by_connections(results) {
         let connections = f64::from(results.loads[load].connections);
-        let of = |row: usize, metric| median(results, load, row, metric);
+        let of = |row: usize, metric| results.median(load, row, metric);
         let grown = |row: &usize| of(*row, &THREADS).is_some_and(|n| n >= connections);
         let ranking = results.ranking(load, false);
         let designs = ranking.places.iter().filter(|at| results.rows[at.row].peer.is_none());
@@ -183,15 +139,12 @@ fn threads(results: &Results) -> Vec<String> {
         let difference = results.against(load, &MESSAGES, (*many, *few));
         let Some(ratio) = difference.ratio() else { continue };
         let figures = |row: usize| {
-            let text = |value: Option<f64>, text: fn(f64) -> String| {
-                value.map_or_else(|| "?".into(), text)
-            };
             format!(
                 "{}, {} of memory, {} ns of CPU time and {} context switches for a message",
-                text(of(row, &THREADS), |n| number_of(n.round() as usize, "thread")),
-                text(of(row, &MEMORY), bytes),
-                text(of(row, &CPU), |ns| format!("{ns:.0}")),
-                text(of(row, &CONTEXT_SWITCHES), per_message),
+                known(of(row, &THREADS), |n| number_of(n.round() as usize, "thread")),
+                known(of(row, &MEMORY), bytes),
+                known(of(row, &CPU), whole),
+                known(of(row, &CONTEXT_SWITCHES), per_message),
             )
         };
         said.push(format!(
@@ -247,12 +200,11 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
     let time = results.against(load, &LATENCY_P50, (poll, wait));
     let cores = results.own.server_cores.len().max(1) as f64;
     let busy = |row: usize| {
-        median(results, load, row, &SERVER_CPU)
+        results
+            .median(load, row, &SERVER_CPU)
             .map_or_else(|| "?".into(), |share| format!("{:.2}", share / 100.0 * cores))
     };
-    let p50 = |row: usize| {
-        median(results, load, row, &LATENCY_P50).map_or_else(|| "?".into(), microseconds)
-    };
+    let p50 = |row: usize| known(results.median(load, row, &LATENCY_P50), microseconds);
     Some(format!(
         "{}: the best that polls, {}, has {} the messages/s ({}) and {} the median round trip ({}, {} \
          instead of {} µs) of the best that waits, {}, and keeps {} of a core busy instead of {}.",

@@ -1,60 +1,35 @@
-//! The report for a program: one valid document, whatever happened.
-//!
-//! There is no NaN in it: what is not known is null. All samples are kept.
+//! What the document says of a comparison of TCP alone.
 
 use serde_json::{Value, json};
 
-use super::{answers, here, peers};
-use crate::report::document::{self, Own, with};
-use crate::stats::latency;
+use super::here;
+use crate::report::document;
 use crate::tcp::classic::PUBLISHED;
 use crate::tcp::plan::{Load, Settings};
-use crate::tcp::results::{Results, Tcp};
-use crate::tcp::sample::{METRICS, word};
-use crate::udp::report::json::metrics;
-
-/// What the document is about, beside that of UDP.
-pub const KIND: &str = "tcp";
-
-/// The whole document.
-pub fn document(results: &Results) -> Value {
-    let own = Own::<Tcp> {
-        load: &load_value,
-        of_load: &|load| json!({ "peers": peers::values(results, load) }),
-        of_group: &|load, polls, ranking| {
-            json!({
-                "polls": polls,
-                "summary": answers::of_load(results, load, polls, ranking),
-            })
-        },
-        of_row: &|load, row, _| row_value(results, (load, row)),
-    };
-    let all = document::document(KIND, results, &answers::all(results), &own);
-    with(
-        all,
-        json!({
-            "server_cores": results.own.server_cores,
-            "client_cores": results.own.client_cores,
-            "check": results.own.checked,
-            "classic": classic(results),
-        }),
-    )
-}
+use crate::tcp::results::Results;
 
 /// The document of an experiment that was only planned.
 pub fn plan(results: &Results, settings: &Settings) -> Value {
-    with(
-        document::plan(KIND, results, load_value),
-        json!({
-            "server_cores": results.own.server_cores,
-            "client_cores": results.own.client_cores,
-            "planned_s": settings.budget_s(&results.loads, &results.rows),
-            "rounds_aimed_at": settings.rounds(),
-        }),
-    )
+    let more = json!({
+        "server_cores": results.own.server_cores,
+        "client_cores": results.own.client_cores,
+        "planned_s": settings.budget_s(&results.loads, &results.rows),
+        "rounds_aimed_at": settings.rounds(),
+    });
+    document::plan(results, more)
 }
 
-fn load_value(load: &Load) -> Value {
+/// What stands beside loads, answers and rows.
+pub(super) fn of_all(results: &Results) -> Value {
+    json!({
+        "server_cores": results.own.server_cores,
+        "client_cores": results.own.client_cores,
+        "check": results.own.checked,
+        "classic": classic(results),
+    })
+}
+
+pub(super) fn load_value(load: &Load) -> Value {
     json!({
         "pattern": load.pattern.name(),
         "message_bytes": load.message_bytes,
@@ -63,22 +38,6 @@ fn load_value(load: &Load) -> Value {
         "block_bytes_per_s": load.block_bytes_per_s,
         "outstanding": load.outstanding,
         "buffer_bytes": load.buffer_bytes,
-    })
-}
-
-fn row_value(results: &Results, (load, index): (usize, usize)) -> Value {
-    let cell = &results.cells[load][index];
-    json!({
-        "polls": results.polls(index),
-        "cores_busy_with_one_connection": results.own.idle[index].cores_busy,
-        "sleeps_per_message_with_one_connection": results.own.idle[index].sleeps_per_message,
-        "limited_by": cell.verdict().map(|verdict| word(verdict.limited_by)),
-        "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
-        "settings": cell.samples.last().map(|sample| &sample.settings),
-        "round_trip_of_all_runs_ns": latency::merged(&cell.samples),
-        "metrics": metrics(cell, METRICS, results.seed),
-        "kernel_entries_source": cell.entries_source(),
-        "kernel_entries_counted": cell.entries_counted,
     })
 }
 
@@ -117,6 +76,7 @@ fn classic(results: &Results) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::document::document;
     use crate::tcp::classic::{Classic, Held};
     use crate::tcp::results::tests::results;
 

@@ -1,116 +1,133 @@
-//! What a person reads of a comparison of TCP ([`report`]), and what a program reads ([`json`]).
+//! What a comparison of TCP tells, for a person and for a program.
 
 pub mod answers;
-pub mod columns;
+mod columns;
 pub mod json;
 pub mod peers;
 
 use std::fmt::Write as _;
 
-use crate::experiment::cell::Status;
+use comfy_table::CellAlignment;
+use serde_json::{Value, json};
+
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
-use crate::experiment::repeat;
-use crate::report::layout::{self, Filled, NARROWEST, narrow, paragraph, table_of_width};
+use crate::experiment::verdict::Limit;
+use crate::report::columns::Column;
+use crate::report::layout::{self, Filled, narrow, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
+use crate::report::table::both_sides;
 use crate::report::words::{list, shortened};
-use crate::stats::quantile;
+use crate::report::{Answer, Told};
 use crate::tcp::classic::{self, Held, PUBLISHED, rank_and_ratio};
+use crate::tcp::plan::Load;
 use crate::tcp::processes::BUFFER;
-use crate::tcp::results::Results;
+use crate::tcp::results::{Results, Tcp};
 use crate::tcp::rows::title;
-use crate::tcp::sample::{RECEIVED, Sample};
-use crate::udp::report::table::{self, rounds};
-use columns::{At, Column, NAMES};
-use comfy_table::CellAlignment;
+use crate::tcp::sample::{RECEIVED, Sample, word};
 
-/// The whole report, at most `width` characters wide where the figures allow it.
-pub fn report(results: &Results, width: usize) -> String {
-    let width = width.max(NARROWEST);
-    let mut text = settings(results, width);
-    let mut said_of_rows = vec![];
-    for load in 0..results.loads.len() {
-        let untouched =
-            results.cells[load].iter().all(|c| c.samples.is_empty() && c.failed_runs == 0);
-        if load > 0 && untouched {
-            continue;
-        }
-        one_load(&mut text, results, load, width);
-        for sentence in left_out(results, load) {
-            if !said_of_rows.contains(&sentence) {
-                paragraph(&mut text, &sentence, width);
-                said_of_rows.push(sentence);
-            }
-        }
+impl Told for Tcp {
+    const KIND: &'static str = "tcp";
+    const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; neither, each waited for the other; \
+         load, it was taken at its rate. What polls keeps a core busy with one connection in ping-pong, or never gives \
+         it up; it is ranked apart from what waits. INVALID: bytes were wrong or lost, see below the table";
+    const LATENCY_FIELD: &'static str = "round_trip_of_all_runs_ns";
+
+    fn name(row: &Row) -> String {
+        title(row)
     }
-    if results.own.classic.is_some() {
-        text.push('\n');
-        text.push_str(&most(results, width));
+
+    fn word(limit: Limit) -> &'static str {
+        word(limit)
+    }
+
+    fn settings(results: &Results) -> Vec<String> {
+        let of = &results.own;
+        let mut said =
+            both_sides(results, [("server", &of.server_cores), ("client", &of.client_cores)]);
+        said.extend(of.checked.as_ref().map(|checked| {
+            let (least, most) = checked.message_bytes;
+            format!(
+                "checked before timing: each row answered {} messages of {least} to {most} bytes on {} \
+                 connections byte for byte, and ended each connection in order; every byte of the runs was \
+                 verified, too",
+                checked.messages, checked.connections
+            )
+        }));
+        said.extend(untold(results));
+        said
+    }
+
+    fn beside(polls: bool) -> &'static str {
+        if polls { ", what polls" } else { ", what waits" }
+    }
+
+    fn columns(results: &Results, load: usize) -> Vec<Column<Self>> {
+        columns::of(results, load)
+    }
+
+    fn summary(results: &Results, load: usize, polls: bool, ranking: &Ranking) -> Vec<String> {
+        answers::of_load(results, load, polls, ranking)
+    }
+
+    fn after_load(results: &Results, load: usize, width: usize) -> String {
+        let mut text = String::new();
+        paragraph(&mut text, &peers::said(results, load).join(" "), width);
+        text
+    }
+
+    fn after_loads(results: &Results, width: usize) -> String {
+        if results.own.classic.is_none() {
+            return String::new();
+        }
+        let mut text = format!("\n{}", most(results, width));
         classic::said(results).iter().for_each(|said| paragraph(&mut text, said, width));
-        text.push_str(&published(results, width));
+        text + &published(results, width)
     }
-    if results.has_figures() {
-        for answer in answers::all(results) {
-            text.push('\n');
-            paragraph(&mut text, answer.question, width);
-            answer.sentences.iter().for_each(|sentence| paragraph(&mut text, sentence, width));
-        }
-    }
-    warnings(&mut text, results, width);
-    legend(&mut text, results, width);
-    text
-}
 
-/// What the experiment ran on and with.
-fn settings(results: &Results, width: usize) -> String {
-    let mut text = String::new();
-    let property = |name| results.machine.text(name);
-    let known = [
-        property("cpu_model"),
-        property("cores").map(|cores| format!("{cores} cores")),
-        property("kernel"),
-    ];
-    let known: Vec<String> = known.into_iter().flatten().collect();
-    if !known.is_empty() {
-        paragraph(&mut text, &format!("machine: {}", known.join(", ")), width);
+    fn answers(results: &Results) -> Vec<Answer> {
+        answers::all(results)
     }
-    let samples = results.cells.iter().flatten().flat_map(|cell| &cell.samples);
-    let times: Vec<f64> = samples.filter_map(|sample| sample.when.core_to_core_ns).collect();
-    if let (Some(low), Some(middle), Some(high)) =
-        (quantile(&times, 0.0), quantile(&times, 0.5), quantile(&times, 1.0))
-    {
-        let line = format!("core to core: {middle:.0} ns ({low:.0} to {high:.0} over the samples)");
-        paragraph(&mut text, &line, width);
+
+    fn legend(results: &Results) -> Vec<String> {
+        let has_peers = results.rows.iter().any(|row| row.peer.is_some());
+        let peer = has_peers.then(|| {
+            "peer: a program of another library. Its figures are those that the system counts of its process; \
+             its calls into the kernel are not known, and its threads are all that it has."
+                .to_owned()
+        });
+        let rate = results.loads.iter().find_map(|load| load.block_bytes_per_s).map(|rate| {
+            format!(
+                "at a rate: each block of connections is sent {} bytes/s in all.",
+                si(f64::from(rate))
+            )
+        });
+        peer.into_iter().chain(rate).collect()
     }
-    let cores = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    if let Some(why) = results.machine.unbound() {
-        paragraph(&mut text, &format!("server and client on any core: {why}"), width);
-    } else if !results.own.server_cores.is_empty() {
-        let line = format!(
-            "server on core {}, client on core {}",
-            cores(&results.own.server_cores),
-            cores(&results.own.client_cores)
-        );
-        paragraph(&mut text, &line, width);
+
+    fn load_value(load: &Load) -> Value {
+        json::load_value(load)
     }
-    if results.own.server_cores.len() == 1 {
-        paragraph(&mut text, "one core: the rows claim nothing about scaling", width);
+
+    fn of_load_value(results: &Results, load: usize) -> Value {
+        json!({ "peers": peers::values(results, load) })
     }
-    if let Some(checked) = &results.own.checked {
-        let (least, most) = checked.message_bytes;
-        let line = format!(
-            "checked before timing: each row answered {} messages of {least} to {most} bytes on {} \
-             connections byte for byte, and ended each connection in order; every byte of the runs was \
-             verified, too",
-            checked.messages, checked.connections
-        );
-        paragraph(&mut text, &line, width);
+
+    fn of_group_value(_: &Results, _: usize, polls: bool) -> Value {
+        json!({ "polls": polls })
     }
-    if let Some(line) = untold(results) {
-        paragraph(&mut text, &line, width);
+
+    fn of_row_value(results: &Results, _: usize, row: usize) -> Value {
+        json!({
+            "polls": results.polls(row),
+            "cores_busy_with_one_connection": results.own.idle[row].cores_busy,
+            "sleeps_per_message_with_one_connection": results.own.idle[row].sleeps_per_message,
+        })
     }
-    let _ = writeln!(text, "seed: {}", results.seed);
-    text
+
+    fn of_all_value(results: &Results) -> Value {
+        json::of_all(results)
+    }
 }
 
 /// Peers that receive as many bytes at a time as they like: what a reader must know of their rows.
@@ -127,67 +144,6 @@ fn untold(results: &Results) -> Option<String> {
             list(&shortened(names))
         )
     })
-}
-
-/// The tables of one load, one for each group, and what they say.
-fn one_load(text: &mut String, results: &Results, load: usize, width: usize) {
-    let groups = results.groups(load);
-    for group in &groups {
-        let beside = match (*group, groups.len()) {
-            (_, 1) => "",
-            (false, _) => ", what waits",
-            (true, _) => ", what polls",
-        };
-        let of = &results.loads[load];
-        let _ = writeln!(text, "\n{of}{beside}{}\n", rounds(results.schedules[load]));
-        let ranking = results.ranking(load, *group);
-        let order = order(results, load, *group, &ranking);
-        let filled = |column: &Column| Filled {
-            heading: column.heading.into(),
-            figure: column.figure,
-            texts: order
-                .iter()
-                .map(|row| (column.text)(&At { results, ranking: &ranking, load, row: *row }))
-                .collect(),
-        };
-        let names = NAMES.iter().map(filled).collect();
-        let columns = columns::of(results, load).iter().map(filled).collect();
-        for part in layout::parts(names, columns, width) {
-            let _ = writeln!(text, "{}\n", part.trim_fmt());
-        }
-        let said = answers::of_load(results, load, *group, &ranking);
-        paragraph(text, &said.join(" "), width);
-        paragraph(text, &noise(results, load, *group, &ranking), width);
-    }
-    paragraph(text, &peers::said(results, load).join(" "), width);
-}
-
-/// The rows of a group: ranked ones first, best first, each followed by its second name; then the others.
-fn order(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<usize> {
-    let rows = (0..results.rows.len())
-        .filter(|row| results.group_of(*row) == group)
-        // The first table says that they cannot run here.
-        .filter(|row| load == 0 || results.status(load, *row) != Status::Unavailable);
-    ranking.order(results.again(group), rows, |row| results.shown(load, row))
-}
-
-fn noise(results: &Results, load: usize, group: bool, ranking: &Ranking) -> String {
-    let again = results.again(group).map(|(of, _)| title(&results.rows[of]));
-    table::noise_and_confidence(
-        ranking,
-        again,
-        &results.confidence(load),
-        results.changed_runs(load),
-    ) + &repeat::said(&results.cells[load])
-}
-
-fn left_out(results: &Results, load: usize) -> Vec<String> {
-    (0..results.rows.len())
-        .filter_map(|row| {
-            let reason = results.unranked(load, row)?;
-            Some(format!("Not ranked: {}: {reason}", title(&results.rows[row])))
-        })
-        .collect()
 }
 
 /// The most connections that each row held, and what that took.
@@ -328,65 +284,10 @@ pub(crate) fn here<'a>(results: &'a Results, part: usize, design: &str) -> Optio
     Some(Here { sample, ranked_by: unranked.is_none().then_some(rate), unranked })
 }
 
-fn warnings(text: &mut String, results: &Results, width: usize) {
-    text.push('\n');
-    for warning in results.machine.warnings.iter().chain(&results.warnings) {
-        paragraph(text, &format!("warning: {warning}"), width);
-    }
-    if results.interrupted {
-        paragraph(text, "warning: ended before its plan was through; this is what there is", width);
-    }
-    if let Some(error) = &results.error {
-        paragraph(text, &format!("error: {error}"), width);
-    }
-}
-
-fn legend(text: &mut String, results: &Results, width: usize) {
-    text.push('\n');
-    if results.rows.iter().any(|row| row.peer.is_some()) {
-        paragraph(
-            text,
-            "peer: a program of another library. Its figures are those that the system counts of its \
-             process; its calls into the kernel are not known, and its threads are all that it has.",
-            width,
-        );
-    }
-    let rate = results.loads.iter().filter_map(|load| load.block_bytes_per_s).next();
-    for line in [
-        "messages/s: messages that came back, median over the rounds, after the warm-up; ≥ the client was \
-         (also) the limit; ± half of its 95 % interval, or in brackets half of the range of fewer than 6 \
-         rounds, which is no interval. × best: to the figure of the best row of its group, the median over \
-         pairs of runs of one round; ~ a tie, within the noise; ? open, too few pairs; - not ranked, for \
-         the reason below the table, and then its figures stand alone. (again): the same row under a \
-         second name, which shows the noise.",
-        "CPU: of the server's process, system calls and its share of the network's work included. round \
-         trip: from when a message was to be sent to its last byte, of all rounds together. calls, waits, \
-         switches: entries into the kernel, waits among them, and context switches of the server, per \
-         message; ≥ calls: without those by which threads wait for each other and wake each other (futex), which are not \
-         counted; such a number is compared with no other. threads: the most there were. memory: of the server when all connections stood. kernel: how much more the \
-         kernel held then than before, for both ends, the objects and stacks of other programs that began \
-         meanwhile included; not shown for fewer than 500 connections. served: connections served to the end of those \
-         that were asked for, in the run that served the fewest: one that was refused or broke is none; where messages are as fast as they come back, a connection is made when its \
-         first one has, and then all begin together.",
-        "limited by: server, its cores were used up; client, those of the client were; both; neither, \
-         each waited for the other; load, it was taken at its rate. What polls keeps a core busy with one \
-         connection in ping-pong, or never gives it up; it is ranked apart from what waits. INVALID: bytes were wrong or lost, \
-         see below the table.",
-    ] {
-        paragraph(text, line, width);
-    }
-    if let Some(rate) = rate {
-        let line = format!(
-            "at a rate: each block of connections is sent {} bytes/s in all.",
-            si(f64::from(rate))
-        );
-        paragraph(text, &line, width);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::table::report;
     use crate::tcp::results::tests::results;
 
     #[test]

@@ -3,8 +3,11 @@
 
 use weir::udp::{Contract, designs};
 
-use crate::experiment::ranking::{Better, Place};
-use crate::report::number::{microseconds, si};
+use crate::experiment::cell::Better;
+use crate::experiment::ranking::Place;
+use crate::report::Answer;
+use crate::report::number::{microseconds, si, whole};
+use crate::report::sentences::{known, times, worth};
 use crate::report::words::{list, shortened};
 use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
@@ -12,20 +15,8 @@ use crate::udp::crossing::{self, Axis, Sweep};
 use crate::udp::curve::{self, Highest};
 use crate::udp::offload;
 use crate::udp::plan::{Goal, Load, Rate};
-use crate::udp::report::columns::percentile;
-use crate::udp::report::sentences::times;
 use crate::udp::results::Results;
-use crate::udp::sample::{LATENCY_P50, LATENCY_P99, Metric, SERVER_CPU, THREADS_USED};
-use crate::wire::Latency;
-
-/// A question and what was found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The question.
-    pub question: &'static str,
-    /// What the figures say to it; at least one sentence.
-    pub sentences: Vec<String>,
-}
+use crate::udp::sample::{LATENCY_P50, LATENCY_P99, SERVER_CPU, THREADS_USED};
 
 /// Cores' worth of time from which a server that is offered little counts as polling.
 const POLLS: f64 = 0.9;
@@ -56,25 +47,6 @@ fn is_registered(results: &Results, row: usize) -> Option<bool> {
     Some(design.about().contract == Contract::Rio)
 }
 
-/// The difference of two rows under a load in what it is ranked by, as so many times better the
-/// first is.
-fn better_by(
-    results: &Results,
-    load: usize,
-    metric: &Metric,
-    better: Better,
-    rows: (usize, usize),
-) -> Difference {
-    let offloaded = results.rows[rows.0].receive_offload;
-    let floor = results.noise_floor(load, offloaded, metric);
-    let readings = |row: usize| results.cells[load][row].readings(metric);
-    let (first, second) = match better {
-        Better::Higher => rows,
-        Better::Lower => (rows.1, rows.0),
-    };
-    judge(&pair(&readings(first), &readings(second)), floor, CONFIDENCE, results.seed)
-}
-
 fn registered(results: &Results) -> Vec<String> {
     let (mut yes, mut no, mut tied, mut open) = (vec![], vec![], vec![], vec![]);
     for load in (0..results.loads.len()).filter(|load| results.compares(*load)) {
@@ -84,9 +56,9 @@ fn registered(results: &Results) -> Vec<String> {
             ranking.places.iter().find(of).map(|place| place.row)
         };
         let (Some(with), Some(without)) = (best(true), best(false)) else { continue };
-        let (metric, better) = results.ranked_by(load);
-        let difference = better_by(results, load, metric, better, (with, without));
-        let what = match better {
+        let metric = results.ranked_by(load);
+        let difference = results.better_by(load, metric, (with, without));
+        let what = match metric.better {
             Better::Higher => "the datagrams of",
             Better::Lower => "lower median latency than",
         };
@@ -225,12 +197,9 @@ fn hybrid_and_port(results: &Results) -> Vec<String> {
         if results.loads[load].is_paced() || !measured(hybrid) || !measured(port) {
             continue;
         }
-        let (metric, better) = results.ranked_by(load);
-        let difference = better_by(results, load, metric, better, (hybrid, port));
+        let difference = results.better_by(load, results.ranked_by(load), (hybrid, port));
         let Some(ratio) = difference.ratio() else { continue };
-        let used = |row: usize| results.cells[load][row].estimate(&THREADS_USED, results.seed);
-        let used =
-            |row: usize| used(row).map_or_else(|| "?".into(), |used| format!("{:.0}", used.median));
+        let used = |row: usize| known(results.median(load, row, &THREADS_USED), whole);
         said.push(format!(
             "{}: {} is {} {} ({}); threads that handled any datagram: {} and {}.",
             first_upper(&results.loads[load]),
@@ -243,14 +212,6 @@ fn hybrid_and_port(results: &Results) -> Vec<String> {
         ));
     }
     said
-}
-
-pub(crate) fn worth(difference: &Difference) -> &'static str {
-    match difference {
-        Difference::Real(_) => "real",
-        Difference::Tie(_) => "within the noise",
-        Difference::TooFew(_) => "open: too few comparable rounds",
-    }
 }
 
 fn polling(results: &Results) -> Vec<String> {
@@ -278,9 +239,9 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
         |row: usize| Some(cell(row).estimate(&SERVER_CPU, results.seed)?.median / 100.0 * cores);
     // The question is what a design's polling buys: a peer differs in more than that.
     let designs = ranking.places.iter().filter(|place| results.rows[place.row].peer.is_none());
-    let known: Vec<(usize, f64)> =
+    let all: Vec<(usize, f64)> =
         designs.filter_map(|place| Some((place.row, busy(place.row)?))).collect();
-    let (polls, waits): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, busy)| *busy >= POLLS);
+    let (polls, waits): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, busy)| *busy >= POLLS);
     // Places are in the order of the latency, best first.
     let ((poll, poll_busy), (wait, wait_busy)) = (*polls.first()?, *waits.first()?);
     let names = |rows: &[(usize, f64)]| {
@@ -292,14 +253,10 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
         let (low, high) = (format!("{low:.2}"), format!("{high:.2}"));
         if low == high { low } else { format!("{low} to {high}") }
     };
-    let figure = |row: usize, metric: &Metric, of: fn(&Latency) -> u64| {
-        percentile(cell(row), metric, of, results.seed)
-    };
-    let p50 = [poll, wait].map(|row| figure(row, &LATENCY_P50, |l| l.p50));
-    let p99 = [poll, wait].map(|row| figure(row, &LATENCY_P99, |l| l.p99));
-    let text = |value: Option<f64>| value.map_or_else(|| "?".into(), microseconds);
+    let p50 = [poll, wait].map(|row| known(results.figure(load, row, &LATENCY_P50), microseconds));
+    let p99 = [poll, wait].map(|row| known(results.figure(load, row, &LATENCY_P99), microseconds));
     let gain = |metric| {
-        let difference = better_by(results, load, metric, Better::Lower, (poll, wait));
+        let difference = results.better_by(load, metric, (poll, wait));
         match difference {
             Difference::Tie(_) => "nothing beyond the noise".into(),
             _ => match difference.ratio() {
@@ -320,11 +277,11 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
         names(&waits),
         range(&waits),
         results.rows[poll],
-        text(p50[0]),
-        text(p99[0]),
+        p50[0],
+        p99[0],
         results.rows[wait],
-        text(p50[1]),
-        text(p99[1]),
+        p50[1],
+        p99[1],
         poll_busy - wait_busy,
         gain(&LATENCY_P50),
         gain(&LATENCY_P99),

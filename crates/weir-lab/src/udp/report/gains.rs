@@ -2,16 +2,16 @@
 
 use comfy_table::CellAlignment;
 
+use crate::report::columns::ratio;
 use crate::report::layout::{narrow, table_of_width};
 use crate::report::number::{microseconds, or_unknown, si};
 use crate::udp::offload::{Gain, of_load};
-use crate::udp::report::columns::ratio;
 use crate::udp::results::Results;
 
 /// The table; `None` where no design was ranked both with and without.
 pub(super) fn table(results: &Results, load: usize, width: usize) -> Option<String> {
     let gains = of_load(results, load).filter(|gains| !gains.designs.is_empty())?;
-    let (metric, _) = results.ranked_by(load);
+    let metric = results.ranked_by(load);
     let text = |value| match results.loads[load].is_paced() {
         true => format!("{} µs", microseconds(value)),
         false => si(value),

@@ -1,99 +1,43 @@
-//! The report for a program: one valid document, whatever happened.
-//!
-//! There is no NaN in it: what is not known is null. All samples are kept.
+//! What the document says of a comparison of UDP alone.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::exit;
-use crate::experiment::cell::{self, Measured};
-use crate::experiment::cell::{Conformance, Skipped};
-use crate::experiment::plan::{Role, Row};
-use crate::experiment::ranking::Ranking;
-use crate::stats::CONFIDENCE;
-use crate::stats::Estimate;
-use crate::stats::compare::Difference;
-use crate::stats::latency;
+use crate::experiment::plan::Role;
+use crate::report::document::{self, difference, estimate, with};
+use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
+use crate::udp::curve::{Highest, highest, points};
 use crate::udp::experiment::Settings;
+use crate::udp::offload::{Gain, of_load as gains_of};
 use crate::udp::plan::{self, Goal, Load, Rate, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
-use crate::udp::report::{answers, json_sweeps, peers, sentences};
 use crate::udp::results::{RECEIVE_BUFFER, Results};
 use crate::udp::sample::Cell;
-use crate::udp::sample::METRICS;
-
-/// Version of the document: it changes when a field changes its meaning or goes away.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// The generator's engines that hand over several datagrams with one call to the network stack, or go
 /// past it.
 const SEND_OFFLOAD: [&str; 2] = ["gso", crate::udp::link::ENGINE];
 
-/// The whole document.
-pub fn document(results: &Results) -> Value {
-    let mut rows = vec![];
-    let mut loads = vec![];
-    for (index, load) in results.loads.iter().enumerate() {
-        let (metric, _) = results.ranked_by(index);
-        let ranking = results.main_ranking(index);
-        let confidence = results.confidence(index);
-        let groups = results.groups(index);
-        let main = groups.first().copied().unwrap_or(false);
-        let said = |offloaded: bool, ranking: &Ranking| match load.is_paced() {
-            true => sentences::of_latency(results, index, offloaded, ranking),
-            false => sentences::of_throughput(results, index, offloaded, ranking),
-        };
-        let offloaded = (groups.len() > 1).then(|| results.ranking(index, true));
-        loads.push(json!({
-            "load": load_value(load),
-            "ranked_by": metric.name,
-            "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
-            "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
-            "unlike_pairs": ranking.unlike_pairs,
-            "confidence": {
-                "asked_half_width_percent": confidence.asked * 100.0,
-                "widest_half_width_percent": confidence.widest.map(|widest| widest * 100.0),
-                "reached": confidence.reached(),
-            },
-            "rounds": results.schedules[index].map(|schedule| schedule.rounds),
-            "run_ms": results.schedules[index].map(|schedule| schedule.run_ms),
-            "warmup_ms": results.schedules[index].map(|schedule| schedule.warmup_ms),
-            "summary": said(main, &ranking),
-            "shown": match load.shown {
-                Shown::Table => "table",
-                Shown::Step => "step of a sweep",
-            },
-            "receiving_threads_on_frames": link::saving(results, index).map(|saving| json!({
-                "frames": results.rows[saving.frames].spec(),
-                "sockets": results.rows[saving.sockets].spec(),
-                "frames_cpu_ns_per_datagram": saving.cpu_ns[0],
-                "sockets_cpu_ns_per_datagram": saving.cpu_ns[1],
-                "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
-            })),
-            "peers": peers::values(results, index, main),
-            "published": if load.is_paced() { Value::Null } else { published(results, index, &ranking) },
-            "receive_offload": offloaded.as_ref().map(|ranking| json!({
-                "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
-                "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
-                "summary": said(true, ranking),
-                "peers": peers::values(results, index, true),
-                "gains": json_sweeps::gains(results, index),
-            })),
-        }));
-        for row in (0..results.rows.len()).filter(|row| results.takes_part(index, *row)) {
-            let of_group = match results.rows[row].receive_offload {
-                true => offloaded.as_ref().unwrap_or(&ranking),
-                false => &ranking,
-            };
-            rows.push(row_value(results, index, row, of_group));
-        }
-    }
+/// The document of an experiment that was only planned: its loads, the rows and rounds of each, and
+/// no results.
+pub fn plan(results: &Results, settings: &Settings) -> Value {
+    let of_load = |load: &Load| {
+        let rows = plan::rows_of(load, &results.rows).len();
+        let rounds = settings.rounds_of(load);
+        with(load_value(load), json!({ "rows": rows, "rounds_aimed_at": rounds }))
+    };
+    let more = json!({
+        "server_cores": results.own.server_cores,
+        "generator_cores": results.own.generator_cores,
+        "planned_s": settings.budget_s(results),
+        "loads": results.loads.iter().map(of_load).collect::<Vec<_>>(),
+    });
+    document::plan(results, more)
+}
+
+/// What stands beside loads, answers and rows.
+pub(super) fn of_all(results: &Results) -> Value {
     json!({
-        "schema_version": SCHEMA_VERSION,
-        "command": results.command,
-        "machine": results.machine,
-        "seed": results.seed,
-        "confidence_percent": CONFIDENCE * 100.0,
         "server_cores": results.own.server_cores,
         "generator_cores": results.own.generator_cores,
         "link": results.own.link,
@@ -107,107 +51,54 @@ pub fn document(results: &Results) -> Value {
             "core_to_core_after_ns": c.core_to_core_after_ns,
         })).collect::<Vec<_>>(),
         "check": results.own.checked,
-        "loads": loads,
-        "answers": answers::all(results).iter().map(|answer| json!({
-            "question": answer.question,
-            "sentences": answer.sentences,
-        })).collect::<Vec<_>>(),
-        "sweeps": json_sweeps::sweeps(results),
-        "results": rows,
-        "warnings": results.warnings,
-        "interrupted": results.interrupted,
-        "error": results.error,
+        "sweeps": sweeps(results),
     })
 }
 
-/// The document of an experiment that was only planned: its loads, the rows and rounds of each, and
-/// no results.
-pub fn plan(results: &Results, settings: &Settings) -> Value {
+/// What a load has besides.
+pub(super) fn of_load(results: &Results, index: usize) -> Value {
+    let load = &results.loads[index];
     json!({
-        "schema_version": SCHEMA_VERSION,
-        "command": results.command,
-        "machine": results.machine,
-        "seed": results.seed,
-        "server_cores": results.own.server_cores,
-        "generator_cores": results.own.generator_cores,
-        "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
-        "planned_s": settings.budget_s(results),
-        "loads": results.loads.iter().map(|load| {
-            let mut value = load_value(load);
-            let rows = plan::rows_of(load, &results.rows);
-            value["rows"] = json!(rows.len());
-            value["rounds_aimed_at"] = json!(settings.rounds_of(load));
-            value
-        }).collect::<Vec<_>>(),
-        "results": [],
-        "error": null,
+        "shown": match load.shown {
+            Shown::Table => "table",
+            Shown::Step => "step of a sweep",
+        },
+        "receiving_threads_on_frames": link::saving(results, index).map(|saving| json!({
+            "frames": results.rows[saving.frames].spec(),
+            "sockets": results.rows[saving.sockets].spec(),
+            "frames_cpu_ns_per_datagram": saving.cpu_ns[0],
+            "sockets_cpu_ns_per_datagram": saving.cpu_ns[1],
+            "ratio": saving.ratio.map(|ratio| estimate(Some(ratio))),
+        })),
+        "published": if load.is_paced() { Value::Null } else { published(results, index) },
     })
 }
 
-/// The document of a command that failed before there were results, with this exit code.
-pub fn failure(command: &[String], error: &str, code: u8) -> Value {
-    json!({
-        "schema_version": SCHEMA_VERSION,
-        "command": command,
-        "status": if code == exit::UNAVAILABLE { "unavailable" } else { "failed" },
-        "reason": error,
-        "machine": {},
-        "results": [],
-        "error": error,
-    })
+/// The first group stands in the load itself, and rows with receive offload beside it apart.
+pub(super) fn groups(results: &Results, load: usize, groups: Vec<Value>) -> Value {
+    let mut groups = groups.into_iter();
+    let main = groups.next().unwrap_or_else(|| json!({}));
+    let offloaded =
+        groups.next().map(|group| with(group, json!({ "gains": gains(results, load) })));
+    with(main, json!({ "receive_offload": offloaded }))
 }
 
-fn row_value(results: &Results, load: usize, index: usize, ranking: &Ranking) -> Value {
+/// What a row under a load has besides.
+pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
     let row = &results.rows[index];
     let cell = &results.cells[load][index];
-    let place = ranking.place(index);
     json!({
-        "kind": if row.peer.is_some() { "peer" } else { "design" },
         "peer": row.peer.as_ref().map(|peer| json!({
             "command": peer.command.to_string(),
             "derived": peer.is_derived(),
             "head": peer.head.to_string(),
             "claimed": results.claimed(load, index),
         })),
-        "design": row.design,
-        "provider": row.shown_provider(),
-        "options": options(row),
-        "spec": row.spec(),
-        "role": match row.role {
-            Role::Plain => "plain",
-            Role::Traditional => "traditional",
-            Role::Again(_) => "again",
-        },
         "load": load_value(&as_obtained(&results.load_of(load, index), cell)),
-        "status": results.status(load, index).name(),
-        "reason": results.unranked(load, index),
-        "conformance": match &results.conformance[index] {
-            Conformance::NotChecked => "not_checked",
-            Conformance::Passed => "passed",
-            Conformance::Failed(_) => "failed",
-        },
-        "rank": ranking.rank(index),
-        "tied_with_winner": place
-            .filter(|_| !ranking.is_too_noisy())
-            .map(|place| place.ties_with_winner()),
-        "winner_to_it": place.and_then(|place| place.winner_to_it).map(difference),
-        "ratio_to_traditional": place.and_then(|place| place.to_traditional).map(difference),
-        "limited_by": cell.verdict().map(|verdict| verdict.limited_by),
-        "lower_bound": cell.verdict().map(|verdict| verdict.lower_bound),
-        "limit_reason": cell.verdict().map(|verdict| verdict.reason),
         "ledger": cell.ledger().map(|ledger| {
             let unexplained = ledger.unexplained();
             json!({ "counts": ledger, "unexplained": unexplained })
         }),
-        "settings": cell.samples.last().map(|sample| &sample.settings),
-        "latency_of_all_runs_ns": latency::merged(&cell.samples),
-        "metrics": metrics(cell, METRICS, results.seed),
-        "kernel_entries_source": cell.entries_source(),
-        "kernel_entries_counted": cell.entries_counted,
-        "runs": cell.samples,
-        "failed_runs": cell.failed_runs,
-        "failures": cell.failures,
-        "skipped": cell.skipped.as_ref().map(Skipped::reason),
     })
 }
 
@@ -222,11 +113,6 @@ fn as_obtained(load: &Load, cell: &Cell) -> Load {
         rcvbuf_bytes: rcvbuf_bytes.or(load.rcvbuf_bytes),
         ..*load
     }
-}
-
-pub(crate) fn options(row: &Row) -> Value {
-    let pairs = row.options.iter().map(|(name, value)| (name.clone(), json!(value)));
-    Value::Object(Map::from_iter(pairs))
 }
 
 pub(super) fn load_value(load: &Load) -> Value {
@@ -269,63 +155,13 @@ pub(super) fn goal_word(goal: Goal) -> &'static str {
     }
 }
 
-/// Every metric with its samples; a dot in a metric's name makes an object.
-pub(crate) fn metrics<S: Measured>(
-    cell: &cell::Cell<S>,
-    metrics: &[cell::Metric<S>],
-    seed: u64,
-) -> Value {
-    let mut all = Map::new();
-    for metric in metrics {
-        let samples: Vec<Option<f64>> =
-            cell.samples.iter().map(|sample| (metric.of)(sample)).collect();
-        let mut value = estimate(cell.estimate(metric, seed));
-        let counted: Vec<bool> = cell.samples.iter().map(|sample| sample.when().counted).collect();
-        value.insert("samples".into(), json!(samples));
-        value.insert("counted".into(), json!(counted));
-        value.insert("unit".into(), json!(metric.unit));
-        match metric.name.split_once('.') {
-            Some((group, name)) => {
-                let group = all.entry(group).or_insert_with(|| json!({}));
-                if let Some(group) = group.as_object_mut() {
-                    group.insert(name.into(), Value::Object(value));
-                }
-            }
-            None => {
-                all.insert(metric.name.into(), Value::Object(value));
-            }
-        }
-    }
-    Value::Object(all)
-}
-
-pub(crate) fn estimate(estimate: Option<Estimate>) -> Map<String, Value> {
-    let interval = estimate.and_then(|estimate| estimate.interval);
-    Map::from_iter([
-        ("median".to_owned(), json!(estimate.map(|estimate| estimate.median))),
-        ("low".to_owned(), json!(interval.map(|interval| interval.low))),
-        ("high".to_owned(), json!(interval.map(|interval| interval.high))),
-    ])
-}
-
-pub(crate) fn difference(difference: Difference) -> Value {
-    let mut value = estimate(difference.ratio());
-    let verdict = match difference {
-        Difference::Real(_) => "real",
-        Difference::Tie(_) => "tie",
-        Difference::TooFew(_) => "too_few_pairs",
-    };
-    value.insert("verdict".into(), json!(verdict));
-    value.insert("pairs".into(), json!(difference.ratio().map(|ratio| ratio.samples)));
-    Value::Object(value)
-}
-
-fn published(results: &Results, load: usize, ranking: &Ranking) -> Value {
+fn published(results: &Results, load: usize) -> Value {
     if !results.is_like_published(load) {
         return Value::Array(vec![]);
     }
+    let ranking = results.main_ranking(load);
     let figures = PUBLISHED.iter().map(|figure| {
-        let measured = figure.measured(results, ranking);
+        let measured = figure.measured(results, &ranking);
         json!({
             "test": figure.test,
             "received_per_s": figure.received_per_s,
@@ -339,6 +175,108 @@ fn published(results: &Results, load: usize, ranking: &Ranking) -> Value {
         })
     });
     Value::Array(figures.collect())
+}
+
+/// What receive offload brings under a load.
+fn gains(results: &Results, load: usize) -> Value {
+    let Some(gains) = gains_of(results, load) else { return Value::Null };
+    let value = |gain: &Gain| {
+        json!({
+            "with": results.rows[gain.offloaded].spec(),
+            "without": results.rows[gain.plain].spec(),
+            "ratio": difference(gain.ratio),
+        })
+    };
+    json!({
+        "designs": gains.designs.iter().map(value).collect::<Vec<_>>(),
+        "best_with_to_best_without": gains.best.as_ref().map(value),
+        "best_with_to_traditional": gains.to_traditional.as_ref().map(value),
+    })
+}
+
+/// Everything that was swept.
+fn sweeps(results: &Results) -> Value {
+    let along = |sweeps: Vec<Sweep>| sweeps.iter().map(|s| along(results, s)).collect::<Vec<_>>();
+    json!({
+        "work": along(over_work(results)),
+        "threads": along(over_threads(results)),
+        "load": under_load(results),
+    })
+}
+
+fn along(results: &Results, sweep: &Sweep) -> Value {
+    let designs = 0..sweep.names.len();
+    let stops = sweep.stops.iter().enumerate().map(|(index, stop)| {
+        json!({
+            "at": stop.at,
+            "received_per_s": designs
+                .clone()
+                .map(|design| sweep.median(results, index, design))
+                .collect::<Vec<_>>(),
+        })
+    });
+    let crossings = sweep.crossings(results).into_iter().map(|crossing| {
+        json!({
+            "before": sweep.names[crossing.before],
+            "after": sweep.names[crossing.after],
+            "between": [crossing.between.0, crossing.between.1],
+            "at": crossing.at,
+            "verdict": if crossing.real { "real" } else { "within the noise" },
+        })
+    });
+    json!({
+        "axis": match sweep.axis {
+            Axis::Work { .. } => "work",
+            Axis::Threads { .. } => "threads",
+        },
+        "work_shared": match sweep.axis {
+            Axis::Work { shared } => Some(shared),
+            Axis::Threads { .. } => None,
+        },
+        "load": match sweep.axis {
+            Axis::Work { .. } => Value::Null,
+            Axis::Threads { load } => load_value(&results.loads[load]),
+        },
+        "designs": sweep.names,
+        "stops": stops.collect::<Vec<_>>(),
+        "crossings": crossings.collect::<Vec<_>>(),
+    })
+}
+
+/// Each row under rising load; null if that was not swept.
+fn under_load(results: &Results) -> Value {
+    let searched = |load: &&Load| matches!(load.rate, Rate::Search { .. });
+    let Some(like) = results.loads.iter().find(searched) else { return Value::Null };
+    let rows =
+        results.rows.iter().enumerate().filter(|(_, row)| !matches!(row.role, Role::Again(_)));
+    let of_row = |(index, row): (usize, &crate::experiment::plan::Row)| {
+        let points = points(results, like, index, results.loads.len());
+        let highest = [Goal::NoDrop, Goal::PartialDrop].map(|goal| {
+            let (good, bad) = match highest(&points, goal) {
+                Highest::Unknown => (None, None),
+                Highest::AtLeast(good) => (Some(good), None),
+                Highest::Between(good, bad) => (Some(good), Some(bad)),
+                Highest::Below(bad) => (None, Some(bad)),
+            };
+            (goal_word(goal), json!({ "highest_good_per_s": good, "lowest_bad_per_s": bad }))
+        });
+        let curve = points.iter().map(
+            |point| json!({ "sent_per_s": point.sent_per_s, "lost_percent": point.lost * 100.0 }),
+        );
+        let mut value = json!({
+            "spec": row.spec(),
+            "provider": row.shown_provider(),
+            "receive_offload": row.receive_offload,
+            "points": curve.collect::<Vec<_>>(),
+        });
+        for (name, rates) in highest {
+            value[name] = rates;
+        }
+        value
+    };
+    let rows =
+        rows.map(of_row).filter(|row| row["points"].as_array().is_some_and(|p| !p.is_empty()));
+    json!({ "load": load_value(like), "rows": rows.collect::<Vec<_>>() })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::document::document;
 use crate::udp::report::fixture;
 
 fn walk(value: &Value, path: &str, seen: &mut Vec<String>) {
@@ -41,7 +42,7 @@ fn the_document_has_what_the_schema_says() {
         for sample in &mut refused.cells[0][3].samples {
             sample.engine = Some(engine.into());
         }
-        let refused = super::document(&refused);
+        let refused = crate::report::document::document(&refused);
         assert_eq!(refused["results"][3]["load"]["send_offload"], offloaded, "as obtained");
     }
     let received = &hybrid["metrics"]["received_per_s"];
@@ -78,17 +79,6 @@ fn what_is_not_a_number_becomes_null_and_the_document_stays_valid() {
     let again: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(again["results"][3]["metrics"]["received_per_s"]["samples"][0], Value::Null);
     assert_eq!(again["results"][3]["runs"][0]["received_per_s"], Value::Null);
-}
-
-#[test]
-fn a_failure_is_a_document_too() {
-    let document = failure(&["weir".into()], "nothing can run here", exit::FAILED);
-    assert_eq!(document["schema_version"], 1);
-    assert_eq!(document["results"], json!([]));
-    assert_eq!(document["error"], "nothing can run here");
-    assert_eq!((&document["status"], &document["reason"]), (&json!("failed"), &document["error"]));
-    let document = failure(&["weir".into()], "no link without root", exit::UNAVAILABLE);
-    assert_eq!(document["status"], "unavailable");
 }
 
 #[test]

@@ -1,15 +1,258 @@
-//! What a person reads ([`table`], [`sentences`]) and what a program reads ([`json`]).
+//! What a comparison of UDP tells, for a person and for a program.
 
 pub mod answers;
-pub mod columns;
+mod columns;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod gains;
 pub mod json;
-mod json_sweeps;
 pub mod link;
 pub mod peers;
 pub mod published;
-pub mod sentences;
+mod summary;
 mod sweeps;
-pub mod table;
+
+use comfy_table::CellAlignment;
+use serde_json::Value;
+
+use crate::experiment::cell::Conformance;
+use crate::experiment::plan::{Peer, Row};
+use crate::experiment::ranking::Ranking;
+use crate::report::columns::Column;
+use crate::report::layout::{narrow, paragraph, table_of_width};
+use crate::report::number::{bytes, si};
+use crate::report::table::both_sides;
+use crate::report::{Answer, Told};
+use crate::udp::plan::{Load, Shown};
+use crate::udp::report::published::{CAUTION, PUBLISHED};
+use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
+
+impl Told for Udp {
+    const KIND: &'static str = "udp";
+    const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send no more; both, that and the server \
+         took nearly all of it; memory, the system refused or dropped them before any socket; load, all that was offered \
+         evenly was taken; unknown, none of these. INVALID: its data or its ledger is wrong, see below the table";
+    const RATIO_FIELD: Option<&'static str> = Some("ratio_to_traditional");
+
+    fn title(row: &Row) -> String {
+        row.to_string()
+    }
+
+    fn name(row: &Row) -> String {
+        row.title()
+    }
+
+    fn doubted(results: &Results, load: usize, row: usize) -> Option<&'static str> {
+        results.claimed(load, row).map(|_| "claimed")
+    }
+
+    fn settings(results: &Results) -> Vec<String> {
+        settings(results)
+    }
+
+    fn has_table(load: &Load) -> bool {
+        load.shown == Shown::Table
+    }
+
+    fn beside(offloaded: bool) -> &'static str {
+        match offloaded {
+            true => ", the rows with receive offload, in the same rounds",
+            false => "",
+        }
+    }
+
+    fn columns(results: &Results, load: usize) -> Vec<Column<Self>> {
+        columns::of(results, load)
+    }
+
+    fn summary(results: &Results, load: usize, offloaded: bool, ranking: &Ranking) -> Vec<String> {
+        match results.loads[load].is_paced() {
+            true => summary::of_latency(results, load, offloaded, ranking),
+            false => summary::of_throughput(results, load, offloaded, ranking),
+        }
+    }
+
+    fn of_group(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
+        let peers = peers::said(results, load, offloaded).join(" ");
+        std::iter::once(peers).chain(link::sentence(results, load)).collect()
+    }
+
+    fn after_load(results: &Results, load: usize, width: usize) -> String {
+        let gains = gains::table(results, load, width).unwrap_or_default();
+        match results.loads[load].is_paced() {
+            true => gains,
+            false => gains + &published(results, load, width),
+        }
+    }
+
+    fn after_loads(results: &Results, width: usize) -> String {
+        sweeps::tables(results, width)
+    }
+
+    fn answers(results: &Results) -> Vec<Answer> {
+        answers::all(results)
+    }
+
+    fn legend(results: &Results) -> Vec<String> {
+        legend(results)
+    }
+
+    fn load_value(load: &Load) -> Value {
+        json::load_value(load)
+    }
+
+    fn of_load_value(results: &Results, load: usize) -> Value {
+        json::of_load(results, load)
+    }
+
+    fn of_group_value(results: &Results, load: usize, offloaded: bool) -> Value {
+        serde_json::json!({ "peers": peers::values(results, load, offloaded) })
+    }
+
+    fn groups_value(results: &Results, load: usize, groups: Vec<Value>) -> Value {
+        json::groups(results, load, groups)
+    }
+
+    fn of_row_value(results: &Results, load: usize, row: usize) -> Value {
+        json::of_row(results, load, row)
+    }
+
+    fn of_all_value(results: &Results) -> Value {
+        json::of_all(results)
+    }
+}
+
+/// What the experiment ran on and with.
+fn settings(results: &Results) -> Vec<String> {
+    let of = &results.own;
+    let mut said =
+        both_sides(results, [("server", &of.server_cores), ("generator", &of.generator_cores)]);
+    said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
+    for calibration in &of.calibrations {
+        let kind = if calibration.receive_offload { " with receive offload" } else { "" };
+        let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
+        let several =
+            |n: u16, what: &str| if n > 1 { format!(", {n} {what}") } else { String::new() };
+        let line = format!(
+            "generator: at most {} datagrams/s of {} B{}{} into a socket that nobody reads{kind}{}",
+            si(calibration.sent_per_s),
+            calibration.size_bytes,
+            several(calibration.flows, "flows"),
+            several(calibration.generators, "generators"),
+            at.unwrap_or_default()
+        );
+        said.push(line);
+    }
+    said.extend([sockets(results), checked(results)].into_iter().flatten());
+    said
+}
+
+/// What all runs had in common, as obtained; a warning says what they had not.
+fn sockets(results: &Results) -> Option<String> {
+    let sample = results.samples().next()?;
+    let buffer = sample.settings.get(RECEIVE_BUFFER)?.parse().ok().map(bytes)?;
+    let engine = sample.engine.as_deref().unwrap_or("unknown");
+    Some(format!("receive buffer of each socket: {buffer}; engine of the generator: {engine}"))
+}
+
+/// What the rows that were timed had passed. Programs of other libraries answer nothing, and one of which the
+/// counts are derived shows nobody what it received.
+fn checked(results: &Results) -> Option<String> {
+    let passed = |row: usize| results.conformance[row] == Conformance::Passed;
+    let passed = |of: fn(&Row) -> bool| {
+        (0..results.rows.len()).any(|row| passed(row) && of(&results.rows[row]))
+    };
+    let talks = passed(|row| row.peer.as_ref().is_some_and(|peer| !peer.is_derived()));
+    let derived = passed(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
+    let flood =
+        "each datagram of a paced flood came byte for byte, or is counted as dropped by the kernel";
+    let mut said = vec![];
+    if let Some(checked) = &results.own.checked
+        && let Some(longest) = checked.sizes_bytes.last()
+    {
+        let families = if checked.ipv6 { "IPv4 and IPv6" } else { "IPv4 (there is no IPv6 here)" };
+        said.push(format!(
+            "each design answered {} datagrams of 0 to {longest} bytes from {} senders over {families}, \
+             each to its own sender, and {flood}",
+            checked.datagrams, checked.senders
+        ));
+    }
+    if talks {
+        said.push(match said.is_empty() {
+            true => format!("peers answer nothing, so of their checks: {flood}"),
+            false => "peers answer nothing, so of each only the flood was checked".into(),
+        });
+    }
+    if derived {
+        said.push("of a derived peer only the number of datagrams of the flood was".into());
+    }
+    (!said.is_empty()).then(|| format!("checked before timing: {}", said.join("; ")))
+}
+
+fn published(results: &Results, load: usize, width: usize) -> String {
+    // Those were made with one size, without other conditions and without offload.
+    if load > 0 || results.measure().is_none() || !results.is_like_published(load) {
+        return String::new();
+    }
+    let ranking = results.main_ranking(load);
+    let mut table = table_of_width(width);
+    table.set_header([
+        "published (Holgate, 10 GbE, Windows)",
+        "datagrams/s",
+        "ratio",
+        "ratio here",
+        "of",
+    ]);
+    for figure in PUBLISHED {
+        let measured = figure.measured(results, &ranking);
+        let of = [measured.row.map(|row| results.rows[row].to_string()), measured.why_not.clone()];
+        table.add_row([
+            figure.test.to_owned(),
+            si(figure.received_per_s),
+            format!("{:.2}", figure.ratio()),
+            measured.text(),
+            of.into_iter().flatten().collect::<Vec<_>>().join(": "),
+        ]);
+    }
+    for column in 1..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    narrow(&mut table);
+    let mut text = format!("\n{}\n", table.trim_fmt());
+    paragraph(&mut text, CAUTION, width);
+    text
+}
+
+fn legend(results: &Results) -> Vec<String> {
+    let mut said = vec![];
+    if let Some(traditional) = results.measure().map(|row| &results.rows[row]) {
+        said.push(format!("{}: {}", traditional.title(), traditional.spec()));
+    }
+    if results.rows.iter().any(|row| row.peer.is_some()) {
+        said.push(
+            "peer: a program of another library, which accounts for its datagrams as our servers do, and \
+             answers none, so no latency of it is measured. Its counts are held against the generator's, the \
+             kernel's and proofs that it read the datagrams; kernel entries are its own word. Threads used: \
+             those with a twentieth of its CPU time."
+                .into(),
+        );
+    }
+    let derived = results.rows.iter().any(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
+    let claimed =
+        |load: usize| (0..results.rows.len()).any(|row| results.claimed(load, row).is_some());
+    if derived || (0..results.loads.len()).any(claimed) {
+        said.push(
+            "claimed: nothing shows that the program reads its datagrams, so it has no rank, whatever its \
+             figures. Of one that knows nothing of weir they are what the kernel delivered by UDP to all \
+             programs."
+                .into(),
+        );
+    }
+    said
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,116 +1,36 @@
-//! weir's designs against the programs of other libraries: the best of each, under one load.
+//! weir's designs against programs of other libraries: the best of each, under one load.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::experiment::ranking::no_ratio_because;
-use crate::stats::compare::Difference;
-use crate::stats::{Estimate, Interval};
-use crate::udp::results::Results;
-use crate::udp::sample::Metric;
+use crate::report::peers::Against;
+use crate::udp::results::{Results, Udp};
 
-/// The best design and the best peer by one metric.
-#[derive(Clone, Copy)]
-pub struct Against {
-    /// By what.
-    pub metric: &'static Metric,
-    /// The best of weir's rows.
-    pub own: usize,
-    /// The best of the peers.
-    pub peer: usize,
-    /// The figure of weir's to that of the peer, over pairs of runs of one round.
-    pub ratio: Difference,
-}
-
-/// How the best design stands to the best peer, both of one group ([`Results::groups`]), by what the load is ranked
-/// by. `None` without peers that are ranked, as under loads that are ranked by latency, and where it is too
-/// noisy to compare.
-pub fn against(results: &Results, load: usize, offloaded: bool) -> Option<Against> {
+/// How the best design stands to the best peer, both of one group, by what the load is ranked by. `None` without peers
+/// that are ranked, as under loads that are ranked by latency, and where it is too noisy to compare.
+pub fn against(results: &Results, load: usize, offloaded: bool) -> Option<Against<Udp>> {
     if results.rows.iter().all(|row| row.peer.is_none()) {
         return None;
     }
-    let (metric, _) = results.ranked_by(load);
+    let metric = results.ranked_by(load);
     let ranking = results.ranking(load, offloaded);
     ranking.winner()?; // nobody wins where it is too noisy
-    let best =
-        |peer: bool| ranking.places.iter().find(|at| results.rows[at.row].peer.is_some() == peer);
+    let best = |peer: bool| {
+        let is_one = |row: &usize| results.rows[*row].peer.is_some() == peer;
+        ranking.places.iter().map(|place| place.row).find(is_one)
+    };
     let (own, peer) = (best(false)?, best(true)?);
-    // One of the two is the winner, to which the other was compared.
-    let ratio = match (own.winner_to_it, peer.winner_to_it) {
-        (None, Some(own_to_peer)) => own_to_peer,
-        (Some(peer_to_own), _) => inverse(peer_to_own),
-        (None, None) => return None,
-    };
-    Some(Against { metric, own: own.row, peer: peer.row, ratio })
-}
-
-pub(crate) fn inverse(difference: Difference) -> Difference {
-    let of = |ratio: Estimate| Estimate {
-        median: 1.0 / ratio.median,
-        interval: ratio.interval.map(|i| Interval { low: 1.0 / i.high, high: 1.0 / i.low }),
-        ..ratio
-    };
-    match difference {
-        Difference::Real(ratio) => Difference::Real(of(ratio)),
-        Difference::Tie(ratio) => Difference::Tie(of(ratio)),
-        Difference::TooFew(ratio) => Difference::TooFew(ratio.map(of)),
-    }
+    let ratio = results.against(load, metric, (own, peer));
+    Some(Against { metric, name: "the datagrams/s", own, peer, ratio })
 }
 
 /// In words.
 pub fn said(results: &Results, load: usize, offloaded: bool) -> Vec<String> {
-    against(results, load, offloaded)
-        .iter()
-        .map(|found| {
-            let (own, peer) = (&results.rows[found.own], &results.rows[found.peer]);
-            let times = |ratio: &Estimate| {
-                let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
-                format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
-            };
-            let (times, worth) = match &found.ratio {
-                Difference::Real(ratio) => (times(ratio), "a real difference"),
-                Difference::Tie(ratio) => (times(ratio), "a tie, within the noise"),
-                Difference::TooFew(Some(ratio)) => {
-                    (times(ratio), "from too few comparable rounds to call it real")
-                }
-                Difference::TooFew(None) => {
-                    let cells = &results.cells[load];
-                    let (first, second) = (&cells[found.own], &cells[found.peer]);
-                    return format!(
-                        "Peers: how {own} stands to {peer} in datagrams/s is not known: {}.",
-                        no_ratio_because(first, second, found.metric)
-                    );
-                }
-            };
-            format!(
-                "Peers: {own} has {times} the datagrams/s of the best of them, {peer}; {worth}."
-            )
-        })
-        .collect()
+    against(results, load, offloaded).iter().map(|found| found.said(results, load, "")).collect()
 }
 
 /// For a program.
 pub fn values(results: &Results, load: usize, offloaded: bool) -> Value {
-    let value = |found: &Against| {
-        let ratio = found.ratio.ratio();
-        let interval = ratio.and_then(|ratio| ratio.interval);
-        json!({
-            "metric": found.metric.name,
-            "own": results.rows[found.own].spec(),
-            "peer": results.rows[found.peer].spec(),
-            "own_to_peer": {
-                "median": ratio.map(|ratio| ratio.median),
-                "low": interval.map(|interval| interval.low),
-                "high": interval.map(|interval| interval.high),
-                "pairs": ratio.map(|ratio| ratio.samples),
-                "verdict": match found.ratio {
-                    Difference::Real(_) => "real",
-                    Difference::Tie(_) => "tie",
-                    Difference::TooFew(_) => "too_few_pairs",
-                },
-            },
-        })
-    };
-    against(results, load, offloaded).iter().map(value).collect()
+    against(results, load, offloaded).iter().map(|found| found.value(results)).collect()
 }
 
 #[cfg(test)]
@@ -118,6 +38,7 @@ mod tests {
     use super::*;
     use crate::experiment::plan::Row;
     use crate::udp::report::fixture;
+    use serde_json::json;
 
     /// The fixture, in which the row of that index is a peer's.
     fn with_peer(index: usize) -> Results {

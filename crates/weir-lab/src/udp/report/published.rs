@@ -6,8 +6,8 @@
 //! same series.
 
 use crate::experiment::ranking::{Place, Ranking};
+use crate::report::columns::ratio;
 use crate::stats::compare::Difference;
-use crate::udp::report::columns::ratio;
 use crate::udp::results::Results;
 use crate::udp::rows::threads_of;
 

@@ -1,10 +1,11 @@
 use super::*;
 use crate::report::layout::chars;
+use crate::report::table::report;
 use crate::udp::report::fixture;
 
 /// Compares with a file under `golden/`, or writes it where `WEIR_BLESS` is set.
 fn golden(name: &str, text: &str) {
-    let path = format!("{}/src/report/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/src/udp/report/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("WEIR_BLESS").is_some() {
         std::fs::write(&path, text).expect("the golden file can be written");
     }
@@ -38,13 +39,6 @@ fn no_figure_at_all_is_still_a_report() {
     assert!(text.contains("No design delivered a figure"), "{text}");
     assert!(text.contains("warning: ended before its plan was through"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
-}
-
-#[test]
-fn paragraphs_break_between_words() {
-    let mut text = String::new();
-    paragraph(&mut text, "one two three", 8);
-    assert_eq!(text, "one two\nthree\n");
 }
 
 #[test]

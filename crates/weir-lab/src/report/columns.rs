@@ -1,0 +1,208 @@
+//! The columns of the tables: what each shows of a row under a load, and what that means.
+
+use crate::experiment::cell::{Cell, Measured, Metric};
+use crate::experiment::plan::Row;
+use crate::experiment::ranking::Ranking;
+use crate::experiment::results::Results;
+use crate::report::Told;
+use crate::report::number::{UNKNOWN, or_unknown, percent};
+use crate::stats::compare::Difference;
+use crate::stats::{Estimate, bootstrap};
+
+/// What a cell of a table is made from.
+pub struct At<'a, K: Told> {
+    /// All results.
+    pub results: &'a Results<K>,
+    /// The ranking of the row's group under this load.
+    pub ranking: &'a Ranking,
+    /// Index of the load.
+    pub load: usize,
+    /// Index of the row.
+    pub row: usize,
+}
+
+impl<K: Told> At<'_, K> {
+    /// The row.
+    pub fn row(&self) -> &Row {
+        &self.results.rows[self.row]
+    }
+
+    /// The row under the load.
+    pub fn cell(&self) -> &Cell<K::Sample> {
+        &self.results.cells[self.load][self.row]
+    }
+
+    /// The median of a metric.
+    pub fn median(&self, metric: &Metric<K::Sample>) -> Option<f64> {
+        self.results.median(self.load, self.row, metric)
+    }
+
+    /// A metric as it is written.
+    pub fn text(&self, metric: &Metric<K::Sample>) -> String {
+        or_unknown(self.results.figure(self.load, self.row, metric), metric.text)
+    }
+
+    fn has_lower_bound(&self) -> bool {
+        self.cell().verdict().is_some_and(|verdict| verdict.lower_bound)
+    }
+}
+
+/// What a column shows of a row.
+type Text<K> = Box<dyn Fn(&At<K>) -> String>;
+
+/// One column.
+pub struct Column<K: Told> {
+    /// Its heading; the second line says the unit or the parts.
+    pub heading: &'static str,
+    /// True for figures, which stand to the right.
+    pub figure: bool,
+    /// What it means.
+    pub about: String,
+    /// The text for a row.
+    pub text: Text<K>,
+}
+
+impl<K: Told> Column<K> {
+    /// A column of figures.
+    pub fn figure(
+        heading: &'static str,
+        about: impl Into<String>,
+        text: impl Fn(&At<K>) -> String + 'static,
+    ) -> Self {
+        Self { heading, figure: true, about: about.into(), text: Box::new(text) }
+    }
+
+    /// A column of words.
+    pub fn words(
+        heading: &'static str,
+        about: impl Into<String>,
+        text: impl Fn(&At<K>) -> String + 'static,
+    ) -> Self {
+        Self { figure: false, ..Self::figure(heading, about, text) }
+    }
+
+    /// The column of a metric.
+    pub fn of(metric: &'static Metric<K::Sample>) -> Self {
+        Self::figure(metric.heading, metric.about, |at| at.text(metric))
+    }
+
+    /// The same of one that is a lower bound where something else was the limit.
+    pub fn bounded(metric: &'static Metric<K::Sample>) -> Self {
+        Self::figure(metric.heading, metric.about, |at| {
+            format!("{}{}", if at.has_lower_bound() { "≥" } else { "" }, at.text(metric))
+        })
+    }
+
+    /// Several metrics of which the first says what they mean.
+    pub fn parts(heading: &'static str, metrics: &'static [&'static Metric<K::Sample>]) -> Self {
+        Self::figure(heading, metrics[0].about, |at| {
+            let parts: Vec<String> = metrics.iter().map(|metric| at.text(metric)).collect();
+            match parts.iter().all(|part| part == UNKNOWN) {
+                true => UNKNOWN.into(),
+                false => parts.join("/"),
+            }
+        })
+    }
+
+    /// Entries into the kernel, or how many there were at least.
+    pub fn entries(metric: &'static Metric<K::Sample>) -> Self {
+        let about = format!(
+            "{}; ≥ without those by which threads wait for each other and wake each other (futex), which are not \
+             counted: such a number is compared with no other",
+            metric.about.trim_end_matches('.')
+        );
+        Self::figure(metric.heading, about, |at| {
+            let entries = at.cell().entries(metric, at.results.seed);
+            at.cell().entries_text(or_unknown(entries, metric.text))
+        })
+    }
+
+    /// How sure a metric is: half of its interval.
+    pub fn spread(metric: &'static Metric<K::Sample>) -> Self {
+        let about = "half of its 95 % interval, or in brackets half of the range of fewer than 6 rounds, which is no \
+                     interval";
+        Self::figure("±\n", about, |at| spread_of(at.cell(), metric, at.results.seed))
+    }
+
+    /// The row's figure to the winner's: 1 for the winner.
+    pub fn to_best() -> Self {
+        let about = "to the figure of the best row of its group, the median over pairs of runs of one round; ~ a tie, \
+                     within the noise; ? open, too few pairs; - not ranked, for the reason below the table, and then \
+                     its figures stand alone. (again): the same row under a second name, which shows the noise";
+        Self::figure("× best\n", about, |at| {
+            let place = at.ranking.place(at.row).filter(|_| !at.ranking.is_too_noisy());
+            place.map_or_else(
+                || UNKNOWN.into(),
+                |place| match &place.winner_to_it {
+                    None => "1".into(),
+                    Some(difference) => ratio(difference, |winner_to_it| 1.0 / winner_to_it),
+                },
+            )
+        })
+    }
+
+    /// The row's figure to that of the row that is the measure.
+    pub fn to_measure(heading: &'static str, about: &'static str) -> Self {
+        Self::figure(heading, about, |at| {
+            let Some(place) = at.ranking.place(at.row).filter(|_| !at.ranking.is_too_noisy())
+            else {
+                return UNKNOWN.into();
+            };
+            match &place.to_traditional {
+                None if at.results.measure() == Some(at.row) => "1".into(),
+                None => UNKNOWN.into(),
+                Some(difference) => ratio(difference, |to_it| to_it),
+            }
+        })
+    }
+
+    /// What limited its runs, or why there are no figures.
+    pub fn limited_by() -> Self {
+        Self::words("limited\nby", K::LIMITS, |at| {
+            match at.results.status(at.load, at.row).without_figures() {
+                Some(word) => word.into(),
+                None if at.results.is_invalid(at.load, at.row) => "INVALID".into(),
+                None => match (K::doubted(at.results, at.load, at.row), at.cell().verdict()) {
+                    (Some(word), _) => word.into(),
+                    (None, Some(verdict)) => K::word(verdict.limited_by).into(),
+                    (None, None) => UNKNOWN.into(),
+                },
+            }
+        })
+    }
+}
+
+/// The columns that name a row: they stand in every part of a table.
+pub(crate) fn names<K: Told>() -> Vec<Column<K>> {
+    vec![
+        Column::words("design", "", |at| K::name(at.row())),
+        Column::words("provider", "", |at| at.row().shown_provider().unwrap_or(UNKNOWN).to_owned()),
+    ]
+}
+
+/// Half of the interval; in brackets half of the range where there are too few samples for one.
+fn spread_of<S: Measured>(cell: &Cell<S>, metric: &Metric<S>, seed: u64) -> String {
+    let Some(estimate) = cell.estimate(metric, seed) else { return UNKNOWN.into() };
+    let percent = |share: f64| if share > 1.0 { ">100 %".into() } else { percent(share) };
+    if let Some(share) = estimate.relative_half_width() {
+        return percent(share);
+    }
+    let values = cell.values(metric);
+    let range = bootstrap::range(&values).filter(|_| values.len() > 1);
+    let of_range = Estimate { interval: range, ..estimate };
+    or_unknown(of_range.relative_half_width(), |share| format!("({})", percent(share)))
+}
+
+/// A ratio with a sign that says what it is worth.
+pub(crate) fn ratio(difference: &Difference, of: fn(f64) -> f64) -> String {
+    let text = |ratio: &Estimate| match of(ratio.median) {
+        ratio if ratio < 99.5 => format!("{ratio:.2}"),
+        ratio => format!("{ratio:.0}"),
+    };
+    match difference {
+        Difference::Real(ratio) => text(ratio),
+        Difference::Tie(ratio) => format!("~{}", text(ratio)),
+        Difference::TooFew(Some(ratio)) => format!("?{}", text(ratio)),
+        Difference::TooFew(None) => "?".into(),
+    }
+}

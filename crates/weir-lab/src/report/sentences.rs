@@ -1,0 +1,148 @@
+//! Who wins, who is tied, what explains a difference, and what it is worth: the sentences of all comparisons.
+
+use crate::experiment::cell::{Better, Measured, Metric};
+use crate::experiment::ranking::{Lead, Place, Ranking};
+use crate::experiment::results::Results;
+use crate::report::Told;
+use crate::report::words::{list, number_of, shortened};
+use crate::stats::Estimate;
+use crate::stats::bootstrap::FEWEST_SAMPLES;
+use crate::stats::compare::Difference;
+
+/// A change of a figure by less than this factor explains nothing.
+const EXPLAINS: f64 = 1.15;
+
+/// Who has the most of what rows are ranked by, and whether that is shown, as far as a colon or a full stop;
+/// `None` without a winner.
+pub(crate) fn leads(ranking: &Ranking, name: &str, among: &str, figure: &str) -> Option<String> {
+    Some(match ranking.lead()? {
+        Lead::Only => format!("{name} alone has a rank, with {figure}"),
+        Lead::Alone => format!("{name} is the fastest{among} with {figure}"),
+        Lead::Shared => format!("{name} is one of the fastest{among} with {figure}"),
+        Lead::NotShown => {
+            let who = if among.is_empty() { "No row".into() } else { format!("None{among}") };
+            format!(
+                "{who} is shown to be faster than the others; the highest figure is {name}'s, {figure}"
+            )
+        }
+    })
+}
+
+/// Why nobody wins.
+pub(crate) fn nobody(ranking: &Ranking, among: &str, figure: &str) -> String {
+    match ranking.is_too_noisy() {
+        true => "Too noisy to compare: one design under two names differs from itself by more \
+                 than 100 %."
+            .into(),
+        false => format!("No design{among} delivered a {figure} that can be ranked."),
+    }
+}
+
+/// "1.62 times (1.55 to 1.70)".
+pub(crate) fn times(ratio: &Estimate) -> String {
+    let interval = ratio.interval.map(|i| format!(" ({:.2} to {:.2})", i.low, i.high));
+    format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
+}
+
+/// What a difference is worth, in a word.
+pub(crate) fn worth(difference: &Difference) -> &'static str {
+    match difference {
+        Difference::Real(_) => "real",
+        Difference::Tie(_) => "within the noise",
+        Difference::TooFew(_) => "open: too few comparable rounds",
+    }
+}
+
+/// A figure as it is written, or that it is not known.
+pub(crate) fn known(value: Option<f64>, text: fn(f64) -> String) -> String {
+    value.map_or_else(|| "?".into(), text)
+}
+
+/// Whether a figure is worse than another by enough to explain something.
+pub(crate) fn is_worse(its: f64, others: f64, better: Better) -> bool {
+    match better {
+        Better::Higher => others > 0.0 && others >= its * EXPLAINS,
+        Better::Lower => its > 0.0 && its >= others * EXPLAINS,
+    }
+}
+
+/// In what one row differs from another: of these metrics, with what each counts, those of whose two figures that is
+/// so.
+pub(crate) fn causes<K: Told>(
+    results: &Results<K>,
+    load: usize,
+    (row, other): (usize, usize),
+    costs: &[(&Metric<K::Sample>, &str)],
+    explains: impl Fn(f64, f64, Better) -> bool,
+) -> Vec<String> {
+    let cause = |(metric, what): &(&Metric<K::Sample>, &str)| {
+        let its = results.cost(load, row, metric)?;
+        let others = results.cost(load, other, metric)?;
+        let (its_text, others_text) = ((metric.text)(its), (metric.text)(others));
+        explains(its, others, metric.better)
+            .then(|| format!("{its_text} {what} instead of {others_text}"))
+    };
+    costs.iter().filter_map(cause).collect()
+}
+
+/// Which rows are tied with the winner, and which cannot be told for want of rounds.
+pub(crate) fn neighbours<K: Told>(
+    results: &Results<K>,
+    load: usize,
+    ranking: &Ranking,
+) -> Vec<String> {
+    let names = |of: fn(&Place) -> bool| -> Vec<String> {
+        ranking
+            .places
+            .iter()
+            .filter(|place| of(place))
+            .map(|place| K::title(&results.rows[place.row]))
+            .collect()
+    };
+    let mut said = vec![];
+    let tied = names(Place::ties_with_winner);
+    if !tied.is_empty() {
+        said.push(format!("Tied with it, within the noise: {}.", list(&shortened(tied))));
+    }
+    let open = names(Place::is_open);
+    if !open.is_empty() {
+        said.push(format!(
+            "Open (marked ?): {}: {}.",
+            list(&shortened(open)),
+            why_open(results, load, ranking)
+        ));
+    }
+    said
+}
+
+/// Why verdicts of a load are open.
+fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> String {
+    let pairs = ranking.places.iter().filter_map(Place::open_pairs).min().unwrap_or(0);
+    if pairs >= FEWEST_SAMPLES {
+        return "the noise is not known, since no row was ranked under two names".into();
+    }
+    let cells = &results.cells[load];
+    let samples = || cells.iter().flat_map(|cell| &cell.samples);
+    let rounds = samples().map(|sample| sample.when().block + 1).max().unwrap_or(0) as usize;
+    let mut causes = vec![];
+    if rounds < FEWEST_SAMPLES {
+        causes.push(format!("only {rounds} were made"));
+    }
+    let changed = samples().filter(|sample| sample.changed_machine()).count();
+    if changed > 0 {
+        causes.push(format!("in {} the machine changed (core to core)", number_of(changed, "run")));
+    }
+    if ranking.unlike_pairs > 0 {
+        let times = number_of(ranking.unlike_pairs, "time");
+        causes.push(format!("{times} it changed between two runs"));
+    }
+    let failed: u32 = cells.iter().map(|cell| cell.failed_runs).sum();
+    if failed > 0 {
+        causes.push(format!("{} failed", number_of(failed as usize, "run")));
+    }
+    let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
+    format!(
+        "a verdict takes {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs}, for \
+         {causes}; more time (-t) makes more"
+    )
+}
