@@ -9,7 +9,7 @@ use weir_lab::report::document::{SCHEMA_VERSION, failure};
 use weir_lab::stats::random::fresh_seed;
 
 use super::iops::IopsArgs;
-use super::part::{Document, OfAll, Part, refuse};
+use super::part::{ALL_QUICK_S, ALL_STANDARD_S, Document, OfAll, Part, refuse};
 use super::tcp::TcpArgs;
 use super::udp::UdpArgs;
 use super::{heed_interrupts, iops, tcp, udp};
@@ -17,9 +17,6 @@ use crate::exit::{self, Failure};
 
 /// What the document is about.
 const KIND: &str = "all";
-/// Seconds for all three, and for a first look: below that there are not enough rounds.
-pub(super) const STANDARD_S: u64 = 110;
-pub(super) const QUICK_S: u64 = 60;
 
 /// A kind of comparison: its name in the document, what a person reads above it, and its part of the time,
 /// which follows from how many rows it has and what starting one costs.
@@ -63,8 +60,11 @@ pub fn run(args: &UdpArgs) -> ExitCode {
 
 fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
     let interrupt = heed_interrupts()?;
-    let all =
-        args.time.unwrap_or(Duration::from_secs(if args.quick { QUICK_S } else { STANDARD_S }));
+    let all = args.time.unwrap_or(Duration::from_secs(if args.quick {
+        ALL_QUICK_S
+    } else {
+        ALL_STANDARD_S
+    }));
     let has_time = args.time.is_some() || args.rounds.is_none();
     let ends = Instant::now() + all;
     let seed = args.seed.unwrap_or_else(fresh_seed);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_time_is_shared_out_and_what_is_left_is_the_last_ones() {
-        let all = Duration::from_secs(STANDARD_S);
+        let all = Duration::from_secs(ALL_STANDARD_S);
         let shares: Vec<f64> =
             (0..3).map(|index| share(left_by_plan(all, index), index).as_secs_f64()).collect();
         for (share, wanted) in shares.iter().zip([46.0, 37.0, 27.0]) {

@@ -18,6 +18,10 @@ use super::display::width;
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
 
+/// Seconds for all kinds of comparisons, and for a first look: below that there are not enough rounds.
+pub(super) const ALL_STANDARD_S: u64 = 110;
+pub(super) const ALL_QUICK_S: u64 = 60;
+
 /// A comparison that was made, or planned.
 pub struct Part {
     /// The exit code that tells the truth about it.

@@ -20,14 +20,11 @@ use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
-use self::options::{On, Pace, ReceiveOffload, Swept};
+use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
 use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
 use super::part::{self, Document, Part};
 use crate::cores;
 use crate::exit::Failure;
-
-/// Seconds for every variant of every design, with the loads of the default.
-pub(super) const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// Runs `weir compare udp`.
 pub fn run(args: &UdpArgs) -> ExitCode {

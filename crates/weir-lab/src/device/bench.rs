@@ -1,18 +1,11 @@
-//! What a comparison of designs that read a device needs of the world: to run a row under a load, once.
-//!
-//! [`super::processes`] does it for real, with a process for each run; the tests of [`super::experiment`]
-//! simulate it.
+//! What a run of a comparison of designs that read a device is, what it delivers, and what a row is checked with.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::plan::Load;
-use super::results::Devices;
-use crate::experiment::course::{self, RunError};
-use crate::experiment::plan::Row;
-use crate::iops::Decay;
+use crate::experiment::course;
 
 /// One run to be made.
 pub type Run<'a> = course::Run<'a, Load>;
@@ -83,18 +76,4 @@ impl Checked {
     pub fn polls(&self) -> Option<bool> {
         Some(self.idle_cores? >= POLLS)
     }
-}
-
-/// Where runs are made. [`RunError::Unavailable`] of a run says that the row cannot read this device.
-pub trait Bench: course::Bench<Devices> {
-    /// Makes one long run: how its rate changes with time. `None` where that is not known.
-    ///
-    /// # Errors
-    /// Any [`RunError`].
-    fn long_run(
-        &mut self,
-        row: &Row,
-        load: &Load,
-        time: Duration,
-    ) -> Result<Option<Decay>, RunError>;
 }

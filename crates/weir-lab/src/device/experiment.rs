@@ -3,7 +3,7 @@
 //! Its course is that of every comparison ([`course`]); then, if that was asked for, each row runs once for
 //! long.
 
-use super::bench::{Bench, Checked, Made};
+use super::bench::{Checked, Made};
 use super::plan::{Load, PLANNED_OVERHEAD_MS, Settings};
 use super::results::{Devices, Group, LongRun, Results};
 use super::sample::Sample;
@@ -12,7 +12,9 @@ use crate::experiment::cell::{Status, When};
 use crate::experiment::course::{self, Course, Progress, RunError, Tell};
 use crate::experiment::plan::budget::Time;
 use crate::experiment::plan::{self, Row, Schedule};
+use crate::iops::Decay;
 use crate::stats::random::Random;
+use std::time::Duration;
 
 impl Course for Devices {
     type Checked = Checked;
@@ -57,6 +59,21 @@ impl Course for Devices {
     ) -> Result<Sample, RunError> {
         Ok(Sample::of(when, made))
     }
+}
+
+/// Where runs are made: [`super::processes`] does it for real, with a process for each run.
+/// [`RunError::Unavailable`] of a run says that the row cannot read this device.
+pub trait Bench: course::Bench<Devices> {
+    /// Makes one long run: how its rate changes with time. `None` where that is not known.
+    ///
+    /// # Errors
+    /// Any [`RunError`].
+    fn long_run(
+        &mut self,
+        row: &Row,
+        load: &Load,
+        time: Duration,
+    ) -> Result<Option<Decay>, RunError>;
 }
 
 /// Runs the experiment that `results` describes and fills it in.

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use weir::device::{AnyDesign, Direction};
 
-use super::bench::{Bench, Checked, Made, Run};
+use super::bench::{Checked, Made, Run};
 use super::check::Seen;
+use super::experiment::Bench;
 use super::fio;
 use super::plan::Load;
 use super::results::Devices;

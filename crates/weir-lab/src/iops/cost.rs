@@ -1,6 +1,6 @@
 //! What taking latencies costs: the same reads with and without, interleaved.
 
-use super::{Spec, Window, measure::Timed, per_s};
+use super::{Spec, measure::Timed, per_s};
 use crate::{
     stats::random::{Random, fresh_seed},
     stats::{Estimate, bootstrap},
@@ -18,28 +18,6 @@ pub const PAIRS: usize = 9;
 /// Of each run so long is left out, and so long measured.
 const WARM_UP: Duration = Duration::from_millis(50);
 const MEASURED: Duration = Duration::from_millis(250);
-
-/// Readings of the clock by which it is known how long one takes: some ten microseconds in all.
-const READINGS: u32 = 512;
-
-/// The share (0 to 1) of an I/O's CPU time, or of its thread's time where that is not known, that goes into
-/// reading the clock twice for each I/O that is timed, by what a reading takes now. `None` where none is timed,
-/// or none was seen.
-pub(super) fn share_of_clock(sample_every: u32, threads: usize, window: &Window) -> Option<f64> {
-    if sample_every == 0 || window.completed == 0 {
-        return None;
-    }
-    let began = Instant::now();
-    for _ in 0..READINGS {
-        std::hint::black_box(Instant::now());
-    }
-    let reading_ns = began.elapsed().as_nanos() as f64 / f64::from(READINGS);
-    // What an I/O takes of a thread that issues one after the other.
-    let elapsed_ns = window
-        .cpu_ns_per_io
-        .unwrap_or_else(|| window.elapsed_ns as f64 * threads as f64 / window.completed as f64);
-    (elapsed_ns > 0.0).then(|| 2.0 * reading_ns / f64::from(sample_every) / elapsed_ns)
-}
 
 /// How many times as fast the reads are with latencies taken as without: the median of [`PAIRS`] pairs,
 /// each in random order, with its 95 % interval. `None` where it was stopped before there was a pair.

@@ -21,6 +21,9 @@ use weir_load::{
     latency::{Histogram, Latencies},
 };
 
+/// Readings of the clock by which it is known how long one takes: some ten microseconds in all.
+const READINGS: u32 = 512;
+
 /// Notes latencies; of what was read it does not look at a byte.
 pub(super) struct Timed(Arc<Latencies>);
 
@@ -154,7 +157,7 @@ pub fn measure(
         machine: crate::machine::properties(&machine),
         sampling_percent: window
             .as_ref()
-            .and_then(|window| super::cost::share_of_clock(spec.sample_every, threads, window))
+            .and_then(|window| share_of_clock(spec.sample_every, threads, window))
             .map(|share| share * 100.0),
         window,
         latency_ns: histogram.summary(),
@@ -164,6 +167,25 @@ pub fn measure(
         ended_by,
         failure: report.failure.map(|failure| failure.to_string()),
     })
+}
+
+/// The share (0 to 1) of an I/O's CPU time, or of its thread's time where that is not known, that goes into
+/// reading the clock twice for each I/O that is timed, by what a reading takes now. `None` where none is timed,
+/// or none was seen.
+fn share_of_clock(sample_every: u32, threads: usize, window: &Window) -> Option<f64> {
+    if sample_every == 0 || window.completed == 0 {
+        return None;
+    }
+    let began = Instant::now();
+    for _ in 0..READINGS {
+        std::hint::black_box(Instant::now());
+    }
+    let reading_ns = began.elapsed().as_nanos() as f64 / f64::from(READINGS);
+    // What an I/O takes of a thread that issues one after the other.
+    let elapsed_ns = window
+        .cpu_ns_per_io
+        .unwrap_or_else(|| window.elapsed_ns as f64 * threads as f64 / window.completed as f64);
+    (elapsed_ns > 0.0).then(|| 2.0 * reading_ns / f64::from(sample_every) / elapsed_ns)
 }
 
 /// Waits until then; why it ended before, if it did.

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use super::bench::{Checked, Idle, Made};
-use super::classic;
 use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, Sample};
+use super::search;
 use crate::experiment::cell::{Cell, When};
 use crate::experiment::course::{self, Bench, Course, RunError, Tell};
 use crate::experiment::descriptors;
@@ -112,7 +112,7 @@ pub fn run(
             if all.is_bound {
                 bench.end_within(all.seconds);
             }
-            classic::search(bench, results, all, tell)
+            search::search(bench, results, all, tell)
         });
     course::conclude(results, went);
 }

@@ -8,6 +8,7 @@ use crate::experiment::plan::Row;
 use crate::experiment::results::Study;
 use crate::machine::Machine;
 use crate::tcp::bench::Run;
+use crate::tcp::classic;
 use crate::tcp::classic::Classic;
 use crate::tcp::plan::{Depth, Pattern};
 use crate::tcp::rows;

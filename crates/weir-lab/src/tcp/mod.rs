@@ -14,4 +14,5 @@ pub mod report;
 pub mod results;
 pub mod rows;
 pub mod sample;
+pub mod search;
 pub mod wire;

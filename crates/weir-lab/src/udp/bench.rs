@@ -3,8 +3,7 @@
 //! [`super::processes`] does it for real, with a server and a generator as processes of their own;
 //! the tests of [`crate::udp::experiment`] simulate it.
 
-use serde::Serialize;
-
+use super::exchange::Echoed;
 use super::plan::{Load, Rate};
 use super::results::Udp;
 use crate::experiment::course::{self, RunError};
@@ -66,19 +65,6 @@ pub struct Made {
     pub flood: FloodReport,
     /// Share (0 to 1) of all cores that other programs had meanwhile, if known.
     pub load_of_others: Option<f64>,
-}
-
-/// What a row was checked with, and passed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Echoed {
-    /// Datagrams sent and answered, each to its own sender.
-    pub datagrams: u64,
-    /// Sockets that sent them, for each family of addresses.
-    pub senders: usize,
-    /// Their sizes in bytes.
-    pub sizes_bytes: Vec<usize>,
-    /// Whether over IPv6 too: false where this machine has none.
-    pub ipv6: bool,
 }
 
 /// Where runs are made.

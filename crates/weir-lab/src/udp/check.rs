@@ -3,7 +3,8 @@
 
 use weir_load::peer::setting;
 
-use super::bench::{Bench, Echoed, Extent, Made, Run};
+use super::bench::{Bench, Extent, Made, Run};
+use super::exchange::Echoed;
 use super::plan::{Load, Rate};
 use super::sample::{Circumstances, Sample};
 use crate::experiment::course::RunError;

@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use serde::Serialize;
+
 /// Sockets that send at the same time.
 pub const SENDERS: usize = 3;
 /// Datagrams of one size that each sends before any waits for its answer.
@@ -20,6 +22,19 @@ const ALONE_FROM_BYTES: usize = 4096;
 const LONGEST_BYTES: usize = 1 << 16;
 /// How long an answer may take: a busy machine may not run the server for a while.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a row was checked with, and passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Echoed {
+    /// Datagrams sent and answered, each to its own sender.
+    pub datagrams: u64,
+    /// Sockets that sent them, for each family of addresses.
+    pub senders: usize,
+    /// Their sizes in bytes.
+    pub sizes_bytes: Vec<usize>,
+    /// Whether over IPv6 too: false where this machine has none.
+    pub ipv6: bool,
+}
 
 /// Whether this machine has IPv6 on its loopback interface.
 pub fn has_ipv6() -> bool {

@@ -8,8 +8,9 @@ use crate::experiment::plan::budget::NOT_CHECKED;
 use crate::experiment::plan::{Row, add_again};
 use crate::machine::Machine;
 use crate::udp::belief::Belief;
-use crate::udp::bench::{Echoed, Extent, Run};
+use crate::udp::bench::{Extent, Run};
 use crate::udp::check;
+use crate::udp::exchange::Echoed;
 
 use crate::udp::plan::Rate;
 use crate::udp::sample::tests::{flood, server};

@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::bench::{Bench, Echoed, Extent, Made, Run};
+use super::bench::{Bench, Extent, Made, Run};
 use super::check::{self, Checked};
-use super::exchange::{self, Exchange};
+use super::exchange::{self, Echoed, Exchange};
 use super::results::Udp;
 use serde_json::Value;
 use weir::machine::LoadMeter;

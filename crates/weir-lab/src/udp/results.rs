@@ -1,6 +1,6 @@
 //! What an experiment found: every row under every load, with its samples.
 
-use super::bench::Echoed;
+use super::exchange::Echoed;
 use super::ledger::Ledger;
 use super::plan::{Load, Rate};
 use super::sample::{Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RECEIVED, Sample};

@@ -8,11 +8,13 @@ use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
-use crate::compare::all;
-use crate::compare::part::OfAll;
-use crate::compare::udp::VARIANTS_BUDGET_S;
+use crate::compare::part;
+use crate::compare::part::{self, OfAll};
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
+
+/// Seconds for every variant of every design, with the loads of the default.
+pub const VARIANTS_BUDGET_S: f64 = 300.0;
 
 /// What says something of speed, or of rows that the comparison of memory does not have.
 const IGNORED_BY_MEMORY: [&str; 24] = [
@@ -102,7 +104,7 @@ pub struct UdpArgs {
         "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
          {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what their rounds take, \
          see --dry-run]. What was asked for is a bound: nothing is begun that does not fit",
-        all::STANDARD_S, all::QUICK_S
+        part::ALL_STANDARD_S, part::ALL_QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,
 

@@ -25,6 +25,7 @@ use crate::tcp::processes::BUFFER;
 use crate::tcp::results::{Results, Tcp};
 use crate::tcp::rows::title;
 use crate::tcp::sample::{RECEIVED, Sample, word};
+use crate::tcp::search;
 
 impl Told for Tcp {
     const KIND: &'static str = "tcp";
@@ -81,7 +82,7 @@ impl Told for Tcp {
             return String::new();
         }
         let mut text = format!("\n{}", most(results, width));
-        classic::said(results).iter().for_each(|said| paragraph(&mut text, said, width));
+        search::said(results).iter().for_each(|said| paragraph(&mut text, said, width));
         text + &published(results, width)
     }
 
@@ -270,7 +271,7 @@ impl Here<'_> {
 /// A design of ours in a part of the table, if it was measured. One that did not serve every connection to
 /// its end had another load, and no rank.
 pub(crate) fn here<'a>(results: &'a Results, part: usize, design: &str) -> Option<Here<'a>> {
-    let row = classic::row_of(results, design)?;
+    let row = search::row_of(results, design)?;
     let (sample, rate, unranked) = if part < results.loads.len() {
         let cell = &results.cells[part][row];
         let rate = cell.estimate(&RECEIVED, results.seed)?.median;

@@ -7,7 +7,7 @@ use crate::experiment::cell::Conformance;
 use crate::experiment::cell::When;
 use crate::experiment::plan::{Role, Row, Schedule};
 use crate::machine::Machine;
-use crate::udp::bench::Echoed;
+use crate::udp::exchange::Echoed;
 use crate::udp::plan::{Load, Rate};
 use crate::udp::results::{Calibration, Results};
 use crate::udp::sample::{Circumstances, Sample};
