@@ -17,6 +17,12 @@ impl CommandLine {
         Self { program: program.into(), arguments: vec![] }
     }
 
+    /// Binds it to these cores, if there are any, as each command of ours spells it.
+    pub fn on_cores(self, cores: &[usize]) -> Self {
+        let cores: Vec<String> = cores.iter().map(usize::to_string).collect();
+        self.option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+    }
+
     /// Reads a command as a shell would: words between spaces, quotes around what has spaces, a
     /// backslash before a single character. Nothing else of a shell is understood.
     ///

@@ -9,10 +9,12 @@
 mod command;
 mod interrupt;
 mod limit;
+mod runner;
 
 pub use command::CommandLine;
 pub use interrupt::Interrupt;
 pub use limit::TimeLimit;
+pub use runner::Runner;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +25,6 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use weir::counters::os::KernelEntries;
 use weir::process::Tree;
 
 use crate::wire::{Failure, FailureLine};
@@ -454,16 +455,6 @@ fn quoted(text: &str) -> String {
     let start: String = text.chars().take(QUOTED_CHARS).collect();
     let dots = if start.len() < text.len() { "…" } else { "" };
     format!("{start:?}{dots}")
-}
-
-/// Whether the kernel counts entries, where it is to: what this process may, its children may, too.
-pub(crate) fn can_count_entries(on: bool) -> bool {
-    on && KernelEntries::begin().is_ok()
-}
-
-/// The words by which a server of weir's has the kernel count its entries.
-pub(crate) fn count_entries(on: bool) -> impl Iterator<Item = &'static str> {
-    on.then_some("--count-entries").into_iter()
 }
 
 #[cfg(all(test, unix))]

@@ -17,9 +17,7 @@ use super::fio;
 use super::plan::Load;
 use super::results::Devices;
 use super::wire::{Document, FioDocument, Report, Window};
-use crate::child::{
-    Child, ChildError, CommandLine, Interrupt, TimeLimit, can_count_entries, count_entries,
-};
+use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit;
 use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::{Peer, Row};
@@ -52,15 +50,10 @@ const IDLE_MOST_PER_S: f64 = 1000.0;
 
 /// Makes runs with this executable.
 pub struct Processes {
-    program: PathBuf,
     cores: Vec<usize>,
     named: Vec<String>,
     direction: Direction,
-    interrupt: Interrupt,
-    tell: Option<fn(&str)>,
-    time: TimeLimit,
-    /// Whether the kernel is to count the entries of designs.
-    counts_entries: bool,
+    runner: Runner,
 }
 
 impl Processes {
@@ -75,8 +68,7 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        let (time, counts_entries) = (TimeLimit::none(), false);
-        Self { program, cores, named, direction, interrupt, tell, time, counts_entries }
+        Self { cores, named, direction, runner: Runner::new(program, interrupt, tell) }
     }
 
     /// The command of a design that reads, or writes, for a time, told in parts of `part_ms`.
@@ -87,16 +79,17 @@ impl Processes {
         (warmup_ms, run_ms): (u64, u64),
         part_ms: u64,
     ) -> CommandLine {
-        let cores: Vec<String> = self.cores.iter().map(usize::to_string).collect();
-        let command = CommandLine::new(&self.program)
+        let command = self
+            .runner
+            .weir()
             .arguments(["iops", "--design", &row.spec()])
             .arguments(["-l".to_owned(), load.length.to_string()])
             .arguments(["-t".to_owned(), format!("{run_ms}ms")])
             .arguments(["-O".to_owned(), format!("{warmup_ms}ms")])
             .arguments(["-i".to_owned(), format!("{part_ms}ms")])
-            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .on_cores(&self.cores)
             .arguments(["--json"])
-            .arguments(count_entries(self.counts_entries));
+            .arguments(self.runner.counting());
         let named = self.named.iter().filter(|device| **device == load.device);
         // A path may look like a flag.
         let like_a_flag = load.device.starts_with('-') && load.device != "-";
@@ -107,22 +100,15 @@ impl Processes {
             .arguments([&load.device])
     }
 
-    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
-        if let Some(tell) = self.tell {
-            tell(&command.to_string());
-        }
-        Child::spawn_foreign(name, command, true, &self.interrupt)
-    }
-
     /// Lets a design read, and gives what it said, as far as it said anything of worth.
     fn read(
         &self,
         command: &CommandLine,
         lasts: Duration,
     ) -> Result<(Document, Report, Window), RunError> {
-        let mut child = self.spawn(DESIGN, command)?;
+        let mut child = self.runner.spawn_foreign(DESIGN, command)?;
         let document: Document =
-            child.document(REPORT, self.time.deadline(lasts, REPORT_WITHIN))?;
+            child.document(REPORT, self.runner.time.deadline(lasts, REPORT_WITHIN))?;
         understood(child, document)
     }
 
@@ -146,9 +132,9 @@ impl Processes {
 
     fn run_fio(&self, run: &Run, peer: &Peer) -> Result<Made, RunError> {
         let command = fio::command(peer, run, &self.cores).map_err(RunError::Unavailable)?;
-        let mut child = self.spawn(FIO, &command)?;
+        let mut child = self.runner.spawn_foreign(FIO, &command)?;
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
-        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
+        let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
         // What goes wrong it says before its document.
         let said: FioDocument = child.document_behind(REPORT, deadline, |line| line == "{")?;
         child.finish(Instant::now() + END_WITHIN)?;
@@ -161,9 +147,9 @@ impl Processes {
         let load = Load::new("-", 1);
         let row = waiting_little(row)?;
         let command = self.design(&row, &load, (IDLE_WARMUP_MS, IDLE_RUN_MS), IDLE_RUN_MS);
-        let mut child = self.spawn(DESIGN, &command)?;
+        let mut child = self.runner.spawn_foreign(DESIGN, &command)?;
         let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
-        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
+        let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
         let document: Document = loop {
             // A byte each time that it has said nothing yet.
             child.say("");
@@ -178,11 +164,10 @@ impl Processes {
     }
 
     fn check_design(&self, row: &Row) -> Result<Checked, RunError> {
-        let command =
-            CommandLine::new(&self.program).arguments(["check-device", "--design", &row.spec()]);
+        let command = self.runner.weir().arguments(["check-device", "--design", &row.spec()]);
         let command = command.arguments(writes(self.direction));
-        let mut child = self.spawn(DESIGN, &command)?;
-        let deadline = self.time.deadline(Duration::ZERO, REPORT_WITHIN);
+        let mut child = self.runner.spawn_foreign(DESIGN, &command)?;
+        let deadline = self.runner.time.deadline(Duration::ZERO, REPORT_WITHIN);
         let seen: Seen = child.document("account of its check", deadline)?;
         child.finish(Instant::now() + END_WITHIN)?;
         if let Some(wrong) = seen.wrong {
@@ -294,16 +279,15 @@ fn came_empty(report: &Report) -> Option<String> {
 
 impl course::Bench<Devices> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        self.counts_entries = can_count_entries(on);
-        self.counts_entries
+        self.runner.count_entries(on)
     }
 
     fn elapsed_s(&self) -> f64 {
-        self.time.elapsed_s()
+        self.runner.time.elapsed_s()
     }
 
     fn end_within(&mut self, seconds: f64) {
-        self.time.set(seconds);
+        self.runner.time.set(seconds);
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
@@ -321,7 +305,7 @@ impl course::Bench<Devices> for Processes {
             Some(_) => Ok(Checked::default()),
             None => self.check_design(row),
         };
-        checked.map_err(|error| error.or_time_is_up(self.time.is_up()))
+        checked.map_err(|error| error.or_time_is_up(self.runner.time.is_up()))
     }
 
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
@@ -329,7 +313,7 @@ impl course::Bench<Devices> for Processes {
             Some(peer) => self.run_fio(run, peer),
             None => self.run_design(run),
         };
-        made.map_err(|error| error.or_time_is_up(self.time.is_up()))
+        made.map_err(|error| error.or_time_is_up(self.runner.time.is_up()))
     }
 }
 

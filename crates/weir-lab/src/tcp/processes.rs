@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use weir::machine::LoadMeter;
@@ -16,9 +16,7 @@ use super::bench::{Checked, Idle, Made, Run};
 use super::plan::{Load, Pattern};
 use super::results::Tcp;
 use super::wire::{LoadDocument, LoadReport, MARK, PhaseLine, STANDING, ServerReport, Window};
-use crate::child::{
-    Child, ChildError, CommandLine, Interrupt, TimeLimit, can_count_entries, count_entries,
-};
+use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::experiment::course::{Bench, RunError};
 use crate::experiment::plan::Row;
 use crate::udp::sample::divide;
@@ -40,9 +38,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 const REPORT_WITHIN: Duration = Duration::from_secs(20);
 /// How long either may take to end after its report.
 const END_WITHIN: Duration = Duration::from_secs(5);
-/// A server that has crashed says so by its end; it is asked for no longer than this when the client
-/// failed, since its fault is the likelier cause.
-const BLAME_WITHIN: Duration = Duration::from_secs(2);
 /// Connections that a server is allowed besides those of the load.
 const MORE_CONNECTIONS: u32 = 64;
 /// Fewest connections that a server is allowed.
@@ -67,14 +62,9 @@ pub const BUFFER: &str = "{buffer}";
 
 /// Makes runs with this executable.
 pub struct Processes {
-    program: PathBuf,
     server_cores: Vec<usize>,
     client_cores: Vec<usize>,
-    interrupt: Interrupt,
-    tell: Option<fn(&str)>,
-    /// Whether the kernel is to count the entries of servers.
-    counts_entries: bool,
-    time: TimeLimit,
+    runner: Runner,
 }
 
 impl Processes {
@@ -87,20 +77,12 @@ impl Processes {
         interrupt: Interrupt,
         tell: Option<fn(&str)>,
     ) -> Self {
-        Self {
-            program,
-            server_cores,
-            client_cores,
-            interrupt,
-            tell,
-            counts_entries: false,
-            time: TimeLimit::none(),
-        }
+        Self { server_cores, client_cores, runner: Runner::new(program, interrupt, tell) }
     }
 
     /// The command of the server of a row.
     fn server(&self, row: &Row, connections: u32, buffer_bytes: u32) -> CommandLine {
-        let command = CommandLine::new(&self.program).arguments(["serve"]);
+        let command = self.runner.weir().arguments(["serve"]);
         let command = match &row.peer {
             None => command
                 .arguments(["tcp".to_owned(), "--design".into(), row.spec(), "--echo".into()])
@@ -117,17 +99,18 @@ impl Processes {
         };
         command
             .arguments(["--bind", "127.0.0.1:0"])
-            .option("--cpu", cores(&self.server_cores))
-            .arguments(count_entries(self.counts_entries && row.peer.is_none()))
+            .on_cores(&self.server_cores)
+            .arguments(self.runner.counting().filter(|_| row.peer.is_none()))
             .arguments(["--end-with-input", "--json"])
     }
 
     /// The command of a client.
     fn client(&self, target: SocketAddr) -> CommandLine {
-        CommandLine::new(&self.program)
+        self.runner
+            .weir()
             .arguments(["load".to_owned(), "tcp".into(), target.ip().to_string()])
             .option("-p", Some(target.port()))
-            .option("--cpu", cores(&self.client_cores))
+            .on_cores(&self.client_cores)
             .option("--threads", Some(self.client_cores.len()).filter(|cores| *cores > 1))
             .option("--setup-time", Some(self.wait(SETUP)))
             .option("--connect-timeout", Some(self.wait(ANSWER)))
@@ -167,30 +150,18 @@ impl Processes {
             .option("-t", Some(format!("{}s", CHECK_TIME.as_secs())))
     }
 
-    /// When a wait that begins now, for which so long is enough on any machine, is over.
-    fn within(&self, usual: Duration) -> Instant {
-        self.time.deadline(Duration::ZERO, usual)
-    }
-
     /// How long a client may wait for what has so long on any machine, as its command spells it.
     fn wait(&self, usual: Duration) -> String {
-        match self.time.wait(usual) {
+        match self.runner.time.wait(usual) {
             time if time.subsec_millis() == 0 => format!("{}s", time.as_secs()),
             time => format!("{}ms", time.as_millis()),
         }
     }
 
-    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
-        if let Some(tell) = self.tell {
-            tell(&command.to_string());
-        }
-        Child::spawn(name, command, &self.interrupt)
-    }
-
     /// Starts a server and waits until it listens. Gives also where, and with which settings.
     fn start(&self, command: &CommandLine) -> Result<(Child, SocketAddr, ReadyLine), ChildError> {
-        let mut server = self.spawn(SERVER, command)?;
-        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
+        let mut server = self.runner.spawn(SERVER, command)?;
+        let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
         match line.ready.addresses.first().copied() {
             Some(at) => Ok((server, at, line)),
             None => Err(ChildError::Garbage {
@@ -209,8 +180,9 @@ impl Processes {
         server: &mut Child,
         lasts: Duration,
     ) -> Result<Loaded, ChildError> {
-        let mut client = self.spawn(CLIENT, command)?;
-        let deadline = self.time.deadline(self.time.wait(SETUP) + lasts, REPORT_WITHIN);
+        let mut client = self.runner.spawn(CLIENT, command)?;
+        let deadline =
+            self.runner.time.deadline(self.runner.time.wait(SETUP) + lasts, REPORT_WITHIN);
         let mut ended_ns = None;
         let document = loop {
             let document: Value = client.document("report", deadline)?;
@@ -227,7 +199,7 @@ impl Processes {
                 Err(_) => break document,
             }
         };
-        client.finish(self.within(END_WITHIN))?;
+        client.finish(self.runner.within(END_WITHIN))?;
         let garbage = |error: serde_json::Error| ChildError::Garbage {
             name: CLIENT,
             what: "report",
@@ -259,7 +231,7 @@ impl Processes {
         let lasts = Duration::from_millis(run.warmup_ms + run.run_ms);
         let loaded = match self.load(&command, &mut server, lasts) {
             Ok(loaded) => loaded,
-            Err(error) => return Err(blame(server, error)),
+            Err(error) => return Err(server.or_blame(error)),
         };
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
@@ -275,8 +247,8 @@ impl Processes {
     /// Ends a server in order and takes its report.
     fn end(&self, mut server: Child) -> Result<ServerReport, ChildError> {
         server.close_input();
-        let report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
-        let ended = server.finish(self.within(END_WITHIN))?;
+        let report: ServerReport = server.document("report", self.runner.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.runner.within(END_WITHIN))?;
         match ended.success() {
             true => Ok(report),
             false => Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }),
@@ -288,7 +260,7 @@ impl Processes {
         let (mut server, at, _) = self.start(&command)?;
         let checked = match self.load(&self.client_of_check(at), &mut server, CHECK_TIME) {
             Ok(loaded) => loaded,
-            Err(error) => return Err(blame(server, error)),
+            Err(error) => return Err(server.or_blame(error)),
         };
         let Loaded { report: load, invalid, .. } = checked;
         let wrong =
@@ -311,7 +283,7 @@ impl Processes {
         let lasts = Duration::from_millis(IDLE_WARMUP_MS + IDLE_RUN_MS);
         let loaded = match self.load(&command, &mut server, lasts) {
             Ok(loaded) => loaded,
-            Err(error) => return Err(blame(server, error)),
+            Err(error) => return Err(server.or_blame(error)),
         };
         let mut report = self.end(server)?;
         under_load_only(&mut report, loaded.report.window.as_ref(), loaded.ended_ns);
@@ -374,16 +346,15 @@ fn under_load_only(
 
 impl Bench<Tcp> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        self.counts_entries = can_count_entries(on);
-        self.counts_entries
+        self.runner.count_entries(on)
     }
 
     fn elapsed_s(&self) -> f64 {
-        self.time.elapsed_s()
+        self.runner.time.elapsed_s()
     }
 
     fn end_within(&mut self, seconds: f64) {
-        self.time.set(seconds);
+        self.runner.time.set(seconds);
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
@@ -392,29 +363,13 @@ impl Bench<Tcp> for Processes {
     }
 
     fn check(&mut self, row: &Row, _: &[Load]) -> Result<Checked, RunError> {
-        self.try_check(row).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
+        self.try_check(row)
+            .map_err(|error| RunError::from(error).or_time_is_up(self.runner.time.is_up()))
     }
 
     fn run(&mut self, run: &Run) -> Result<Made, RunError> {
-        self.try_run(run).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
-    }
-}
-
-/// Cores as a command spells them.
-fn cores(list: &[usize]) -> Option<String> {
-    let text: Vec<String> = list.iter().map(usize::to_string).collect();
-    (!text.is_empty()).then(|| text.join(","))
-}
-
-/// Whose fault it was that the client failed: the server's, if it has ended.
-fn blame(mut server: Child, client: ChildError) -> ChildError {
-    if matches!(client, ChildError::Interrupted) {
-        return client;
-    }
-    server.close_input();
-    match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
-        Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
-        _ => client,
+        self.try_run(run)
+            .map_err(|error| RunError::from(error).or_time_is_up(self.runner.time.is_up()))
     }
 }
 

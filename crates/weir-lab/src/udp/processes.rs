@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bench::{Bench, Extent, Made, Run};
 use super::check::{self, Checked};
@@ -17,9 +17,7 @@ use weir::machine::LoadMeter;
 use weir::socket::{DatagramSocket, Endpoint, SocketOptions};
 use weir_load::engine::Head;
 
-use crate::child::{
-    Child, ChildError, CommandLine, Interrupt, TimeLimit, can_count_entries, count_entries,
-};
+use crate::child::{Child, ChildError, CommandLine, Interrupt, Runner};
 use crate::exit::DATA_ERRORS;
 use crate::experiment::course::{self, RunError};
 use crate::experiment::plan::Row;
@@ -36,9 +34,6 @@ const READY_WITHIN: Duration = Duration::from_secs(15);
 const REPORT_WITHIN: Duration = Duration::from_secs(15);
 /// How long either may take to end after its report.
 const END_WITHIN: Duration = Duration::from_secs(5);
-/// A server that has crashed says so by its end; it is asked for no longer than this when
-/// the generator failed, since its fault is the likelier cause.
-const BLAME_WITHIN: Duration = Duration::from_secs(2);
 /// Datagrams per second of a check: slow enough for a default receive buffer to bridge a
 /// preemption.
 const CHECK_PER_SECOND: u64 = 10_000;
@@ -52,17 +47,12 @@ const CALIBRATION_MS: u64 = 500;
 
 /// Makes runs with this executable.
 pub struct Processes {
-    program: PathBuf,
     server_cores: Vec<usize>,
     generator_core: Option<usize>,
     /// Further cores for further generators.
     more_generator_cores: Vec<usize>,
     site: Site,
-    interrupt: Interrupt,
-    tell: Option<fn(&str)>,
-    /// Whether the kernel is to count the entries of servers.
-    counts_entries: bool,
-    time: TimeLimit,
+    runner: Runner,
 }
 
 impl Processes {
@@ -76,17 +66,8 @@ impl Processes {
         tell: Option<fn(&str)>,
     ) -> Self {
         let site = Site::Loopback { has_ipv6: exchange::has_ipv6() };
-        Self {
-            program,
-            server_cores,
-            generator_core,
-            more_generator_cores: vec![],
-            site,
-            interrupt,
-            tell,
-            counts_entries: false,
-            time: TimeLimit::none(),
-        }
+        let runner = Runner::new(program, interrupt, tell);
+        Self { server_cores, generator_core, more_generator_cores: vec![], site, runner }
     }
 
     /// The same where server and generator meet elsewhere. On a link, the calling thread must be at the
@@ -105,8 +86,7 @@ impl Processes {
     /// The command of the server of a run.
     fn server(&self, run: &Run) -> CommandLine {
         let load = run.load;
-        let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
-        let mut command = CommandLine::new(&self.program).arguments(match &run.row.peer {
+        let mut command = self.runner.weir().arguments(match &run.row.peer {
             None => ["serve", "udp", "--design"].map(String::from),
             Some(_) => ["serve", "peer", "--command"].map(String::from),
         });
@@ -120,7 +100,7 @@ impl Processes {
         command = command
             .arguments(["--control".into(), any_port(self.site.server_v4())])
             .arguments(self.permission())
-            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .on_cores(&self.server_cores)
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--work", (!load.work.is_none()).then_some(load.work))
             .option("--rcvbuf", load.rcvbuf_bytes)
@@ -129,7 +109,7 @@ impl Processes {
         if matches!(run.extent, Extent::Checked { .. }) {
             command = command.arguments(["--verify-all"]);
         }
-        command.arguments(count_entries(self.counts_entries && run.row.peer.is_none())).arguments([
+        command.arguments(self.runner.counting().filter(|_| run.row.peer.is_none())).arguments([
             "--once",
             "--end-with-input",
             "--json",
@@ -155,11 +135,13 @@ impl Processes {
             }
         };
         let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let mut command = CommandLine::new(&self.program)
+        let mut command = self
+            .runner
+            .weir()
             .arguments(["flood".into(), self.site.server_v4().to_string()])
             .arguments(["-p".into(), port_list.join(",")])
             .option("--control", control)
-            .option("--cpu", self.generator_cores(load))
+            .on_cores(&self.generator_cores(load))
             .option("-l", Some(load.size_bytes))
             .option("--head", (!head.is_empty()).then_some(head))
             .option("-P", Some(flows))
@@ -179,19 +161,18 @@ impl Processes {
         command.arguments(["-i", "0", "--json"])
     }
 
-    /// The cores of the generators of a load, as the command spells them.
-    fn generator_cores(&self, load: &Load) -> Option<String> {
+    /// The cores of the generators of a load.
+    fn generator_cores(&self, load: &Load) -> Vec<usize> {
         let more = usize::from(load.generators.max(1)) - 1;
-        let cores = self.generator_core.into_iter();
-        let all = cores.chain(self.more_generator_cores.iter().copied().take(more));
-        let text: Vec<String> = all.map(|core| core.to_string()).collect();
-        (!text.is_empty()).then(|| text.join(","))
+        let more = self.more_generator_cores.iter().copied().take(more);
+        self.generator_core.into_iter().chain(more).collect()
     }
 
     /// The command of the server of a check: it answers, and tells how often.
     fn echo_server(&self, row: &Row, load: &Load) -> CommandLine {
-        let cores: Vec<String> = self.server_cores.iter().map(usize::to_string).collect();
-        let mut command = CommandLine::new(&self.program)
+        let mut command = self
+            .runner
+            .weir()
             .arguments(["serve", "udp", "--design"])
             .arguments([row.spec()])
             .arguments(["--bind".into(), any_port(self.site.server_v4())]);
@@ -199,7 +180,7 @@ impl Processes {
             command = command.arguments(["--bind".into(), any_port(v6)]);
         }
         command
-            .option("--cpu", (!cores.is_empty()).then(|| cores.join(",")))
+            .on_cores(&self.server_cores)
             .option("--size", (load.size_bytes > DEFAULT_SIZE_BYTES).then_some(load.size_bytes))
             .option("--busy-poll", load.busy_poll_us.map(|us| format!("{us}us")))
             .arguments(receive_offload(load))
@@ -209,7 +190,7 @@ impl Processes {
     fn try_check(&self, row: &Row, load: &Load) -> Result<Echoed, CheckError> {
         let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
         let mut server = self.spawn_server(&self.echo_server(row, load))?;
-        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
+        let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
         let mut exchanges = vec![];
         let outcome = line.ready.addresses.iter().try_for_each(|address| {
             let opened = Exchange::open(*address)
@@ -219,8 +200,8 @@ impl Processes {
         });
         // Its report also where the exchange failed: a server that crashed is the likelier cause.
         server.close_input();
-        let report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
-        let ended = server.finish(self.within(END_WITHIN))?;
+        let report: ServerReport = server.document("report", self.runner.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.runner.within(END_WITHIN))?;
         if !ended.success() {
             return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }.into());
         }
@@ -242,21 +223,9 @@ impl Processes {
         }
     }
 
-    fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
-        if let Some(tell) = self.tell {
-            tell(&command.to_string());
-        }
-        Child::spawn(name, command, &self.interrupt)
-    }
-
-    /// When a wait that begins now, for which so long is enough on any machine, is over.
-    fn within(&self, usual: Duration) -> Instant {
-        self.time.deadline(Duration::ZERO, usual)
-    }
-
     /// Starts the server at its end.
     fn spawn_server(&self, command: &CommandLine) -> Result<Child, ChildError> {
-        self.site.at_server(|| self.spawn(SERVER, command))
+        self.site.at_server(|| self.runner.spawn(SERVER, command))
     }
 
     /// What a server is told where its control channel is not on loopback: that it may be flooded at any
@@ -270,7 +239,7 @@ impl Processes {
     fn try_run(&self, run: &Run) -> Result<Made, ChildError> {
         let mut meter = LoadMeter::start();
         let mut server = self.spawn_server(&self.server(run))?;
-        let line: ReadyLine = server.document("ready line", self.within(READY_WITHIN))?;
+        let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
         let ready = line.ready;
         let ports: Vec<u16> = ready.addresses.iter().map(SocketAddr::port).collect();
         let head = run.row.peer.as_ref().map_or_else(Head::default, |peer| peer.head);
@@ -279,10 +248,11 @@ impl Processes {
             self.generator(run.load, run.per_second(), run.extent, head, &ports, control);
         let flood = match self.try_flood(&generator, run.extent) {
             Ok(flood) => flood,
-            Err(error) => return Err(blame(server, error)),
+            Err(error) => return Err(server.or_blame(error)),
         };
-        let mut report: ServerReport = server.document("report", self.within(REPORT_WITHIN))?;
-        let ended = server.finish(self.within(END_WITHIN))?;
+        let mut report: ServerReport =
+            server.document("report", self.runner.within(REPORT_WITHIN))?;
+        let ended = server.finish(self.runner.within(END_WITHIN))?;
         // The report says what is wrong, and the run is kept as an invalid one.
         let explained = ended.code() == Some(DATA_ERRORS.into()) && report.tells_of_errors();
         if !ended.success() && !explained {
@@ -296,12 +266,12 @@ impl Processes {
     }
 
     fn try_flood(&self, command: &CommandLine, extent: Extent) -> Result<FloodReport, ChildError> {
-        let mut generator = self.spawn(GENERATOR, command)?;
+        let mut generator = self.runner.spawn(GENERATOR, command)?;
         let (warmup_ms, run_ms) = milliseconds(extent);
         let lasts = Duration::from_millis(warmup_ms + run_ms);
-        let deadline = self.time.deadline(lasts, REPORT_WITHIN);
+        let deadline = self.runner.time.deadline(lasts, REPORT_WITHIN);
         let document: Value = generator.whole_document("report", deadline)?;
-        generator.finish(self.within(END_WITHIN))?;
+        generator.finish(self.runner.within(END_WITHIN))?;
         let garbage = |error: serde_json::Error| ChildError::Garbage {
             name: GENERATOR,
             what: "report",
@@ -317,16 +287,15 @@ impl Processes {
 
 impl course::Bench<Udp> for Processes {
     fn count_entries(&mut self, on: bool) -> bool {
-        self.counts_entries = can_count_entries(on);
-        self.counts_entries
+        self.runner.count_entries(on)
     }
 
     fn elapsed_s(&self) -> f64 {
-        self.time.elapsed_s()
+        self.runner.time.elapsed_s()
     }
 
     fn end_within(&mut self, seconds: f64) {
-        self.time.set(seconds);
+        self.runner.time.set(seconds);
     }
 
     fn core_to_core_ns(&mut self) -> Option<f64> {
@@ -381,13 +350,14 @@ impl Bench for Processes {
                  sent to its port, or it counts some twice"
             ))),
             Err(CheckError::Child(error)) => {
-                Err(RunError::from(error).or_time_is_up(self.time.is_up()))
+                Err(RunError::from(error).or_time_is_up(self.runner.time.is_up()))
             }
         }
     }
 
     fn run_once(&mut self, run: &Run) -> Result<Made, RunError> {
-        self.try_run(run).map_err(|error| RunError::from(error).or_time_is_up(self.time.is_up()))
+        self.try_run(run)
+            .map_err(|error| RunError::from(error).or_time_is_up(self.runner.time.is_up()))
     }
 }
 
@@ -436,17 +406,6 @@ fn milliseconds(extent: Extent) -> (u64, u64) {
     match extent {
         Extent::Timed { warmup_ms, run_ms } => (warmup_ms, run_ms),
         Extent::Checked { .. } => (0, CHECK_AT_MOST_MS),
-    }
-}
-
-/// Whose fault it was that the generator failed: the server's, if it has ended.
-fn blame(mut server: Child, generator: ChildError) -> ChildError {
-    if matches!(generator, ChildError::Interrupted) {
-        return generator;
-    }
-    match server.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
-        Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
-        _ => generator,
     }
 }
 

@@ -1,0 +1,96 @@
+//! What starts the children of an experiment, and knows how long each may take.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir::counters::os::KernelEntries;
+
+use super::{Child, ChildError, CommandLine, Interrupt, TimeLimit};
+
+/// A server that has crashed says so by its end; it is asked for no longer than this when whoever used it failed,
+/// since its fault is the likelier cause.
+const BLAME_WITHIN: Duration = Duration::from_secs(2);
+
+/// Starts this executable's commands, and those of other programs.
+pub struct Runner {
+    program: PathBuf,
+    interrupt: Interrupt,
+    tell: Option<fn(&str)>,
+    /// Whether the kernel is to count the entries of what is measured.
+    counts_entries: bool,
+    /// The time that all may take.
+    pub time: TimeLimit,
+}
+
+impl Runner {
+    /// With the executable at `program`, which is `weir` itself. `tell` is given every command before it is
+    /// started.
+    pub fn new(program: PathBuf, interrupt: Interrupt, tell: Option<fn(&str)>) -> Self {
+        Self { program, interrupt, tell, counts_entries: false, time: TimeLimit::none() }
+    }
+
+    /// The command of this executable.
+    pub fn weir(&self) -> CommandLine {
+        CommandLine::new(&self.program)
+    }
+
+    /// Starts a command of this executable.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(&self, name: &'static str, command: &CommandLine) -> Result<Child, ChildError> {
+        self.told(command);
+        Child::spawn(name, command, &self.interrupt)
+    }
+
+    /// Starts what may be another program.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_foreign(
+        &self,
+        name: &'static str,
+        command: &CommandLine,
+    ) -> Result<Child, ChildError> {
+        self.told(command);
+        Child::spawn_foreign(name, command, true, &self.interrupt)
+    }
+
+    fn told(&self, command: &CommandLine) {
+        if let Some(tell) = self.tell {
+            tell(&command.to_string());
+        }
+    }
+
+    /// When a wait that begins now, for which so long is enough on any machine, is over.
+    pub fn within(&self, usual: Duration) -> Instant {
+        self.time.deadline(Duration::ZERO, usual)
+    }
+
+    /// Has the kernel count entries from now on, or no longer; gives whether it can: what this process may, its
+    /// children may, too.
+    pub fn count_entries(&mut self, on: bool) -> bool {
+        self.counts_entries = on && KernelEntries::begin().is_ok();
+        self.counts_entries
+    }
+
+    /// The word by which one of weir's own has the kernel count its entries, where it is to.
+    pub fn counting(&self) -> Option<&'static str> {
+        self.counts_entries.then_some("--count-entries")
+    }
+}
+
+impl Child {
+    /// Whose fault it was that whoever used this server failed: its own, if it has ended.
+    pub fn or_blame(mut self, other: ChildError) -> ChildError {
+        if matches!(other, ChildError::Interrupted) {
+            return other;
+        }
+        self.close_input();
+        match self.document::<Value>("report", Instant::now() + BLAME_WITHIN) {
+            Err(ended @ (ChildError::Ended { .. } | ChildError::Reported(_))) => ended,
+            _ => other,
+        }
+    }
+}
