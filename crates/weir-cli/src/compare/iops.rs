@@ -10,14 +10,15 @@ use weir_lab::child::Interrupt;
 use weir_lab::device::experiment;
 use weir_lab::device::fio::{self, Fio};
 use weir_lab::device::plan::{
-    DEVICE, DEVICE_FOR_FIO, Depth, Load, MOST_DELAY, QUICK_S, STANDARD_S, Settings,
+    DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S, aims_at,
 };
 use weir_lab::device::processes::Processes;
 use weir_lab::device::report::json;
-use weir_lab::device::results::Results;
+use weir_lab::device::results::{Devices, Results};
 use weir_lab::device::rows::{self, title};
+use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
-use weir_lab::experiment::plan::Row;
+use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
 use weir_lab::report::number::percent;
@@ -162,6 +163,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
     results.own.fio = fio.and_then(Result::ok);
+    results.own.long_run = args.decay;
     results.own.cores = cores(args)?;
     if results.machine.unbound().is_some() {
         // fio would refuse to run; the header and a warning say so.
@@ -290,14 +292,14 @@ fn settings(args: &IopsArgs) -> Result<Settings, Failure> {
         depth: depth(args),
         rounds: args.rounds,
         budget_s: args.time.map(|time| time.as_secs_f64()),
-        long_run: args.decay,
+        is_bound: args.time.is_some(),
     })
 }
 
 fn depth(args: &IopsArgs) -> Depth {
     match (args.quick, args.sweep) {
         (true, _) => Depth::Quick,
-        (_, true) => Depth::Sweep,
+        (_, true) => Depth::Full,
         _ => Depth::Standard,
     }
 }
@@ -331,8 +333,8 @@ fn cores(args: &IopsArgs) -> Result<Vec<usize>, Failure> {
 
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = settings.budget_s(&results.loads, &results.rows);
-    let time = about(budget + settings.long_runs_s(&results.rows));
+    let budget = Devices::budget_s(settings, &results.loads, &results.rows);
+    let time = about(budget + results.own.long_runs_s(&results.rows));
     let mut text = format!(
         "compares {} rows under {} loads in about {time}: intervals of ±{} asked for, seed {}\n",
         results.rows.len(),
@@ -341,7 +343,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
         results.seed
     );
     for load in &results.loads {
-        let rounds = planned_rounds(settings.rounds, settings.rounds());
+        let rounds = planned_rounds(settings.rounds, aims_at(settings.depth));
         let share_s = budget / results.loads.len() as f64;
         text.push_str(&format!("  load: {load} ({rounds}, {share_s:.0} s)\n"));
     }

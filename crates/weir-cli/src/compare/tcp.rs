@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_lab::child::Interrupt;
-use weir_lab::experiment::plan::Row;
+use weir_lab::experiment::course::Course;
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
+use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::machine::Machine;
 use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
@@ -14,11 +15,11 @@ use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
 use weir_lab::tcp::peers;
 use weir_lab::tcp::plan::{
-    self, Asked, BUFFER_BYTES, Depth, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES, Settings,
+    self, Asked, BUFFER_BYTES, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES,
 };
 use weir_lab::tcp::processes::Processes;
 use weir_lab::tcp::report::json;
-use weir_lab::tcp::results::Results;
+use weir_lab::tcp::results::{Results, Tcp};
 use weir_lab::tcp::rows::{self, title};
 use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
@@ -42,7 +43,7 @@ const ROUNDS_OF_CLASSIC: u32 = 3;
 /// What a list has by itself, for the help.
 fn defaults_of(list: fn(Depth) -> &'static [u32]) -> String {
     let of = |depth| list(depth).iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let (own, quick, sweep) = (of(Depth::Standard), of(Depth::Quick), of(Depth::Sweep));
+    let (own, quick, sweep) = (of(Depth::Standard), of(Depth::Quick), of(Depth::Full));
     format!("default: {own}; with --quick {quick}, with --sweep {sweep}")
 }
 
@@ -74,13 +75,13 @@ pub struct TcpArgs {
         short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ',',
         help = format!(
             "Bytes of a message (k = 1024). Each length is measured with each number of connections in each \
-             pattern [{}]", defaults_of(Depth::message_bytes)
+             pattern [{}]", defaults_of(plan::message_bytes)
         )
     )]
     length: Vec<usize>,
 
     #[arg(short, long, value_parser = parse_count, value_delimiter = ',', help = format!(
-        "Connections (k = 1000) [{}]", defaults_of(Depth::connections)
+        "Connections (k = 1000) [{}]", defaults_of(plan::connections)
     ))]
     connections: Vec<u64>,
 
@@ -240,16 +241,17 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
 
 fn settings(args: &TcpArgs) -> Settings {
     Settings {
-        depth: if args.classic { Depth::Sweep } else { depth(args) },
+        depth: if args.classic { Depth::Full } else { depth(args) },
         rounds: args.rounds.or(args.classic.then_some(ROUNDS_OF_CLASSIC)),
         budget_s: args.time.map(|time| time.as_secs_f64()),
+        is_bound: args.time.is_some(),
     }
 }
 
 fn depth(args: &TcpArgs) -> Depth {
     match (args.quick, args.sweep) {
         (true, _) => Depth::Quick,
-        (_, true) => Depth::Sweep,
+        (_, true) => Depth::Full,
         _ => Depth::Standard,
     }
 }
@@ -324,7 +326,7 @@ fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
 
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = settings.budget_s(&results.loads, &results.rows);
+    let budget = Tcp::budget_s(settings, &results.loads, &results.rows);
     let time = about(budget);
     let search = match &results.own.classic {
         Some(classic) => format!(", and the search for the most, up to {}", classic.most),
@@ -341,7 +343,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
         results.seed
     );
     for (load, share_s) in results.loads.iter().zip(plan::shares(&results.loads, budget)) {
-        let rounds = planned_rounds(settings.rounds, settings.rounds());
+        let rounds = planned_rounds(settings.rounds, plan::aims_at(settings.depth));
         text.push_str(&format!("  load: {load} ({rounds}, {share_s:.0} s)\n"));
     }
     text.push_str(&planned_rows(&results.rows, title));

@@ -5,18 +5,19 @@ mod options;
 use std::process::ExitCode;
 
 use weir_lab::child::Interrupt;
+use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
-use weir_lab::experiment::plan::{Row, add_again, peer};
+use weir_lab::experiment::plan::{Depth, Row, Settings, add_again, peer};
 use weir_lab::machine::Machine;
 use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
-use weir_lab::udp::experiment::{self, Settings};
+use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{self, Asked, Depth, Load, Rate, Sweep, Takes, asked};
+use weir_lab::udp::plan::{self, Asked, Load, Rate, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::report::json;
-use weir_lab::udp::results::Results;
+use weir_lab::udp::results::{Results, Udp};
 use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
@@ -237,7 +238,7 @@ fn shared_cores(results: &Results, most_generators: u16) -> Vec<String> {
 
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = settings.budget_s(results);
+    let budget = Udp::budget_s(settings, &results.loads, &results.rows);
     let time = about(budget);
     let mut text = format!(
         "compares {} rows under {} loads in about {time}: server on core {:?}, generator on core {:?}, \
@@ -251,9 +252,9 @@ fn effective(results: &Results, settings: &Settings) -> String {
     );
     let rows_of = |load: &Load| (*load, plan::rows_of(load, &results.rows).len());
     let loads: Vec<(Load, usize)> = results.loads.iter().map(rows_of).collect();
-    let shares = plan::shares(|load| settings.rounds_of(load), &loads, budget);
+    let shares = plan::shares(|load| Udp::rounds_of(settings, load), &loads, budget);
     for ((load, rows), share_s) in loads.iter().zip(shares) {
-        let rounds = planned_rounds(settings.rounds, settings.depth.rounds_of(load));
+        let rounds = planned_rounds(settings.rounds, Udp::aims_at(settings.depth, load));
         let part = format!("{rows} rows, {rounds}, {share_s:.0} s");
         text.push_str(&format!("  load: {load} ({part})\n"));
     }

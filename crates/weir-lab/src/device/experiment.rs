@@ -4,14 +4,13 @@
 //! long.
 
 use super::bench::{Checked, Made};
-use super::plan::{Load, PLANNED_OVERHEAD_MS, Settings};
+use super::plan::{Load, PLANNED_OVERHEAD_MS, aims_at, usual_s};
 use super::results::{Devices, Group, LongRun, Results};
 use super::sample::Sample;
 use crate::experiment::blocks::Interrupted;
 use crate::experiment::cell::{Status, When};
 use crate::experiment::course::{self, Course, Progress, RunError, Tell};
-use crate::experiment::plan::budget::Time;
-use crate::experiment::plan::{self, Row, Schedule};
+use crate::experiment::plan::{self, Depth, Row, Schedule, Settings, budget};
 use crate::iops::Decay;
 use crate::stats::random::Random;
 use std::time::Duration;
@@ -19,9 +18,21 @@ use std::time::Duration;
 impl Course for Devices {
     type Checked = Checked;
     type Made = Made;
-    type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
+    const PLANNED_CHECK_MS: u64 = 300;
+
+    fn aims_at(depth: Depth, _: &Load) -> u32 {
+        aims_at(depth)
+    }
+
+    fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
+        usual_s(depth, loads, rows)
+    }
+
+    fn planned_run_ms(load: &Load) -> u64 {
+        load.shortest_run_ms().max(budget::PLANNED_RUN_MS)
+    }
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
         results.own.checked[row] = Some(with);
@@ -36,10 +47,7 @@ impl Course for Devices {
         group != Group::Nothing || among.len() == 1
     }
 
-    fn asks_for_rounds(settings: &Settings) -> bool {
-        settings.rounds.is_some()
-    }
-
+    /// Where each I/O takes long, fewer rounds, and then more time.
     fn schedule(
         settings: &Settings,
         load: &Load,
@@ -47,7 +55,10 @@ impl Course for Devices {
         rows: usize,
         overhead_ms: u64,
     ) -> Schedule {
-        settings.schedule(load, share_s, rows, overhead_ms)
+        let longer_ms = load.shortest_run_ms() - budget::SHORTEST_RUN_MS;
+        let (aimed, overhead_ms) = (aims_at(settings.depth), overhead_ms + longer_ms);
+        let schedule = budget::fit_asked(settings.rounds, aimed, share_s, rows, overhead_ms);
+        Schedule { run_ms: (schedule.run_ms + longer_ms).min(budget::LONGEST_RUN_MS), ..schedule }
     }
 
     fn sample(
@@ -78,9 +89,7 @@ pub trait Bench: course::Bench<Devices> {
 
 /// Runs the experiment that `results` describes and fills it in.
 pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, tell: Tell<Devices>) {
-    let seconds = settings.budget_s(&results.loads, &results.rows);
-    let (is_bound, has_rounds) = (settings.budget_s.is_some(), settings.rounds.is_some());
-    let time = Time { seconds, is_bound, has_rounds };
+    let time = settings.time(Devices::budget_s(settings, &results.loads, &results.rows));
     let mut random = Random::seeded(results.seed);
     let went =
         course::run::<Devices>(bench, results, settings, time, &mut random, tell).and_then(|()| {
@@ -88,7 +97,7 @@ pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, te
                 // They come on top, and are as long as was asked for.
                 bench.end_within(f64::INFINITY);
             }
-            run_long(bench, results, settings, &mut random, tell)
+            run_long(bench, results, &mut random, tell)
         });
     course::conclude(results, went);
 }
@@ -97,11 +106,10 @@ pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, te
 fn run_long(
     bench: &mut dyn Bench,
     results: &mut Results,
-    settings: &Settings,
     random: &mut Random,
     tell: Tell<Devices>,
 ) -> Result<(), Interrupted> {
-    let Some(time) = settings.long_run else { return Ok(()) };
+    let Some(time) = results.own.long_run else { return Ok(()) };
     for row in plan::block_order(&results.passed(), random) {
         if results.first_of(row).is_some() || results.status(0, row) != Status::Ok {
             continue;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::device::bench::Run;
-use crate::device::plan::{DEVICE, DEVICE_FOR_FIO, Depth};
+use crate::device::plan::{DEVICE, DEVICE_FOR_FIO};
 use crate::device::rows;
 use crate::device::sample::tests::made;
 use crate::exit;
@@ -115,17 +115,25 @@ fn bench() -> Simulated {
 }
 
 fn standard() -> (Vec<Load>, Settings) {
-    let settings =
-        Settings { depth: Depth::Standard, rounds: None, budget_s: Some(60.0), long_run: None };
+    let settings = Settings::new(Depth::Standard).within(Some(60.0));
     ([DEVICE, DEVICE_FOR_FIO].map(|device| Load::new(device, 4096)).to_vec(), settings)
 }
 
-fn experiment(bench: &mut Simulated, (loads, settings): (Vec<Load>, Settings)) -> Results {
+fn experiment(bench: &mut Simulated, asked: (Vec<Load>, Settings)) -> Results {
+    experiment_with_long_runs(bench, asked, None)
+}
+
+fn experiment_with_long_runs(
+    bench: &mut Simulated,
+    (loads, settings): (Vec<Load>, Settings),
+    long_run: Option<Duration>,
+) -> Results {
     let parse = |(name, _): &(&'static str, f64)| Row::parse(name).unwrap();
     let mut all: Vec<Row> = bench.speeds.iter().map(parse).collect();
     rows::add_again(&mut all);
     let mut results = Results::new(vec![], Machine::default(), all, loads);
     results.seed = 3;
+    results.own.long_run = long_run;
     run(bench, &mut results, &settings, &mut |_| ());
     results
 }
@@ -182,10 +190,8 @@ fn a_row_that_cannot_read_one_device_reads_the_other() {
 
 #[test]
 fn long_runs_come_at_the_end_and_once() {
-    let (loads, settings) = standard();
-    let settings = Settings { long_run: Some(Duration::from_secs(30)), ..settings };
     let mut bench = Simulated { crashes: Some("ring"), ..bench() };
-    let results = experiment(&mut bench, (loads, settings));
+    let results = experiment_with_long_runs(&mut bench, standard(), Some(Duration::from_secs(30)));
     bench.long_runs.sort_unstable();
     assert_eq!(
         bench.long_runs,
@@ -271,7 +277,7 @@ fn rows_for_whose_timers_there_are_no_descriptors_are_named_and_left_out() {
 fn a_run_lasts_for_several_ios() {
     let mut bench = bench();
     let load = Load::delayed(Duration::from_millis(200), 8);
-    let settings = Settings { budget_s: Some(5.0), ..standard().1 };
+    let settings = standard().1.within(Some(5.0));
     let results = experiment(&mut bench, (vec![load], settings));
     let schedule = results.schedules[0].unwrap();
     assert_eq!((schedule.run_ms, schedule.rounds), (2000, 3));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir::device::Direction;
 use weir_load::quantity::parse_time;
 
-use crate::experiment::plan::{Row, Schedule, budget};
+use crate::experiment::plan::{Depth, Row, budget};
 use crate::stats::bootstrap;
 
 /// What is read if nothing else is said: nothing, as fast as it comes.
@@ -79,23 +79,8 @@ impl fmt::Display for Load {
     }
 }
 
-/// How much to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// A first look: three rounds, which are too few for intervals.
-    Quick,
-    /// The table within a minute.
-    Standard,
-    /// Every depth from 1 to 1024; as long as that takes.
-    Sweep,
-}
-
-/// Length of a run in milliseconds where the time follows from what is asked for.
-const PLANNED_RUN_MS: u64 = 300;
 /// What starting and ending the process of a run costs until it has been measured.
 pub const PLANNED_OVERHEAD_MS: u64 = 40;
-/// What checking a row costs in such a plan, in milliseconds.
-const PLANNED_CHECK_MS: u64 = 300;
 /// Seconds of a first look, and of the table within a minute.
 pub const QUICK_S: f64 = 20.0;
 /// See [`QUICK_S`].
@@ -103,79 +88,39 @@ pub const STANDARD_S: f64 = 55.0;
 /// Rows that a minute has enough rounds for.
 const ROWS_IN_A_MINUTE: usize = 22;
 
-/// How an experiment is run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// How much to measure.
-    pub depth: Depth,
-    /// Rounds of each load, if they were asked for.
-    pub rounds: Option<u32>,
-    /// Seconds it may take in all; `None` for the time that what was asked for takes.
-    pub budget_s: Option<f64>,
-    /// How long each row runs once at the end, to see whether its rate falls; `None` for not at all.
-    pub long_run: Option<Duration>,
+/// Rounds that are aimed at.
+pub fn aims_at(depth: Depth) -> u32 {
+    match depth {
+        Depth::Quick => budget::FEWEST_ROUNDS,
+        // Three more than an interval needs, for a machine that changes its speed by itself.
+        Depth::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
+        Depth::Full => bootstrap::FEWEST_SAMPLES as u32 + 1,
+    }
 }
 
-impl Settings {
-    /// Rounds that are aimed at.
-    pub fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(match self.depth {
-            Depth::Quick => budget::FEWEST_ROUNDS,
-            // Three more than an interval needs, for a machine that changes its speed by itself.
-            Depth::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
-            Depth::Sweep => bootstrap::FEWEST_SAMPLES as u32 + 1,
-        })
-    }
-
-    /// Seconds from the first check to the last round; the long runs at the end come on top.
-    pub fn budget_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
-        let ordinary = self.rounds.is_none()
-            && loads.len() == 1
-            && loads[0].shortest_run_ms() <= PLANNED_RUN_MS
-            && runs(rows) <= ROWS_IN_A_MINUTE;
-        self.budget_s.unwrap_or_else(|| match self.depth {
-            Depth::Quick if ordinary => QUICK_S,
-            Depth::Standard if ordinary => STANDARD_S,
-            _ => self.estimate_s(loads, runs(rows)),
-        })
-    }
-
-    /// Seconds that the long runs at the end take.
-    pub fn long_runs_s(&self, rows: &[Row]) -> f64 {
-        self.long_run.map_or(0.0, |time| time.as_secs_f64() * runs(rows) as f64)
-    }
-
-    fn estimate_s(&self, loads: &[Load], rows: usize) -> f64 {
-        let of_load = |load: &Load| {
-            let run_ms = load.shortest_run_ms().max(PLANNED_RUN_MS);
-            u64::from(self.rounds()) * (run_ms + budget::WARMUP_MS + PLANNED_OVERHEAD_MS)
-        };
-        let of_a_row_ms = PLANNED_CHECK_MS + loads.iter().map(of_load).sum::<u64>();
-        (rows as u64 * of_a_row_ms) as f64 / 1000.0
-    }
-
-    /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run costs
-    /// `overhead_ms`. Where each I/O takes long, fewer rounds, and then more time.
-    pub fn schedule(&self, load: &Load, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule {
-        let longer_ms = load.shortest_run_ms() - budget::SHORTEST_RUN_MS;
-        let overhead_ms = overhead_ms + longer_ms;
-        let schedule = budget::fit_asked(self.rounds, self.rounds(), share_s, rows, overhead_ms);
-        Schedule { run_ms: (schedule.run_ms + longer_ms).min(budget::LONGEST_RUN_MS), ..schedule }
+/// Seconds of the first look and of the table within a minute, where no more than usual was asked for.
+pub fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
+    let ordinary = loads.len() == 1
+        && loads[0].shortest_run_ms() <= budget::PLANNED_RUN_MS
+        && runs(rows) <= ROWS_IN_A_MINUTE;
+    match depth {
+        Depth::Quick if ordinary => Some(QUICK_S),
+        Depth::Standard if ordinary => Some(STANDARD_S),
+        _ => None,
     }
 }
 
 /// Rows that can run here, as far as is known.
-fn runs(rows: &[Row]) -> usize {
+pub fn runs(rows: &[Row]) -> usize {
     rows.iter().filter(|row| row.unavailable.is_none()).count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings(depth: Depth) -> Settings {
-        Settings { depth, rounds: None, budget_s: None, long_run: None }
-    }
+    use crate::device::results::Devices;
+    use crate::experiment::course::Course;
+    use crate::experiment::plan::Settings;
 
     #[test]
     fn a_delay_is_a_device_of_its_own() {
@@ -194,15 +139,21 @@ mod tests {
     fn a_minute_has_enough_rounds_for_intervals() {
         let rows = vec![Row::parse("sync").unwrap(); ROWS_IN_A_MINUTE];
         let loads = [Load::new(DEVICE, 4096)];
-        let standard = settings(Depth::Standard);
-        assert_eq!(standard.budget_s(&loads, &rows), STANDARD_S);
+        let standard = Settings::new(Depth::Standard);
+        assert_eq!(Devices::budget_s(&standard, &loads, &rows), STANDARD_S);
         // Checks have taken seven seconds.
-        let schedule =
-            standard.schedule(&loads[0], STANDARD_S - 7.0, rows.len(), PLANNED_OVERHEAD_MS);
+        let schedule = Devices::schedule(
+            &standard,
+            &loads[0],
+            STANDARD_S - 7.0,
+            rows.len(),
+            PLANNED_OVERHEAD_MS,
+        );
         assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES + 2, "{schedule:?}");
         assert!(schedule.total_ms(rows.len(), PLANNED_OVERHEAD_MS) <= 48_000, "{schedule:?}");
-        let quick = settings(Depth::Quick);
-        let quick = quick.schedule(&loads[0], QUICK_S - 7.0, rows.len(), PLANNED_OVERHEAD_MS);
+        let quick = Settings::new(Depth::Quick);
+        let quick =
+            Devices::schedule(&quick, &loads[0], QUICK_S - 7.0, rows.len(), PLANNED_OVERHEAD_MS);
         assert!(quick.total_ms(rows.len(), PLANNED_OVERHEAD_MS) <= 14_600, "{quick:?}");
     }
 
@@ -211,32 +162,33 @@ mod tests {
         let mut rows = vec![Row::parse("sync").unwrap(); 2];
         rows[1].unavailable = Some("not here".into());
         let two = [Load::new(DEVICE, 0), Load::new(DEVICE_FOR_FIO, 0)];
-        let standard = settings(Depth::Standard);
+        let standard = Settings::new(Depth::Standard);
         // One check, and nine rounds of 300 + 60 + 40 ms of each load.
-        assert!((standard.budget_s(&two, &rows) - (0.3 + 9.0 * 2.0 * 0.4)).abs() < 1e-9);
+        assert!((Devices::budget_s(&standard, &two, &rows) - (0.3 + 9.0 * 2.0 * 0.4)).abs() < 1e-9);
         let asked = Settings { rounds: Some(4), ..standard };
-        assert_eq!(asked.schedule(&two[0], 0.1, 8, 100).rounds, 4);
-        let long = Settings { long_run: Some(Duration::from_secs(30)), ..standard };
-        assert_eq!((standard.long_runs_s(&rows), long.long_runs_s(&rows)), (0.0, 30.0));
-        assert_eq!(Settings { budget_s: Some(7.0), ..standard }.budget_s(&two, &rows), 7.0);
+        assert_eq!(Devices::schedule(&asked, &two[0], 0.1, 8, 100).rounds, 4);
+        let long = Devices { long_run: Some(Duration::from_secs(30)), ..Devices::default() };
+        assert_eq!((Devices::default().long_runs_s(&rows), long.long_runs_s(&rows)), (0.0, 30.0));
+        assert_eq!(Devices::budget_s(&standard.within(Some(7.0)), &two, &rows), 7.0);
     }
 
     #[test]
     fn a_run_lasts_for_ten_ios_and_the_plan_knows() {
         let rows = vec![Row::parse("sync").unwrap(); 2];
         let slow = [Load::delayed(MOST_DELAY, 8)];
-        let standard = settings(Depth::Standard);
+        let standard = Settings::new(Depth::Standard);
         assert_eq!(
             (slow[0].shortest_run_ms(), Load::new(DEVICE, 0).shortest_run_ms()),
             (2000, 120)
         );
         // Two checks, and nine rounds of 2000 + 60 + 40 ms of two rows.
-        let budget_s = standard.budget_s(&slow, &rows);
+        let budget_s = Devices::budget_s(&standard, &slow, &rows);
         assert!((budget_s - 2.0 * (0.3 + 9.0 * 2.1)).abs() < 1e-9, "{budget_s}");
-        let of = |share_s: f64| standard.schedule(&slow[0], share_s, 2, PLANNED_OVERHEAD_MS);
+        let of =
+            |share_s: f64| Devices::schedule(&standard, &slow[0], share_s, 2, PLANNED_OVERHEAD_MS);
         assert_eq!((of(budget_s).rounds, of(budget_s).run_ms), (9, 2000));
         assert_eq!((of(1.0).rounds, of(1.0).run_ms), (budget::FEWEST_ROUNDS, 2000));
         let asked = Settings { rounds: Some(4), ..standard };
-        assert_eq!(asked.schedule(&slow[0], 0.1, 2, 40).rounds, 4);
+        assert_eq!(Devices::schedule(&asked, &slow[0], 0.1, 2, 40).rounds, 4);
     }
 }

@@ -3,8 +3,7 @@
 
 use weir::device::{AnyDesign, Direction, designs};
 
-use super::plan::Depth;
-use crate::experiment::plan::{self, Role, Row};
+use crate::experiment::plan::{self, Depth, Role, Row};
 
 /// The design to which the others' ratios are taken: the plainest.
 pub const MEASURE: &str = "sync";
@@ -26,7 +25,7 @@ pub fn all(depth: Depth) -> Vec<Row> {
         let name = design.about().name;
         let mut texts = vec![name.to_owned()];
         match depth {
-            Depth::Sweep if design.known_options().iter().any(|option| option.name == DEPTH) => {
+            Depth::Full if design.known_options().iter().any(|option| option.name == DEPTH) => {
                 texts = DEPTHS.iter().map(|depth| format!("{name} --{DEPTH} {depth}")).collect();
             }
             Depth::Standard if VARIED.contains(&name) => {
@@ -144,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_design_of_the_table_is_a_row_and_every_row_is_understood() {
-        for depth in [Depth::Quick, Depth::Standard, Depth::Sweep] {
+        for depth in [Depth::Quick, Depth::Standard, Depth::Full] {
             let rows = all(depth);
             for design in designs() {
                 let name = design.about().name;
@@ -164,13 +163,13 @@ mod tests {
         };
         assert_eq!(of(Depth::Quick, "ring"), [Some(128)]);
         assert_eq!(of(Depth::Standard, "ring"), [128, 1, 128, 1024].map(Some));
-        assert_eq!(of(Depth::Sweep, "no-op"), DEPTHS.map(Some));
-        assert_eq!((of(Depth::Sweep, "sync"), of(Depth::Sweep, "libaio").len()), (vec![None], 6));
+        assert_eq!(of(Depth::Full, "no-op"), DEPTHS.map(Some));
+        assert_eq!((of(Depth::Full, "sync"), of(Depth::Full, "libaio").len()), (vec![None], 6));
     }
 
     #[test]
     fn what_fios_ring_is_compared_with_is_among_the_rows_once() {
-        for depth in [Depth::Quick, Depth::Standard, Depth::Sweep] {
+        for depth in [Depth::Quick, Depth::Standard, Depth::Full] {
             let mut rows = all(depth);
             add_as_fio(&mut rows);
             assert_eq!(rows.iter().filter(|row| is_as_fio(row)).count(), 1, "{depth:?}");

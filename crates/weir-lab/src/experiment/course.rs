@@ -8,7 +8,7 @@ use crate::child::ChildError;
 use crate::experiment::blocks::{self, Blocks, GIVEN_UP_AFTER, Interrupted};
 use crate::experiment::cell::{self, Cell, Conformance, Disturbance, Measured, Skipped, When};
 use crate::experiment::plan::budget::{NONE_CAN_BE_MEASURED, NOT_CHECKED, Time};
-use crate::experiment::plan::{Row, Schedule};
+use crate::experiment::plan::{Depth, Row, Schedule, Settings, budget};
 use crate::experiment::repeat;
 use crate::experiment::results::{Results, Study};
 use crate::stats::random::Random;
@@ -139,11 +139,56 @@ pub trait Course: Study {
     type Checked;
     /// What a run delivered.
     type Made;
-    /// How the experiment is run.
-    type Settings: Copy;
-
     /// What starting and ending a run costs until it has been measured, in milliseconds.
     const PLANNED_OVERHEAD_MS: u64;
+    /// What checking a row costs in a plan, in milliseconds.
+    const PLANNED_CHECK_MS: u64;
+
+    /// Rounds of a load that are aimed at: fewer make runs longer.
+    fn aims_at(depth: Depth, load: &Self::Load) -> u32;
+
+    /// Seconds from the first check to the table where nothing unusual is asked for; what has more loads or more
+    /// rows than that has the time that it takes.
+    fn usual_s(depth: Depth, loads: &[Self::Load], rows: &[Row]) -> Option<f64>;
+
+    /// Milliseconds of a run in such a plan.
+    fn planned_run_ms(_: &Self::Load) -> u64 {
+        budget::PLANNED_RUN_MS
+    }
+
+    /// Milliseconds that go by before the checks in such a plan.
+    fn planned_before_ms(_: &[Self::Load]) -> u64 {
+        0
+    }
+
+    /// Rounds of a load: those asked for, or what is aimed at.
+    fn rounds_of(settings: &Settings, load: &Self::Load) -> u32 {
+        settings.rounds.unwrap_or_else(|| Self::aims_at(settings.depth, load))
+    }
+
+    /// Seconds that an experiment may take in all.
+    fn budget_s(settings: &Settings, loads: &[Self::Load], rows: &[Row]) -> f64 {
+        let usual = || match settings.rounds {
+            Some(_) => None,
+            None => Self::usual_s(settings.depth, loads, rows),
+        };
+        let asked = settings.budget_s.or_else(usual);
+        asked.unwrap_or_else(|| Self::estimate_s(settings, loads, rows))
+    }
+
+    /// The seconds that loads and rows take with all the rounds of each load.
+    fn estimate_s(settings: &Settings, loads: &[Self::Load], rows: &[Row]) -> f64 {
+        let can_run = || rows.iter().filter(|row| row.unavailable.is_none());
+        let of_load = |load: &Self::Load| {
+            let run_ms = Self::planned_run_ms(load) + budget::WARMUP_MS + Self::PLANNED_OVERHEAD_MS;
+            let rows = can_run().filter(|row| Self::takes_part(load, row)).count() as u64;
+            let rounds = u64::from(Self::rounds_of(settings, load));
+            rounds * rows * (run_ms + Self::preparing_ms(load))
+        };
+        let before_ms =
+            can_run().count() as u64 * Self::PLANNED_CHECK_MS + Self::planned_before_ms(loads);
+        (before_ms + loads.iter().map(of_load).sum::<u64>()) as f64 / 1000.0
+    }
 
     /// Notes with what a row was checked.
     fn checked(results: &mut Results<Self>, row: usize, with: Self::Checked);
@@ -158,23 +203,23 @@ pub trait Course: Study {
         true
     }
 
-    /// Whether rounds were asked for, which are then all made.
-    fn asks_for_rounds(settings: &Self::Settings) -> bool;
-
     /// Seconds of the first of these loads, of those that all have; with each load, how many rows it has.
-    fn share_s(_: &Self::Settings, ahead: &[(Self::Load, usize)], left_s: f64) -> f64 {
+    fn share_s(_: &Settings, ahead: &[(Self::Load, usize)], left_s: f64) -> f64 {
         left_s / ahead.len() as f64
     }
 
     /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run costs
     /// `overhead_ms`.
     fn schedule(
-        settings: &Self::Settings,
+        settings: &Settings,
         load: &Self::Load,
         share_s: f64,
         rows: usize,
         overhead_ms: u64,
-    ) -> Schedule;
+    ) -> Schedule {
+        let aimed = Self::aims_at(settings.depth, load);
+        budget::fit_asked(settings.rounds, aimed, share_s, rows, overhead_ms)
+    }
 
     /// Milliseconds that getting ready for this load takes, in each run.
     fn preparing_ms(_: &Self::Load) -> u64 {
@@ -231,7 +276,7 @@ const MOST_CHECKS: u32 = 2;
 pub fn run<K: Course>(
     bench: &mut dyn Bench<K>,
     results: &mut Results<K>,
-    settings: &K::Settings,
+    settings: &Settings,
     time: Time,
     random: &mut Random,
     tell: Tell<K>,
@@ -272,7 +317,7 @@ pub fn sample<K: Course>(
 
 struct Experiment<'a, 'b, K: Course> {
     bench: &'a mut dyn Bench<K>,
-    settings: K::Settings,
+    settings: Settings,
     time: Time,
     random: &'a mut Random,
     tell: Tell<'b, K>,
@@ -570,7 +615,7 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     }
 
     fn is_settled(&mut self) -> bool {
-        !K::asks_for_rounds(&self.experiment.settings) && self.results.is_settled(self.load)
+        self.experiment.settings.rounds.is_none() && self.results.is_settled(self.load)
     }
 
     fn is_over(&self, row: usize) -> bool {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::bench::{Checked, Idle, Made};
-use super::plan::{self, Load, PLANNED_OVERHEAD_MS, Settings};
+use super::plan::{self, Load, PLANNED_OVERHEAD_MS};
 use super::processes::CHECK_DESCRIPTORS;
 use super::results::{Results, Tcp};
 use super::sample::{Circumstances, Sample};
@@ -14,39 +14,38 @@ use super::search;
 use crate::experiment::cell::{Cell, When};
 use crate::experiment::course::{self, Bench, Course, RunError, Tell};
 use crate::experiment::descriptors;
-use crate::experiment::plan::Schedule;
-use crate::experiment::plan::budget::Time;
+use crate::experiment::plan::budget::{self, Time};
+use crate::experiment::plan::{Depth, Row, Settings};
 use crate::stats::random::Random;
 
 impl Course for Tcp {
     type Checked = Checked;
     type Made = Made;
-    type Settings = Settings;
 
     const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
+    const PLANNED_CHECK_MS: u64 = 600;
+
+    fn aims_at(depth: Depth, _: &Load) -> u32 {
+        plan::aims_at(depth)
+    }
+
+    fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
+        plan::usual_s(depth, loads, rows)
+    }
+
+    /// What comes in blocks is the original's, which has all the time that it wants.
+    fn planned_run_ms(load: &Load) -> u64 {
+        if load.blocks > 1 { budget::LONGEST_RUN_MS } else { budget::PLANNED_RUN_MS }
+    }
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
         results.own.idle[row] = with.idle;
         results.own.checked = Some(Checked { idle: Idle::default(), ..with });
     }
 
-    fn asks_for_rounds(settings: &Settings) -> bool {
-        settings.rounds.is_some()
-    }
-
     fn share_s(_: &Settings, ahead: &[(Load, usize)], left_s: f64) -> f64 {
         let loads: Vec<Load> = ahead.iter().map(|(load, _)| *load).collect();
         plan::shares(&loads, left_s)[0]
-    }
-
-    fn schedule(
-        settings: &Settings,
-        _: &Load,
-        share_s: f64,
-        rows: usize,
-        overhead_ms: u64,
-    ) -> Schedule {
-        settings.schedule(share_s, rows, overhead_ms)
     }
 
     fn preparing_ms(load: &Load) -> u64 {
@@ -93,15 +92,11 @@ pub fn run(
     settings: &Settings,
     tell: Tell<Tcp>,
 ) {
-    let all = Time {
-        seconds: match (&results.own.classic, settings.budget_s) {
-            // What it takes is known when it is found.
-            (Some(_), None) => f64::INFINITY,
-            _ => settings.budget_s(&results.loads, &results.rows),
-        },
-        is_bound: settings.budget_s.is_some(),
-        has_rounds: settings.rounds.is_some(),
-    };
+    let all = settings.time(match (&results.own.classic, settings.budget_s) {
+        // What it takes is known when it is found.
+        (Some(_), None) => f64::INFINITY,
+        _ => Tcp::budget_s(settings, &results.loads, &results.rows),
+    });
     let of_loads = match results.own.classic {
         Some(_) => Time { seconds: all.seconds * (1.0 - PART_OF_THE_SEARCH), ..all },
         None => all,

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::tcp::bench::Run;
 use crate::tcp::classic;
 use crate::tcp::classic::Classic;
-use crate::tcp::plan::{Depth, Pattern};
+use crate::tcp::plan::Pattern;
 use crate::tcp::rows;
 use crate::tcp::sample::tests::made;
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
@@ -141,7 +141,7 @@ fn experiment(bench: &mut Simulated, loads: Vec<Load>, settings: Settings) -> Re
 
 fn standard() -> (Vec<Load>, Settings) {
     let loads = [1, 64].map(|n| Load::new(Pattern::PingPong, 64, n, None, None)).to_vec();
-    (loads, Settings { depth: Depth::Standard, rounds: None, budget_s: Some(60.0) })
+    (loads, Settings::new(Depth::Standard).within(Some(60.0)))
 }
 
 fn bench() -> Simulated {
@@ -209,7 +209,8 @@ fn where_all_runs_fail_it_is_not_said_that_there_was_no_time() {
 
 #[test]
 fn the_search_for_the_most_keeps_to_the_time_too() {
-    let settings = Settings { depth: Depth::Standard, rounds: Some(1), budget_s: Some(12.0) };
+    let settings =
+        Settings { rounds: Some(1), ..Settings::new(Depth::Standard).within(Some(12.0)) };
     let mut bench = bench();
     let rows = ["poll", "epoll"].map(|text| Row::parse(text).unwrap()).to_vec();
     let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
@@ -248,7 +249,7 @@ fn connections_for_which_there_are_no_descriptors_are_named_and_never_tried() {
 #[test]
 fn rounds_that_were_asked_for_are_all_made() {
     let (loads, settings) = standard();
-    let settings = Settings { rounds: Some(8), budget_s: None, ..settings };
+    let settings = Settings { rounds: Some(8), ..settings.within(None) };
     // Far more than the time of the plan is over at the start.
     let mut late = Simulated { now_s: 10_000.0, ..bench() };
     let results = experiment(&mut late, loads, settings);
@@ -319,7 +320,7 @@ fn an_interrupt_leaves_what_there_is() {
 
 #[test]
 fn the_experiment_of_the_original_searches_for_the_most() {
-    let settings = Settings { depth: Depth::Standard, rounds: Some(1), budget_s: None };
+    let settings = Settings { rounds: Some(1), ..Settings::new(Depth::Standard) };
     let mut bench = Simulated { holds: Some(("poll", 19_900)), ..bench() };
     let rows = [Row::parse("poll").unwrap(), Row::parse("epoll").unwrap()].to_vec();
     let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
@@ -337,7 +338,7 @@ fn the_experiment_of_the_original_searches_for_the_most() {
 
 #[test]
 fn a_search_that_adds_nothing_has_the_figures_of_the_load_before_it() {
-    let settings = Settings { depth: Depth::Standard, rounds: Some(1), budget_s: None };
+    let settings = Settings { rounds: Some(1), ..Settings::new(Depth::Standard) };
     let rows = [Row::parse("epoll").unwrap()].to_vec();
     let mut results = Results::new(vec![], Machine::default(), rows, classic::loads());
     results.own.classic = Some(Classic::up_to(12_000));
@@ -416,7 +417,7 @@ fn connections_that_break_again_are_the_rows_own() {
 fn the_kernel_counts_entries_in_a_run_of_its_own_where_a_row_leaves_some_out() {
     for can_count in [true, false] {
         let (loads, settings) = standard();
-        let settings = Settings { rounds: Some(6), budget_s: None, ..settings };
+        let settings = Settings { rounds: Some(6), ..settings.within(None) };
         let speeds = vec![("blocking", 50e3), ("epoll", 100e3)];
         let mut bench = Simulated { speeds, can_count, ..Simulated::default() };
         let results = experiment(&mut bench, loads, settings);

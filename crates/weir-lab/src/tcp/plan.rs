@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::experiment::plan::budget;
-use crate::experiment::plan::{Row, Schedule};
+use crate::experiment::plan::{Depth, Row};
 use crate::stats::bootstrap;
 
 /// What a connection does.
@@ -120,17 +120,6 @@ impl fmt::Display for Load {
     }
 }
 
-/// How much to measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// A first look: one load, three rounds, which are too few for intervals.
-    Quick,
-    /// The table within two minutes.
-    Standard,
-    /// Every size, number of connections and pattern; as long as that takes.
-    Sweep,
-}
-
 /// What was asked for; an empty list stands for what the depth has by itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
@@ -148,30 +137,28 @@ pub struct Asked {
     pub buffer_bytes: Option<u32>,
 }
 
-impl Depth {
-    /// Bytes of a message, unless told otherwise.
-    pub fn message_bytes(self) -> &'static [u32] {
-        match self {
-            Self::Quick | Self::Standard => &[64],
-            Self::Sweep => &[64, 1024, 16_384, 65_536],
-        }
+/// Bytes of a message, unless told otherwise.
+pub fn message_bytes(depth: Depth) -> &'static [u32] {
+    match depth {
+        Depth::Quick | Depth::Standard => &[64],
+        Depth::Full => &[64, 1024, 16_384, 65_536],
     }
+}
 
-    /// Connections, unless told otherwise.
-    pub fn connections(self) -> &'static [u32] {
-        match self {
-            Self::Quick => &[64],
-            Self::Standard => &[1, 64, 1000],
-            Self::Sweep => &[1, 64, 1000, 10_000],
-        }
+/// Connections, unless told otherwise.
+pub fn connections(depth: Depth) -> &'static [u32] {
+    match depth {
+        Depth::Quick => &[64],
+        Depth::Standard => &[1, 64, 1000],
+        Depth::Full => &[1, 64, 1000, 10_000],
     }
+}
 
-    /// What they do, unless told otherwise.
-    pub fn patterns(self) -> &'static [Pattern] {
-        match self {
-            Self::Quick | Self::Standard => &[Pattern::PingPong],
-            Self::Sweep => &Pattern::ALL,
-        }
+/// What they do, unless told otherwise.
+pub fn patterns(depth: Depth) -> &'static [Pattern] {
+    match depth {
+        Depth::Quick | Depth::Standard => &[Pattern::PingPong],
+        Depth::Full => &Pattern::ALL,
     }
 }
 
@@ -194,9 +181,9 @@ impl Asked {
             if said.is_empty() { otherwise.to_vec() } else { said.to_vec() }
         }
         let mut loads: Vec<Load> = vec![];
-        for pattern in or(&self.patterns, self.depth.patterns()) {
-            for size in or(&self.message_bytes, self.depth.message_bytes()) {
-                for connections in or(&self.connections, self.depth.connections()) {
+        for pattern in or(&self.patterns, patterns(self.depth)) {
+            for size in or(&self.message_bytes, message_bytes(self.depth)) {
+                for connections in or(&self.connections, connections(self.depth)) {
                     let load =
                         Load::new(pattern, size, connections, self.outstanding, self.buffer_bytes);
                     if !loads.contains(&load) {
@@ -209,72 +196,34 @@ impl Asked {
     }
 }
 
-/// Length of a run in milliseconds where the time follows from what is asked for.
-const PLANNED_RUN_MS: u64 = 300;
 /// What starting and ending both processes of a run costs until it has been measured, connections apart.
 pub const PLANNED_OVERHEAD_MS: u64 = 100;
 /// What making and ending a connection costs, in microseconds, at both ends together.
 const CONNECTING_US: u64 = 60;
-/// What checking a row costs in such a plan, in milliseconds.
-const PLANNED_CHECK_MS: u64 = 600;
-
 /// Rows that two minutes have enough rounds for: with peers there are more, and they have the time that they
 /// take.
 const ROWS_IN_TWO_MINUTES: usize = 18;
 
-/// How an experiment is run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// How much to measure.
-    pub depth: Depth,
-    /// Rounds of each load, if they were asked for.
-    pub rounds: Option<u32>,
-    /// Seconds it may take in all; `None` for the time that what was asked for takes.
-    pub budget_s: Option<f64>,
+/// Rounds that are aimed at.
+pub fn aims_at(depth: Depth) -> u32 {
+    match depth {
+        Depth::Quick => budget::FEWEST_ROUNDS,
+        // Three more than an interval needs, for a machine that changes its speed by itself.
+        Depth::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
+        Depth::Full => bootstrap::FEWEST_SAMPLES as u32,
+    }
 }
 
-impl Settings {
-    /// Rounds that are aimed at.
-    pub fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(match self.depth {
-            Depth::Quick => budget::FEWEST_ROUNDS,
-            // Three more than an interval needs, for a machine that changes its speed by itself.
-            Depth::Standard => bootstrap::FEWEST_SAMPLES as u32 + 3,
-            Depth::Sweep => bootstrap::FEWEST_SAMPLES as u32,
-        })
-    }
-
-    /// Seconds from the first check to the table: fixed for the first look and the table within two
-    /// minutes, and what the rounds take for what was asked for besides.
-    pub fn budget_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
-        let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
-        let ordinary = self.rounds.is_none()
-            && can_run <= ROWS_IN_TWO_MINUTES
-            && loads.iter().all(|load| load.connections <= 1000)
-            && loads.len() <= Asked::new(Depth::Standard).loads().len();
-        self.budget_s.unwrap_or_else(|| match self.depth {
-            Depth::Quick if ordinary && loads.len() == 1 => budget::QUICK_S,
-            Depth::Standard if ordinary => budget::STANDARD_S,
-            _ => self.estimate_s(loads, rows),
-        })
-    }
-
-    fn estimate_s(&self, loads: &[Load], rows: &[Row]) -> f64 {
-        let rows = rows.iter().filter(|row| row.unavailable.is_none()).count() as u64;
-        let run_ms = |load: &Load| {
-            // What comes in blocks is the original's, which has all the time that it wants.
-            let run = if load.blocks > 1 { budget::LONGEST_RUN_MS } else { PLANNED_RUN_MS };
-            run + budget::WARMUP_MS + PLANNED_OVERHEAD_MS + load.connecting_ms()
-        };
-        let one_round_ms: u64 = loads.iter().map(run_ms).sum();
-        let all_ms = rows * (PLANNED_CHECK_MS + u64::from(self.rounds()) * one_round_ms);
-        all_ms as f64 / 1000.0
-    }
-
-    /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run with
-    /// its connections costs `overhead_ms`.
-    pub fn schedule(&self, share_s: f64, rows: usize, overhead_ms: u64) -> Schedule {
-        budget::fit_asked(self.rounds, self.rounds(), share_s, rows, overhead_ms)
+/// Seconds of the first look and of the table within two minutes, where no more than usual was asked for.
+pub fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
+    let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
+    let ordinary = can_run <= ROWS_IN_TWO_MINUTES
+        && loads.iter().all(|load| load.connections <= 1000)
+        && loads.len() <= Asked::new(Depth::Standard).loads().len();
+    match depth {
+        Depth::Quick if ordinary && loads.len() == 1 => Some(budget::QUICK_S),
+        Depth::Standard if ordinary => Some(budget::STANDARD_S),
+        _ => None,
     }
 }
 
@@ -289,6 +238,9 @@ pub fn shares(loads: &[Load], seconds: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::course::Course;
+    use crate::experiment::plan::Settings;
+    use crate::tcp::results::Tcp;
 
     fn texts(asked: &Asked) -> Vec<String> {
         asked.loads().iter().map(Load::to_string).collect()
@@ -302,7 +254,7 @@ mod tests {
             "ping-pong, 64 B, 1000 connections",
         ];
         assert_eq!(texts(&Asked::new(Depth::Standard)), wanted);
-        assert_eq!(texts(&Asked::new(Depth::Sweep)).len(), 4 * 4 * 2);
+        assert_eq!(texts(&Asked::new(Depth::Full)).len(), 4 * 4 * 2);
         assert_eq!(texts(&Asked::new(Depth::Quick)).len(), 1);
     }
 
@@ -341,13 +293,13 @@ mod tests {
     fn the_default_fits_into_two_minutes_with_enough_rounds_for_intervals() {
         // Fifteen designs and one of them twice; checks have taken ten seconds.
         let loads = Asked::new(Depth::Standard).loads();
-        let settings = Settings { depth: Depth::Standard, rounds: None, budget_s: None };
-        assert_eq!(settings.budget_s(&loads, &[]), 110.0);
+        let settings = Settings::new(Depth::Standard);
+        assert_eq!(Tcp::budget_s(&settings, &loads, &[]), 110.0);
         let many = vec![Row::parse("epoll").unwrap(); 27];
-        assert!(settings.budget_s(&loads, &many) > 250.0, "designs and peers");
+        assert!(Tcp::budget_s(&settings, &loads, &many) > 250.0, "designs and peers");
         for (load, share_s) in loads.iter().zip(shares(&loads, 100.0)) {
             let overhead_ms = PLANNED_OVERHEAD_MS + load.connecting_ms();
-            let schedule = settings.schedule(share_s, 16, overhead_ms);
+            let schedule = Tcp::schedule(&settings, load, share_s, 16, overhead_ms);
             assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES, "{load}: {schedule:?}");
             assert!(schedule.total_ms(16, overhead_ms) as f64 <= share_s * 1000.0, "{schedule:?}");
         }
@@ -355,14 +307,14 @@ mod tests {
 
     #[test]
     fn rounds_that_were_asked_for_are_kept() {
-        let settings = Settings { depth: Depth::Standard, rounds: Some(4), budget_s: None };
-        assert_eq!(settings.schedule(0.1, 8, 100).rounds, 4);
-        let long = settings.schedule(1000.0, 2, 100);
+        let loads = Asked::new(Depth::Quick).loads();
+        let settings = Settings { rounds: Some(4), ..Settings::new(Depth::Standard) };
+        assert_eq!(Tcp::schedule(&settings, &loads[0], 0.1, 8, 100).rounds, 4);
+        let long = Tcp::schedule(&settings, &loads[0], 1000.0, 2, 100);
         assert_eq!((long.rounds, long.run_ms), (4, budget::LONGEST_RUN_MS));
         let rows = [Row::parse("epoll").unwrap()];
-        let loads = Asked::new(Depth::Quick).loads();
         // One check and four rounds of 300 + 60 + 100 + 3 ms.
-        let estimate = settings.budget_s(&loads, &rows);
+        let estimate = Tcp::budget_s(&settings, &loads, &rows);
         assert!((estimate - (0.6 + 4.0 * 0.463)).abs() < 1e-9, "{estimate}");
     }
 }

@@ -5,8 +5,8 @@
 use super::bench::{Bench, Made};
 use super::check::Checked;
 use super::curve;
-use super::plan::budget::PLANNED_OVERHEAD_MS;
-use super::plan::{self, Depth, Load, Rate};
+use super::plan::budget::{aims_at, usual_s};
+use super::plan::{self, Load, Rate};
 use super::results::{
     Calibration, Results, Udp, nothing_polled, unequal_settings, unlike_calibration,
 };
@@ -14,52 +14,35 @@ use super::sample::{Circumstances, Sample};
 use crate::experiment::blocks::Interrupted;
 use crate::experiment::cell::{Disturbance, Measured, When};
 use crate::experiment::course::{self, Course, NoRun, Progress, RunError, Tell};
-use crate::experiment::plan::budget::{self, Time};
-use crate::experiment::plan::{Row, Schedule};
+use crate::experiment::plan::budget::Time;
+use crate::experiment::plan::{Depth, Row, Settings};
 use crate::experiment::verdict::{NO_LOSS, PACE_KEPT};
 use crate::report::number::si;
 use crate::stats::random::Random;
 
 /// What calibrating the generator costs, in milliseconds.
-const CALIBRATION_GUESS_MS: f64 = 800.0;
-
-/// How an experiment is run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
-    /// How much to measure.
-    pub depth: Depth,
-    /// Rounds of each load, if they were asked for.
-    pub rounds: Option<u32>,
-    /// Seconds it may take in all; `None` for what the rounds take that were asked for, else for the depth's own.
-    pub budget_s: Option<f64>,
-    /// Whether nothing may go on beyond those seconds, since they were asked for.
-    pub is_bound: bool,
-}
-
-impl Settings {
-    /// Seconds it may take in all.
-    pub fn budget_s(&self, results: &Results) -> f64 {
-        let (loads, rows) = (&results.loads, &results.rows);
-        self.budget_s.unwrap_or_else(|| match self.rounds {
-            Some(_) => {
-                crate::udp::plan::budget::estimate_s(|load| self.rounds_of(load), loads, rows)
-            }
-            None => self.depth.budget_s(loads, rows),
-        })
-    }
-
-    /// Rounds of a load that are aimed at.
-    pub fn rounds_of(&self, load: &Load) -> u32 {
-        self.rounds.unwrap_or_else(|| self.depth.rounds_of(load))
-    }
-}
+const CALIBRATION_MS: u64 = 800;
 
 impl Course for Udp {
     type Checked = Checked;
     type Made = Made;
-    type Settings = Settings;
 
-    const PLANNED_OVERHEAD_MS: u64 = PLANNED_OVERHEAD_MS;
+    const PLANNED_OVERHEAD_MS: u64 = 130;
+    const PLANNED_CHECK_MS: u64 = 400;
+
+    fn aims_at(depth: Depth, load: &Load) -> u32 {
+        aims_at(depth, load)
+    }
+
+    fn usual_s(depth: Depth, loads: &[Load], _: &[Row]) -> Option<f64> {
+        usual_s(depth, loads)
+    }
+
+    /// The generator is calibrated for each kind of load.
+    fn planned_before_ms(loads: &[Load]) -> u64 {
+        let kinds = loads.iter().filter(|load| !load.is_paced()).count() as u64;
+        kinds.max(1) * CALIBRATION_MS
+    }
 
     fn checked(results: &mut Results, row: usize, with: Checked) {
         match with {
@@ -74,23 +57,8 @@ impl Course for Udp {
         !row.only_swept
     }
 
-    fn asks_for_rounds(settings: &Settings) -> bool {
-        settings.rounds.is_some()
-    }
-
     fn share_s(settings: &Settings, ahead: &[(Load, usize)], left_s: f64) -> f64 {
-        plan::shares(|load| settings.rounds_of(load), ahead, left_s)[0]
-    }
-
-    fn schedule(
-        settings: &Settings,
-        load: &Load,
-        share_s: f64,
-        rows: usize,
-        overhead_ms: u64,
-    ) -> Schedule {
-        let aimed = settings.depth.rounds_of(load);
-        budget::fit_asked(settings.rounds, aimed, share_s, rows, overhead_ms)
+        plan::shares(|load| Self::rounds_of(settings, load), ahead, left_s)[0]
     }
 
     /// At the rate that is the row's own.
@@ -131,9 +99,7 @@ impl Course for Udp {
 
 /// Runs the experiment that `results` describes and fills it in.
 pub fn run(bench: &mut dyn Bench, results: &mut Results, settings: &Settings, tell: Tell<Udp>) {
-    let Settings { rounds, is_bound, .. } = *settings;
-    let seconds = settings.budget_s(results);
-    let time = Time { seconds, is_bound, has_rounds: rounds.is_some() };
+    let time = settings.time(Udp::budget_s(settings, &results.loads, &results.rows));
     if time.is_bound {
         bench.end_within(time.seconds);
     }
@@ -164,7 +130,7 @@ fn calibrate(
         }
     }
     for load in kinds {
-        if !time.has_room(bench.elapsed_s(), CALIBRATION_GUESS_MS) {
+        if !time.has_room(bench.elapsed_s(), CALIBRATION_MS as f64) {
             results.warnings.push(
                 "there was no time (-t) to calibrate the generator, so its limit is not known"
                     .into(),

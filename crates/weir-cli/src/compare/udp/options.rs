@@ -8,7 +8,6 @@ use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
-use crate::compare::part;
 use crate::compare::part::{self, OfAll};
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};

@@ -20,6 +20,50 @@ pub const MOST_ROUNDS: u32 = 50;
 /// Time before the measured part, in which caches, the scheduler and the queues settle.
 pub const WARMUP_MS: u64 = 60;
 
+/// Length of a run in milliseconds where the time follows from what is asked for.
+pub const PLANNED_RUN_MS: u64 = 300;
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// A first look: three rounds, which are too few for intervals.
+    Quick,
+    /// The table within a minute or two.
+    Standard,
+    /// Everything; as long as that takes.
+    Full,
+}
+
+/// How an experiment is run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// How much to measure.
+    pub depth: Depth,
+    /// Rounds of each load, if they were asked for.
+    pub rounds: Option<u32>,
+    /// Seconds it may take in all; `None` for what the rounds take that were asked for, else for the depth's own.
+    pub budget_s: Option<f64>,
+    /// Whether nothing may go on beyond those seconds, since they were asked for.
+    pub is_bound: bool,
+}
+
+impl Settings {
+    /// Only what the depth has by itself.
+    pub fn new(depth: Depth) -> Self {
+        Self { depth, rounds: None, budget_s: None, is_bound: false }
+    }
+
+    /// The same within a time that was asked for, if one was.
+    pub fn within(self, seconds: Option<f64>) -> Self {
+        Self { budget_s: seconds, is_bound: seconds.is_some(), ..self }
+    }
+
+    /// The time that an experiment has with so many seconds.
+    pub fn time(&self, seconds: f64) -> Time {
+        Time { seconds, is_bound: self.is_bound, has_rounds: self.rounds.is_some() }
+    }
+}
+
 /// The time that an experiment has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Time {

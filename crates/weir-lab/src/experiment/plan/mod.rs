@@ -8,7 +8,7 @@ pub mod budget;
 pub mod peer;
 pub mod row;
 
-pub use budget::Schedule;
+pub use budget::{Depth, Schedule, Settings};
 pub use peer::Peer;
 pub use row::{Role, Row, RowError};
 

@@ -3,18 +3,20 @@
 use serde_json::{Value, json};
 
 use super::here;
+use crate::experiment::course::Course;
+use crate::experiment::plan::Settings;
 use crate::report::document;
 use crate::tcp::classic::PUBLISHED;
-use crate::tcp::plan::{Load, Settings};
-use crate::tcp::results::Results;
+use crate::tcp::plan::{self, Load};
+use crate::tcp::results::{Results, Tcp};
 
 /// The document of an experiment that was only planned.
 pub fn plan(results: &Results, settings: &Settings) -> Value {
     let more = json!({
         "server_cores": results.own.server_cores,
         "client_cores": results.own.client_cores,
-        "planned_s": settings.budget_s(&results.loads, &results.rows),
-        "rounds_aimed_at": settings.rounds(),
+        "planned_s": Tcp::budget_s(settings, &results.loads, &results.rows),
+        "rounds_aimed_at": settings.rounds.unwrap_or(plan::aims_at(settings.depth)),
     });
     document::plan(results, more)
 }

@@ -4,7 +4,9 @@
 //! of the other lists: so a difference has one cause, and five lists of two values are six loads
 //! and not thirty-two.
 
-use super::{Depth, Goal, Load, Rate, Shown, Takes, Work};
+use crate::experiment::plan::Depth;
+
+use super::{Goal, Load, Rate, Shown, Takes, Work};
 
 /// What is varied in small steps, beside the loads that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

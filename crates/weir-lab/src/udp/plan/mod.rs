@@ -6,7 +6,6 @@ pub mod load;
 pub mod work;
 
 pub use asked::{Asked, Sweep};
-pub use budget::Depth;
 pub use load::{Goal, Load, Rate, Shown, Takes};
 pub use work::Work;
 
@@ -33,6 +32,7 @@ pub fn shares(rounds_of: impl Fn(&Load) -> u32, loads: &[(Load, usize)], seconds
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::plan::Depth;
 
     #[test]
     fn the_whole_budget_is_shared_out() {
@@ -40,18 +40,21 @@ mod tests {
         for depth in [Depth::Quick, Depth::Standard, Depth::Full] {
             let loads = Asked::new(depth, base).loads();
             let loads: Vec<(Load, usize)> = loads.into_iter().map(|load| (load, 10)).collect();
-            let shares = shares(|load| depth.rounds_of(load), &loads, 100.0);
+            let shares = shares(|load| budget::aims_at(depth, load), &loads, 100.0);
             assert!((shares.iter().sum::<f64>() - 100.0).abs() < 1e-9);
             assert!(shares.iter().all(|share| *share > 0.0));
         }
         let paced = base.at(Rate::PerSecond(1));
-        assert_eq!(shares(|load| Depth::Standard.rounds_of(load), &[(paced, 3)], 10.0), vec![10.0]);
         assert_eq!(
-            shares(|load| Depth::Standard.rounds_of(load), &[(base, 3), (paced, 3)], 10.0),
+            shares(|load| budget::aims_at(Depth::Standard, load), &[(paced, 3)], 10.0),
+            vec![10.0]
+        );
+        assert_eq!(
+            shares(|load| budget::aims_at(Depth::Standard, load), &[(base, 3), (paced, 3)], 10.0),
             vec![5.0, 5.0]
         );
         assert_eq!(
-            shares(|load| Depth::Standard.rounds_of(load), &[(base, 3), (paced, 1)], 8.0),
+            shares(|load| budget::aims_at(Depth::Standard, load), &[(base, 3), (paced, 1)], 8.0),
             vec![6.0, 2.0]
         );
     }

@@ -2,16 +2,17 @@
 
 use serde_json::{Value, json};
 
+use crate::experiment::course::Course;
 use crate::experiment::plan::Role;
+use crate::experiment::plan::Settings;
 use crate::report::document::{self, difference, estimate, with};
 use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
 use crate::udp::curve::{Highest, highest, points};
-use crate::udp::experiment::Settings;
 use crate::udp::offload::{Gain, of_load as gains_of};
 use crate::udp::plan::{self, Goal, Load, Rate, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
-use crate::udp::results::{RECEIVE_BUFFER, Results};
+use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
 use crate::udp::sample::Cell;
 
 /// The generator's engines that hand over several datagrams with one call to the network stack, or go
@@ -23,13 +24,13 @@ const SEND_OFFLOAD: [&str; 2] = ["gso", crate::udp::link::ENGINE];
 pub fn plan(results: &Results, settings: &Settings) -> Value {
     let of_load = |load: &Load| {
         let rows = plan::rows_of(load, &results.rows).len();
-        let rounds = settings.rounds_of(load);
+        let rounds = Udp::rounds_of(settings, load);
         with(load_value(load), json!({ "rows": rows, "rounds_aimed_at": rounds }))
     };
     let more = json!({
         "server_cores": results.own.server_cores,
         "generator_cores": results.own.generator_cores,
-        "planned_s": settings.budget_s(results),
+        "planned_s": Udp::budget_s(settings, &results.loads, &results.rows),
         "loads": results.loads.iter().map(of_load).collect::<Vec<_>>(),
     });
     document::plan(results, more)

@@ -158,7 +158,7 @@ fn published_figures_stand_beside_what_was_made_like_them() {
 fn a_plan_tells_its_rows_rounds_and_time() {
     let results = fixture::results();
     let settings = Settings {
-        depth: crate::udp::plan::Depth::Standard,
+        depth: crate::experiment::plan::Depth::Standard,
         rounds: None,
         budget_s: Some(110.0),
         is_bound: true,
