@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
-use weir_lab::experiment::plan::{Depth, Row, Settings, add_again, peer};
+use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
 use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
@@ -209,7 +209,7 @@ fn rows(args: &UdpArgs, asked: &Asked, cores: usize) -> Result<Vec<Row>, Failure
     if !numbers.is_empty() {
         rows::on_threads(&mut rows, &numbers, in_sweep, by_itself);
     }
-    rows.extend(peer::of_texts(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
+    rows.extend(rows::of_peers(&args.peer, &args.peer_head, &rows).map_err(Failure::usage)?);
     if asked.with_offload {
         rows::with_offload(&mut rows);
     }

@@ -11,7 +11,7 @@ use crate::experiment::course;
 pub type Run<'a> = course::Run<'a, Load>;
 
 /// What a run delivered. Unknown figures are `None`.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Made {
     /// The command that made it.
     pub command: String,
@@ -19,9 +19,12 @@ pub struct Made {
     pub ios_per_s: f64,
     /// Bytes per second that came.
     pub bytes_per_s: f64,
-    /// I/Os of the whole run that completed, and that failed.
-    pub counts: (u64, u64),
+    /// I/Os that completed, warm-up included.
+    pub completed: u64,
+    /// I/Os that failed, warm-up included.
+    pub failed: u64,
     /// Its latencies as a histogram: pairs of ns and count; empty where none was taken.
+    #[serde(skip)]
     pub latency_histogram: Vec<(u64, u64)>,
     /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
@@ -40,12 +43,15 @@ pub struct Made {
     /// Context switches for each I/O.
     pub context_switches_per_io: Option<f64>,
     /// Of those, the ones by which it gave its core up, since it had to wait.
+    #[serde(skip)]
     pub waits_per_io: Option<f64>,
     /// The rate of each part of the run, all equally long, and how long one is in seconds.
+    #[serde(skip)]
     pub parts: (Vec<f64>, f64),
     /// Why nothing may be concluded from it, if so.
     pub invalid: Option<String>,
     /// Share (0 to 1) of all cores that other programs had meanwhile.
+    #[serde(skip)]
     pub load_of_others: Option<f64>,
     /// The settings as obtained.
     pub settings: BTreeMap<String, String>,

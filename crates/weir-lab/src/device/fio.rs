@@ -159,7 +159,7 @@ pub fn made(said: &FioDocument, command: &CommandLine) -> Result<Made, String> {
         command: command.to_string(),
         ios_per_s: ios / seconds,
         bytes_per_s: reads.io_bytes as f64 / seconds,
-        counts: (reads.total_ios, 0),
+        completed: reads.total_ios,
         cpu_ns_per_io: percent.map(per_io),
         cpu_system_ns_per_io: percent.map(|_| per_io(job.sys_cpu)),
         cores_busy: percent.map(|percent| percent / 100.0),

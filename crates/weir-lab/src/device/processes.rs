@@ -243,7 +243,8 @@ fn made(
         command: command.to_string(),
         ios_per_s: window.ios_per_s,
         bytes_per_s: window.bytes_per_s,
-        counts: (report.counts.completed, report.counts.failed),
+        completed: report.counts.completed,
+        failed: report.counts.failed,
         latency_histogram: report.latency_histogram,
         sampling_percent: report.sampling_percent,
         kernel_entries_per_io: window.kernel_entries_per_io,
@@ -396,7 +397,7 @@ mod tests {
         let report = document.report.clone().unwrap();
         let window = report.window.clone().unwrap();
         let run = made(&CommandLine::new("weir"), 30, document, report, window);
-        assert_eq!((run.parts, run.counts), ((vec![2000.0], 0.03), (100, 3)));
+        assert_eq!((run.parts, run.completed, run.failed), ((vec![2000.0], 0.03), 100, 3));
         assert_eq!((run.context_switches_per_io, run.cores_busy), (Some(0.5), Some(0.5)));
         assert_eq!((run.waits_per_io, run.sampling_percent), (Some(0.25), Some(0.25)));
         assert_eq!(

@@ -236,7 +236,7 @@ pub(crate) mod tests {
             (Status::Unavailable, false)
         );
         assert_eq!(results.unranked(0, 1).unwrap(), "fio refuses it");
-        results.cells[0][0].samples[0].invalid = Some("3 I/Os failed".into());
+        results.cells[0][0].samples[0].made.invalid = Some("3 I/Os failed".into());
         assert!(results.has_invalid_runs() && results.ranking(0, Group::Waits).places.is_empty());
     }
 }

@@ -47,27 +47,16 @@ pub fn all(depth: Depth) -> Vec<Row> {
 /// # Errors
 /// What is wrong with the first text that is wrong, and what there is.
 pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
-    let mut rows: Vec<Row> = vec![];
-    for text in texts {
-        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+    plan::rows_of_texts(texts, |row| {
         AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
-        if rows.iter().any(|other| other.spec() == row.spec()) {
-            return Err(format!(
-                "the design {text:?} is given twice; once is enough, for the experiment runs one \
-                 design under two names by itself"
-            ));
-        }
-        find_availability(&mut row);
-        rows.push(row);
-    }
-    Ok(rows)
+        find_availability(row);
+        Ok(())
+    })
 }
 
 /// Adds the row that runs under two names: the measure, if it is there.
 pub fn add_again(rows: &mut Vec<Row>) {
-    let runs = |row: &Row| row.unavailable.is_none() && row.peer.is_none();
-    let preferred = rows.iter().position(|row| row.design == MEASURE && runs(row));
-    plan::add_again(rows, preferred);
+    plan::add_again_of(rows, &[MEASURE]);
 }
 
 /// Says of the rows that could run which have no I/Os in this direction.

@@ -1,12 +1,10 @@
 //! What one run delivered, and the metrics that are taken from it.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 use super::bench::Made;
-use crate::experiment::cell::{Measured, Metric, When, metrics};
+use crate::experiment::cell::{Measured, Metric, When, measured, metrics};
 use crate::experiment::verdict::{Limit, USED_UP, Verdict};
 use crate::iops::decay;
 use crate::report::number::{
@@ -21,45 +19,15 @@ pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]
     pub when: When,
-    /// I/Os completed per second.
-    pub ios_per_s: f64,
-    /// Bytes per second.
-    pub bytes_per_s: f64,
-    /// I/Os that completed, warm-up included.
-    pub completed: u64,
-    /// I/Os that failed, warm-up included.
-    pub failed: u64,
+    /// What it delivered.
+    #[serde(flatten)]
+    pub made: Made,
     /// How long I/Os took, of a sample of them, in ns.
     pub latency_ns: Option<Latency>,
-    /// Their histogram, to be merged with those of other runs.
-    #[serde(skip)]
-    pub latency_histogram: Vec<(u64, u64)>,
-    /// What taking them costs, in percent of an I/O's CPU time.
-    pub sampling_percent: Option<f64>,
-    /// Entries into the kernel for each I/O.
-    pub kernel_entries_per_io: Option<f64>,
-    /// I/Os that a take brought.
-    pub ios_per_take: Option<f64>,
-    /// Completions handed to another thread, for each I/O.
-    pub hand_overs_per_io: Option<f64>,
-    /// CPU time of the process for each I/O, in ns.
-    pub cpu_ns_per_io: Option<f64>,
-    /// The part of it in the kernel.
-    pub cpu_system_ns_per_io: Option<f64>,
-    /// Cores' worth of time that the process used.
-    pub cores_busy: Option<f64>,
-    /// Context switches for each I/O.
-    pub context_switches_per_io: Option<f64>,
     /// How the rate changed within the run, in percent a second.
     pub change_percent_per_s: Option<f64>,
-    /// Why nothing may be concluded from the run, if so.
-    pub invalid: Option<String>,
     /// What limited the run.
     pub verdict: Verdict,
-    /// The settings as obtained.
-    pub settings: BTreeMap<String, String>,
-    /// The command that made it.
-    pub command: String,
 }
 
 impl Sample {
@@ -68,25 +36,10 @@ impl Sample {
         let (parts, part_s) = &made.parts;
         Self {
             when: When { load_of_others: made.load_of_others, ..*at },
-            ios_per_s: made.ios_per_s,
-            bytes_per_s: made.bytes_per_s,
-            completed: made.counts.0,
-            failed: made.counts.1,
             latency_ns: of_histogram(&made.latency_histogram),
-            sampling_percent: made.sampling_percent,
-            kernel_entries_per_io: made.kernel_entries_per_io,
-            ios_per_take: made.ios_per_take,
-            hand_overs_per_io: made.hand_overs_per_io,
-            cpu_ns_per_io: made.cpu_ns_per_io,
-            cpu_system_ns_per_io: made.cpu_system_ns_per_io,
-            cores_busy: made.cores_busy,
-            context_switches_per_io: made.context_switches_per_io,
             change_percent_per_s: decay(parts, *part_s).map(|of| of.percent_per_minute / 60.0),
             verdict: verdict(&made),
-            latency_histogram: made.latency_histogram,
-            invalid: made.invalid,
-            settings: made.settings,
-            command: made.command,
+            made,
         }
     }
 }
@@ -143,28 +96,10 @@ pub fn word(limit: Limit) -> &'static str {
 }
 
 impl Measured for Sample {
-    fn when(&self) -> &When {
-        &self.when
-    }
-
-    fn when_mut(&mut self) -> &mut When {
-        &mut self.when
-    }
-
-    fn verdict(&self) -> &Verdict {
-        &self.verdict
-    }
-
-    fn settings(&self) -> &BTreeMap<String, String> {
-        &self.settings
-    }
+    measured!(made);
 
     fn invalid(&self) -> Option<String> {
-        self.invalid.clone()
-    }
-
-    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
-        (self.latency_ns, &self.latency_histogram)
+        self.made.invalid.clone()
     }
 }
 
@@ -174,9 +109,9 @@ pub type DeviceMetric = Metric<Sample>;
 metrics! {
     Sample;
     /// I/Os that completed per second: the median over the rounds, after the warm-up.
-    RATE, "ios_per_s", "I/Os/s", "I/Os/s\n", Higher, si, |s| Some(s.ios_per_s);
+    RATE, "ios_per_s", "I/Os/s", "I/Os/s\n", Higher, si, |s| Some(s.made.ios_per_s);
     /// Bytes per second.
-    BYTES, "bytes_per_s", "bytes/s", "bytes/s\n", Higher, bytes, |s| Some(s.bytes_per_s);
+    BYTES, "bytes_per_s", "bytes/s", "bytes/s\n", Higher, bytes, |s| Some(s.made.bytes_per_s);
     /// From when an I/O was issued until it was in the program's hands, of one I/O in 128, all rounds together.
     LATENCY_P50, "latency_ns.p50", "ns", "latency\np50 µs", Lower, short_time,
         |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
@@ -190,24 +125,24 @@ metrics! {
     LATENCY_MAX, "latency_ns.max", "ns", "latency\nmax µs", Lower, short_time,
         |s| Some(s.latency_ns?.max as f64), |all| all.max;
     /// What taking latencies costs of an I/O's CPU time.
-    SAMPLING, "sampling_percent", "%", "sampling\n", Lower, percent_of, |s| s.sampling_percent;
+    SAMPLING, "sampling_percent", "%", "sampling\n", Lower, percent_of, |s| s.made.sampling_percent;
     /// CPU time of the process for each I/O, threads that the kernel lends it included; the parts are found by
     /// sampling at the timer's ticks.
-    CPU, "cpu_ns_per_io", "ns", "CPU ns/I/O\nuser/system", Lower, whole, |s| s.cpu_ns_per_io;
+    CPU, "cpu_ns_per_io", "ns", "CPU ns/I/O\nuser/system", Lower, whole, |s| s.made.cpu_ns_per_io;
     /// The part of it in the kernel.
-    CPU_SYSTEM, "cpu_system_ns_per_io", "ns", "CPU ns/I/O\nsystem", Lower, whole, |s| s.cpu_system_ns_per_io;
+    CPU_SYSTEM, "cpu_system_ns_per_io", "ns", "CPU ns/I/O\nsystem", Lower, whole, |s| s.made.cpu_system_ns_per_io;
     /// Cores' worth of time that the process used.
     CPU_SHARE, "cpu_utilization_percent", "%", "CPU\nof a core", Lower, percent_of,
-        |s| Some(s.cores_busy? * 100.0);
+        |s| Some(s.made.cores_busy? * 100.0);
     /// Entries into the kernel for each I/O.
-    KERNEL_ENTRIES, "kernel_entries_per_io", "1", "calls\n/I/O", Lower, per_message, |s| s.kernel_entries_per_io;
+    KERNEL_ENTRIES, "kernel_entries_per_io", "1", "calls\n/I/O", Lower, per_message, |s| s.made.kernel_entries_per_io;
     /// I/Os that came at once.
-    TAKEN, "ios_per_take", "I/Os", "I/Os\n/take", Higher, three_figures, |s| s.ios_per_take;
+    TAKEN, "ios_per_take", "I/Os", "I/Os\n/take", Higher, three_figures, |s| s.made.ios_per_take;
     /// Context switches for each I/O.
     CONTEXT_SWITCHES, "context_switches_per_io", "1", "switches\n/I/O", Lower, small,
-        |s| s.context_switches_per_io;
+        |s| s.made.context_switches_per_io;
     /// Completions that another thread handled than the one that took them, for each I/O.
-    HAND_OVERS, "hand_overs_per_io", "1", "hand-overs\n/I/O", Lower, per_message, |s| s.hand_overs_per_io;
+    HAND_OVERS, "hand_overs_per_io", "1", "hand-overs\n/I/O", Lower, per_message, |s| s.made.hand_overs_per_io;
     /// How the rate changes within a run.
     CHANGE, "change_percent_per_s", "%/s", "change\n%/s", Higher, three_figures, |s| s.change_percent_per_s;
     /// A cache line's way from core to core.
@@ -239,7 +174,7 @@ pub(crate) mod tests {
         Made {
             command: "weir iops".into(),
             ios_per_s,
-            counts: (ios_per_s as u64 / 2, 0),
+            completed: ios_per_s as u64 / 2,
             latency_histogram: vec![(401, 90), (902, 10)],
             sampling_percent: Some(ios_per_s / 1e7),
             kernel_entries_per_io: Some(1.0),

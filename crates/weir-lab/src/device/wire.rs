@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::iops::Decay;
+pub use crate::iops::{Counts, Progress as Interval, Window};
 
 /// What `weir iops --json` says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -30,17 +30,6 @@ pub struct Setting {
     pub value: String,
 }
 
-/// A part of the time watched.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub struct Interval {
-    /// From this moment, in ns of the time watched.
-    pub from_ns: u64,
-    /// To this one.
-    pub to_ns: u64,
-    /// I/Os completed in it.
-    pub completed: u64,
-}
-
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Report {
@@ -56,48 +45,6 @@ pub struct Report {
     pub latency_histogram: Vec<(u64, u64)>,
     /// What taking them costs, in percent of an I/O's CPU time.
     pub sampling_percent: Option<f64>,
-}
-
-/// I/Os of a whole run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub struct Counts {
-    /// That completed.
-    pub completed: u64,
-    /// That did not.
-    pub failed: u64,
-    /// Of those that completed, the ones that brought nothing, though something was asked for.
-    #[serde(default)]
-    pub empty: u64,
-}
-
-/// What was seen in the time watched.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Window {
-    /// I/Os completed per second.
-    pub ios_per_s: f64,
-    /// Bytes per second.
-    pub bytes_per_s: f64,
-    /// How the rate changes with time.
-    pub decay: Option<Decay>,
-    /// Entries into the kernel for each I/O.
-    pub kernel_entries_per_io: Option<f64>,
-    /// I/Os that a take brought.
-    pub ios_per_take: Option<f64>,
-    /// Completions handed to another thread, for each I/O.
-    pub hand_overs_per_io: Option<f64>,
-    /// CPU time for each I/O.
-    pub cpu_ns_per_io: Option<f64>,
-    /// The part of it in the kernel.
-    pub cpu_system_ns_per_io: Option<f64>,
-    /// CPU time in percent of one core's.
-    pub cpu_utilization_percent: Option<f64>,
-    /// Times a thread gave up its core, per second.
-    pub voluntary_switches_per_s: Option<f64>,
-    /// Times a thread lost its core, per second.
-    pub involuntary_switches_per_s: Option<f64>,
-    /// Cores' time that other programs used, in percent.
-    pub load_of_others_percent: Option<f64>,
 }
 
 /// What fio says (`--output-format=json`), as far as it is read.

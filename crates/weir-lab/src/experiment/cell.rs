@@ -144,6 +144,32 @@ pub trait Measured {
     }
 }
 
+/// What of [`Measured`] is told by fields of the same names; settings are those of what is named.
+macro_rules! measured {
+    ($($of:ident).*) => {
+        fn when(&self) -> &$crate::experiment::cell::When {
+            &self.when
+        }
+
+        fn when_mut(&mut self) -> &mut $crate::experiment::cell::When {
+            &mut self.when
+        }
+
+        fn verdict(&self) -> &$crate::experiment::verdict::Verdict {
+            &self.verdict
+        }
+
+        fn settings(&self) -> &std::collections::BTreeMap<String, String> {
+            &self.$($of.)*settings
+        }
+
+        fn latencies(&self) -> (Option<$crate::wire::Latency>, &[(u64, u64)]) {
+            (self.latency_ns, &self.$($of.)*latency_histogram)
+        }
+    };
+}
+pub(crate) use measured;
+
 /// Which end of a metric is the good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {

@@ -16,7 +16,7 @@ pub use measure::measure;
 pub use target::open;
 
 use crate::stats::Estimate;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 use weir::{
@@ -76,7 +76,8 @@ pub enum Event<'a> {
 }
 
 /// What happened in an interval of the time watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Progress {
     /// From this moment, in ns of the time watched.
     pub from_ns: u64,
@@ -118,7 +119,8 @@ pub enum EndedBy {
 }
 
 /// I/Os of a whole run, from its first to its last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counts {
     /// Given to the system.
     pub issued: u64,
@@ -155,7 +157,8 @@ impl From<&Snapshot> for Counts {
 /// Counters of threads at work cannot be read all at one moment: what is for each I/O may be off by what every
 /// thread has under way (an I/O, or a batch) at either end. So it says nothing of a few I/Os, and little of fewer
 /// than a hundred times as many.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Window {
     /// How long it was.
     pub elapsed_ns: u64,
@@ -168,7 +171,7 @@ pub struct Window {
     /// The rate of each second of it, or of the whole where it was shorter.
     pub seconds: Vec<f64>,
     /// The median second, with its 95 % interval.
-    #[serde(serialize_with = "estimate")]
+    #[serde(serialize_with = "estimate", skip_deserializing)]
     pub second: Option<Estimate>,
     /// Where it led: how the rate changes with time.
     pub decay: Option<Decay>,

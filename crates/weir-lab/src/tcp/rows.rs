@@ -37,20 +37,11 @@ fn of_design(design: &AnyDesign, cores: usize) -> Row {
 /// # Errors
 /// What is wrong with the first text that is wrong, and what there is.
 pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
-    let mut rows: Vec<Row> = vec![];
-    for text in texts {
-        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+    plan::rows_of_texts(texts, |row| {
         AnyDesign::parse(&row.spec()).map_err(|error| error.to_string())?;
-        if rows.iter().any(|other| other.spec() == row.spec()) {
-            return Err(format!(
-                "the design {text:?} is given twice; once is enough, for the experiment runs one \
-                 design under two names by itself"
-            ));
-        }
-        find_availability(&mut row);
-        rows.push(row);
-    }
-    Ok(rows)
+        find_availability(row);
+        Ok(())
+    })
 }
 
 /// A peer as it is written.
@@ -77,10 +68,7 @@ pub fn of_peers(peers: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
 
 /// Adds the row that runs under two names.
 pub fn add_again(rows: &mut Vec<Row>) {
-    let runs = |row: &Row| row.unavailable.is_none() && row.peer.is_none();
-    let preferred =
-        AGAIN.iter().find_map(|name| rows.iter().position(|row| row.design == *name && runs(row)));
-    plan::add_again(rows, preferred);
+    plan::add_again_of(rows, &AGAIN);
 }
 
 fn find_availability(row: &mut Row) {

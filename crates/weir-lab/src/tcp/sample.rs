@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::bench::Made;
 use super::plan::Load;
 use crate::experiment::cell::Disturbance;
-use crate::experiment::cell::{Measured, Metric, When, metrics};
+use crate::experiment::cell::{Measured, Metric, When, measured, metrics};
 use crate::experiment::verdict::{Limit, USED_UP, Verdict};
 use crate::report::number::{
     bytes, microseconds, per_message, percent_of, si, three_figures, whole,
@@ -265,21 +265,7 @@ pub fn word(limit: Limit) -> &'static str {
 }
 
 impl Measured for Sample {
-    fn when(&self) -> &When {
-        &self.when
-    }
-
-    fn when_mut(&mut self) -> &mut When {
-        &mut self.when
-    }
-
-    fn verdict(&self) -> &Verdict {
-        &self.verdict
-    }
-
-    fn settings(&self) -> &BTreeMap<String, String> {
-        &self.settings
-    }
+    measured!();
 
     fn invalid(&self) -> Option<String> {
         self.invalid.clone()
@@ -297,10 +283,6 @@ impl Measured for Sample {
         }
         // It had no core in the time that was to be measured.
         self.messages_per_s.is_none().then_some(Disturbance::PaceNotKept)
-    }
-
-    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
-        (self.latency_ns, &self.latency_histogram)
     }
 }
 

@@ -5,7 +5,7 @@ use weir::rio::Choice;
 use weir::udp::{AnyDesign, Port, Spec, designs};
 
 use crate::experiment::plan::row::THREADS;
-use crate::experiment::plan::{Peer, Role, Row};
+use crate::experiment::plan::{self, Peer, Role, Row, peer};
 
 /// The design whose row runs under two names: the one that is expected to win, for there the
 /// noise matters most.
@@ -42,21 +42,38 @@ pub fn all(breadth: Breadth) -> Vec<Row> {
 /// # Errors
 /// What is wrong with the first text that is wrong, and what there is.
 pub fn of_texts(texts: &[String]) -> Result<Vec<Row>, String> {
-    let mut rows: Vec<Row> = vec![];
-    for text in texts {
-        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+    plan::rows_of_texts(texts, |row| {
         let spec = Spec::parse(&row.spec()).map_err(|error| error.to_string())?;
         if spec == Spec::from(AnyDesign::from(Port::original())) {
             row.role = Role::Traditional;
         }
-        if rows.iter().any(|other| other.spec() == row.spec()) {
-            return Err(format!(
-                "the design {text:?} is given twice; once is enough, for the \
-                                experiment runs one design under two names by itself"
-            ));
+        find_availability(row);
+        Ok(())
+    })
+}
+
+/// The rows of peers: `NAME=COMMAND` each, and `NAME=HEAD` for those of them that want a head.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong.
+pub fn of_peers(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
+    let names: Vec<&str> = designs().iter().map(|of| of.about().name).collect();
+    let mut rows = peer::named(peers, taken, &names, peer::UDP_EXAMPLE)?;
+    for text in heads {
+        let (name, head) = text.split_once('=').ok_or_else(|| {
+            format!("cannot read the head {text:?}: write it as NAME=HEX, with the peer's name")
+        })?;
+        let head = head.parse()?;
+        let named = rows.iter_mut().find(|row| row.design == name.trim());
+        match named.and_then(|row| row.peer.as_mut()) {
+            Some(peer) if peer.is_derived() => peer.head = head,
+            Some(_) => {
+                return Err(format!(
+                    "{name} talks with weir and must see the stamps, which a head would write over"
+                ));
+            }
+            None => return Err(format!("there is no peer {name:?} for the head {text:?}")),
         }
-        find_availability(&mut row);
-        rows.push(row);
     }
     Ok(rows)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::experiment::cell::Disturbance;
-use crate::experiment::cell::{self, Measured, When, metrics};
+use crate::experiment::cell::{self, Measured, When, measured, metrics};
 use crate::experiment::verdict::{Evidence, Verdict, judge};
 use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_of_100, si, whole};
 use crate::udp::belief::{self, Belief, Said};
@@ -254,21 +254,7 @@ impl Sample {
 }
 
 impl Measured for Sample {
-    fn when(&self) -> &When {
-        &self.when
-    }
-
-    fn when_mut(&mut self) -> &mut When {
-        &mut self.when
-    }
-
-    fn verdict(&self) -> &Verdict {
-        &self.verdict
-    }
-
-    fn settings(&self) -> &BTreeMap<String, String> {
-        &self.settings
-    }
+    measured!();
 
     fn invalid(&self) -> Option<String> {
         Self::invalid(self)
@@ -292,10 +278,6 @@ impl Measured for Sample {
         let is_empty = self.received_per_s.is_none_or(|rate| rate == 0.0)
             && self.ledger.received >= self.ledger.sent;
         is_empty.then_some(Disturbance::PaceNotKept)
-    }
-
-    fn latencies(&self) -> (Option<Latency>, &[(u64, u64)]) {
-        (self.latency_ns, &self.latency_histogram)
     }
 }
 

@@ -410,14 +410,14 @@ mod tests {
         let mut results = results(&[("sync", 2e6), ("overlapped-pool", 2e5)], 0);
         for (row, entries) in [(0, 1.0), (1, 5.0)] {
             for sample in &mut results.cells[0][row].samples {
-                sample.kernel_entries_per_io = Some(entries);
-                sample.settings.insert(ENTRIES_SOURCE.into(), ALL_ENTRIES.into());
+                sample.made.kernel_entries_per_io = Some(entries);
+                sample.made.settings.insert(ENTRIES_SOURCE.into(), ALL_ENTRIES.into());
             }
         }
         let because = "5.0 calls into the kernel instead of 1.0";
         assert!(why(&results, 0, 1, Some(0)).contains(because));
         for sample in &mut results.cells[0][1].samples {
-            sample.settings.insert(ENTRIES_SOURCE.into(), ENTRIES_WITHOUT_FUTEX.into());
+            sample.made.settings.insert(ENTRIES_SOURCE.into(), ENTRIES_WITHOUT_FUTEX.into());
         }
         let said = why(&results, 0, 1, Some(0));
         assert!(said.contains("CPU time") && !said.contains("calls into the kernel"), "{said}");
@@ -427,7 +427,7 @@ mod tests {
     fn what_hands_over_is_held_against_what_does_not() {
         let mut results = results(&[("sync", 2e6), ("ring", 1e6), ("overlapped-pool", 2e5)], 0);
         for sample in &mut results.cells[0][2].samples {
-            sample.hand_overs_per_io = Some(1.0);
+            sample.made.hand_overs_per_io = Some(1.0);
         }
         let text = said(&results, "hand-over");
         assert!(text.contains("overlapped-pool hands 1.0 of its completions"), "{text}");

@@ -17,7 +17,7 @@ pub fn of(results: &Results, load: usize) -> Vec<Column<Devices>> {
         Column::to_measure("× sync\n", "the same to the figure of sync"),
     ];
     let mut samples = results.cells[load].iter().flat_map(|cell| &cell.samples);
-    if samples.any(|sample| sample.bytes_per_s > 0.0) {
+    if samples.any(|sample| sample.made.bytes_per_s > 0.0) {
         columns.push(Column::of(&BYTES));
     }
     columns.extend([

@@ -53,7 +53,7 @@ pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
         "check": checked,
         "group": results.group_of(index).name(),
         "cores_busy_with_little_to_do": checked.and_then(|checked| checked.idle_cores),
-        "command": results.cells[load][index].samples.last().map(|sample| &sample.command),
+        "command": results.cells[load][index].samples.last().map(|sample| &sample.made.command),
     });
     // Nobody but fio sees what it reads.
     let unseen = results.conformance[index] == Conformance::Passed && checked.is_none();

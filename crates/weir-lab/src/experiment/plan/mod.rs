@@ -14,6 +14,38 @@ pub use row::{Role, Row, RowError};
 
 use crate::stats::random::Random;
 
+/// The rows of the given texts; `known` says whether the library knows what a row asks for, and finds out whether it
+/// can run here.
+///
+/// # Errors
+/// What is wrong with the first text that is wrong, and what there is.
+pub fn rows_of_texts(
+    texts: &[String],
+    known: impl Fn(&mut Row) -> Result<(), String>,
+) -> Result<Vec<Row>, String> {
+    let mut rows: Vec<Row> = vec![];
+    for text in texts {
+        let mut row = Row::parse(text).map_err(|error| error.to_string())?;
+        known(&mut row)?;
+        if rows.iter().any(|other| other.spec() == row.spec()) {
+            return Err(format!(
+                "the design {text:?} is given twice; once is enough, for the experiment runs one \
+                 design under two names by itself"
+            ));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// Adds the first of these designs that can run under a second name, or else any row that can.
+pub fn add_again_of(rows: &mut Vec<Row>, designs: &[&str]) {
+    let runs = |row: &Row| row.unavailable.is_none() && row.peer.is_none();
+    let of = |name: &&str| rows.iter().position(|row| row.design == **name && runs(row));
+    let preferred = designs.iter().find_map(of);
+    add_again(rows, preferred);
+}
+
 /// Adds one row under a second name, so that the noise can be seen; where there are rows with
 /// receive offload beside the others, one of those as well. Returns the place of the first, or
 /// `None` if no row can run.

@@ -24,7 +24,7 @@ impl Peer {
 }
 
 /// A peer of UDP as it is written.
-const UDP_EXAMPLE: &str = "tokio=peers/target/release/peer-tokio";
+pub(crate) const UDP_EXAMPLE: &str = "tokio=peers/target/release/peer-tokio";
 
 impl Row {
     /// The row of a peer, from `NAME=COMMAND`.
@@ -48,32 +48,6 @@ impl Row {
         row.peer = Some(peer);
         Ok(row)
     }
-}
-
-/// The rows of peers: `NAME=COMMAND` each, and `NAME=HEAD` for those of them that want a head.
-///
-/// # Errors
-/// What is wrong with the first text that is wrong.
-pub fn of_texts(peers: &[String], heads: &[String], taken: &[Row]) -> Result<Vec<Row>, String> {
-    let designs: Vec<&str> = weir::udp::designs().iter().map(|of| of.about().name).collect();
-    let mut rows = named(peers, taken, &designs, UDP_EXAMPLE)?;
-    for text in heads {
-        let (name, head) = text.split_once('=').ok_or_else(|| {
-            format!("cannot read the head {text:?}: write it as NAME=HEX, with the peer's name")
-        })?;
-        let head = head.parse()?;
-        let named = rows.iter_mut().find(|row| row.design == name.trim());
-        match named.and_then(|row| row.peer.as_mut()) {
-            Some(peer) if peer.is_derived() => peer.head = head,
-            Some(_) => {
-                return Err(format!(
-                    "{name} talks with weir and must see the stamps, which a head would write over"
-                ));
-            }
-            None => return Err(format!("there is no peer {name:?} for the head {text:?}")),
-        }
-    }
-    Ok(rows)
 }
 
 /// The rows of peers, `NAME=COMMAND` each, of which none is named like a row that is there or like one
@@ -107,10 +81,11 @@ pub fn named(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::rows::of_peers;
 
     fn rows(peers: &[&str], heads: &[&str]) -> Result<Vec<Row>, String> {
         let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        of_texts(&texts(peers), &texts(heads), &[])
+        of_peers(&texts(peers), &texts(heads), &[])
     }
 
     #[test]
