@@ -13,7 +13,6 @@ use weir_lab::device::plan::{
     DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S, aims_at,
 };
 use weir_lab::device::processes::Processes;
-use weir_lab::device::report::json;
 use weir_lab::device::results::{Devices, Results};
 use weir_lab::device::rows::{self, title};
 use weir_lab::experiment::course::Course;
@@ -21,6 +20,7 @@ use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
+use weir_lab::report::document::plan as plan_document;
 use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
@@ -172,7 +172,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
     say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
-        let plan = json::plan(&results, &settings);
+        let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
@@ -334,7 +334,7 @@ fn cores(args: &IopsArgs) -> Result<Vec<usize>, Failure> {
 /// The effective settings, before anything runs.
 fn effective(results: &Results, settings: &Settings) -> String {
     let budget = Devices::budget_s(settings, &results.loads, &results.rows);
-    let time = about(budget + results.own.long_runs_s(&results.rows));
+    let time = about(budget + results.own.planned_after_s(&results.rows));
     let mut text = format!(
         "compares {} rows under {} loads in about {time}: intervals of ±{} asked for, seed {}\n",
         results.rows.len(),

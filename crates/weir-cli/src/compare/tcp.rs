@@ -9,6 +9,7 @@ use weir_lab::experiment::course::Course;
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::machine::Machine;
+use weir_lab::report::document::plan as plan_document;
 use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
 use weir_lab::tcp::classic::{self, Classic};
@@ -18,7 +19,6 @@ use weir_lab::tcp::plan::{
     self, Asked, BUFFER_BYTES, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES,
 };
 use weir_lab::tcp::processes::Processes;
-use weir_lab::tcp::report::json;
 use weir_lab::tcp::results::{Results, Tcp};
 use weir_lab::tcp::rows::{self, title};
 use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
@@ -226,7 +226,7 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
     say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
-        let plan = json::plan(&results, &settings);
+        let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));

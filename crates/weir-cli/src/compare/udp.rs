@@ -9,6 +9,7 @@ use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
+use weir_lab::report::document::plan as plan_document;
 use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
 use weir_lab::udp::experiment;
@@ -16,7 +17,6 @@ use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
 use weir_lab::udp::plan::{self, Asked, Load, Rate, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
-use weir_lab::udp::report::json;
 use weir_lab::udp::results::{Results, Udp};
 use weir_lab::udp::rows::{self, Breadth};
 
@@ -72,7 +72,7 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
     let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
     say_on!("{}{}", effective(&results, &settings), warned(&short));
     if args.dry_run {
-        let plan = json::plan(&results, &settings);
+        let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));

@@ -4,7 +4,7 @@
 //! long.
 
 use super::bench::{Checked, Made};
-use super::plan::{Load, PLANNED_OVERHEAD_MS, aims_at, usual_s};
+use super::plan::{Load, PLANNED_OVERHEAD_MS, aims_at, runs, usual_s};
 use super::results::{Devices, Group, LongRun, Results};
 use super::sample::Sample;
 use crate::experiment::blocks::Interrupted;
@@ -45,6 +45,11 @@ impl Course for Devices {
     /// Of those that read nothing one runs again only where no other reads.
     fn runs_again(group: Group, among: &[Group]) -> bool {
         group != Group::Nothing || among.len() == 1
+    }
+
+    /// The long runs come at the end.
+    fn planned_after_s(&self, rows: &[Row]) -> f64 {
+        self.long_run.map_or(0.0, |time| time.as_secs_f64() * runs(rows) as f64)
     }
 
     /// Where each I/O takes long, fewer rounds, and then more time.

@@ -168,7 +168,10 @@ mod tests {
         let asked = Settings { rounds: Some(4), ..standard };
         assert_eq!(Devices::schedule(&asked, &two[0], 0.1, 8, 100).rounds, 4);
         let long = Devices { long_run: Some(Duration::from_secs(30)), ..Devices::default() };
-        assert_eq!((Devices::default().long_runs_s(&rows), long.long_runs_s(&rows)), (0.0, 30.0));
+        assert_eq!(
+            (Devices::default().planned_after_s(&rows), long.planned_after_s(&rows)),
+            (0.0, 30.0)
+        );
         assert_eq!(Devices::budget_s(&standard.within(Some(7.0)), &two, &rows), 7.0);
     }
 

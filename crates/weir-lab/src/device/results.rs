@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::bench::Checked;
 use super::fio::Fio;
-use super::plan::{Load, runs};
+use super::plan::Load;
 use super::rows::{MEASURE, depth_of, title};
 use super::sample::{DeviceMetric, KERNEL_ENTRIES, METRICS, RATE, Sample};
 use crate::experiment::plan::{Role, Row};
@@ -45,26 +47,22 @@ pub enum LongRun {
     Failed(String),
 }
 
-/// A comparison of designs that read a device: what only that has.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A comparison of designs that read a device: what only that has, as it stands in the document.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Devices {
     /// What each row was checked with, once it was.
+    #[serde(skip)]
     pub checked: Vec<Option<Checked>>,
     /// By row: its long run under the first load, if there was one.
+    #[serde(skip)]
     pub long_runs: Vec<Option<LongRun>>,
     /// How long each row runs once at the end, to see whether its rate falls; `None` for not at all.
+    #[serde(skip)]
     pub long_run: Option<Duration>,
     /// The cores that runs were bound to; none if they were not.
     pub cores: Vec<usize>,
     /// The fio that takes part, if one does.
     pub fio: Option<Fio>,
-}
-
-impl Devices {
-    /// Seconds that the long runs at the end take.
-    pub fn long_runs_s(&self, rows: &[Row]) -> f64 {
-        self.long_run.map_or(0.0, |time| time.as_secs_f64() * runs(rows) as f64)
-    }
 }
 
 /// An experiment and what came out.

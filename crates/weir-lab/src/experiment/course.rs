@@ -161,6 +161,11 @@ pub trait Course: Study {
         0
     }
 
+    /// Seconds that what comes after all loads takes.
+    fn planned_after_s(&self, _: &[Row]) -> f64 {
+        0.0
+    }
+
     /// Rounds of a load: those asked for, or what is aimed at.
     fn rounds_of(settings: &Settings, load: &Self::Load) -> u32 {
         settings.rounds.unwrap_or_else(|| Self::aims_at(settings.depth, load))

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::exit;
 use crate::experiment::cell::{Cell, Conformance, Measured, Metric, Skipped};
-use crate::experiment::plan::{Role, Row};
+use crate::experiment::plan::{Role, Row, Settings};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::report::Told;
@@ -53,15 +53,26 @@ pub fn document<K: Told>(results: &Results<K>) -> Value {
     with(with(head(results), common), K::of_all_value(results))
 }
 
-/// The document of an experiment that was only planned, with what is known of its time and its cores.
-pub(crate) fn plan<K: Told>(results: &Results<K>, more: Value) -> Value {
+/// The document of an experiment that was only planned: its loads, the rows and rounds of each, and no results.
+pub fn plan<K: Told>(results: &Results<K>, settings: &Settings) -> Value {
+    let rows = &results.rows;
+    let of_load = |load: &K::Load| {
+        let can_run = rows.iter().filter(|row| row.unavailable.is_none());
+        let more = json!({
+            "rows": can_run.filter(|row| K::takes_part(load, row)).count(),
+            "rounds_aimed_at": K::rounds_of(settings, load),
+        });
+        with(K::load_value(load), more)
+    };
+    let seconds = K::budget_s(settings, &results.loads, rows) + results.own.planned_after_s(rows);
     let common = json!({
-        "planned": results.rows.iter().map(Row::spec).collect::<Vec<_>>(),
-        "loads": results.loads.iter().map(K::load_value).collect::<Vec<_>>(),
+        "planned": rows.iter().map(Row::spec).collect::<Vec<_>>(),
+        "planned_s": seconds,
+        "loads": results.loads.iter().map(of_load).collect::<Vec<_>>(),
         "results": [],
         "error": null,
     });
-    with(with(head(results), common), more)
+    with(head(results), common)
 }
 
 /// The document of a command that failed before there were results, with this exit code.
@@ -78,13 +89,14 @@ pub fn failure(command: &[String], error: &str, code: u8) -> Value {
 }
 
 fn head<K: Told>(results: &Results<K>) -> Value {
-    json!({
+    let common = json!({
         "schema_version": SCHEMA_VERSION,
         "kind": K::KIND,
         "command": results.command,
         "machine": results.machine,
         "seed": results.seed,
-    })
+    });
+    with(common, json!(results.own))
 }
 
 fn of_load<K: Told>(results: &Results<K>, load: usize, rankings: &[(K::Group, Ranking)]) -> Value {

@@ -87,8 +87,19 @@ pub fn table_of_width(width: usize) -> Table {
     table
 }
 
+/// The text of a table of which all but the first column, and these, are figures, which stand to the right.
+pub fn figures(mut table: Table, words: &[usize]) -> String {
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index > 0 && !words.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    narrow(&mut table);
+    table.trim_fmt()
+}
+
 /// Takes the space before each column away; the place of the line between two is enough.
-pub fn narrow(table: &mut Table) {
+fn narrow(table: &mut Table) {
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 1));
     });

@@ -12,9 +12,10 @@ pub(crate) mod words;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::experiment::course::Course;
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
-use crate::experiment::results::{Results, Study};
+use crate::experiment::results::Results;
 use crate::experiment::verdict::Limit;
 use columns::Column;
 
@@ -28,7 +29,7 @@ pub struct Answer {
 }
 
 /// What a report must know of its study.
-pub trait Told: Study<Sample: Serialize> {
+pub trait Told: Course<Sample: Serialize> + Serialize {
     /// What the document is about.
     const KIND: &'static str;
     /// What stands in the column of what limited a row, and what it means.
@@ -121,5 +122,7 @@ pub trait Told: Study<Sample: Serialize> {
     fn of_row_value(results: &Results<Self>, load: usize, row: usize) -> Value;
 
     /// What only this study says besides.
-    fn of_all_value(results: &Results<Self>) -> Value;
+    fn of_all_value(_: &Results<Self>) -> Value {
+        json!({})
+    }
 }

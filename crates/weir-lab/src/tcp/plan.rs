@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::experiment::plan::budget;
 use crate::experiment::plan::{Depth, Row};
 use crate::stats::bootstrap;
 
 /// What a connection does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// One message at a time: the next one follows the answer.
     PingPong,
@@ -40,7 +43,7 @@ const BYTES_UNDER_WAY_MAX: u64 = 1 << 30;
 pub const BUFFER_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 
 /// One load. Rows are compared only under the same one.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Load {
     /// What a connection does.
     pub pattern: Pattern,

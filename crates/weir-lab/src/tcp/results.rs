@@ -1,5 +1,7 @@
 //! What a comparison of TCP found: every row under every load, with its samples.
 
+use serde::Serialize;
+
 use super::bench::{Checked, Idle};
 use super::classic::Classic;
 use super::plan::Load;
@@ -11,20 +13,24 @@ use crate::stats::median;
 /// Why a row has no rank that answered nothing in time: its rate is no figure of how fast it is.
 const NOTHING_CAME: &str = "nothing came back while it was measured";
 
-/// A comparison of TCP: what only that has.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A comparison of TCP: what only that has, as it stands in the document.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Tcp {
     /// What each row did with little to do.
+    #[serde(skip)]
     pub idle: Vec<Idle>,
     /// The cores of the server.
     pub server_cores: Vec<usize>,
     /// The cores of the client.
     pub client_cores: Vec<usize>,
     /// How many descriptors a process may have, if that is known and limited.
+    #[serde(skip)]
     pub descriptors: Option<u64>,
     /// What the rows were checked with before they were timed; `None` if none passed.
+    #[serde(rename = "check")]
     pub checked: Option<Checked>,
     /// The experiment of the original study, if it was that.
+    #[serde(skip)]
     pub classic: Option<Classic>,
 }
 

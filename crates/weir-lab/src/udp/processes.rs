@@ -187,7 +187,8 @@ impl Processes {
             .arguments(["--echo", "--interval", "0", "--end-with-input", "--json"])
     }
 
-    fn try_check(&self, row: &Row, load: &Load) -> Result<Echoed, CheckError> {
+    /// The outer error is that the server did not go through with it.
+    fn try_check(&self, row: &Row, load: &Load) -> Result<Result<Echoed, RunError>, ChildError> {
         let longest = load.size_bytes.max(DEFAULT_SIZE_BYTES) as usize;
         let mut server = self.spawn_server(&self.echo_server(row, load))?;
         let line: ReadyLine = server.document("ready line", self.runner.within(READY_WITHIN))?;
@@ -203,16 +204,32 @@ impl Processes {
         let report: ServerReport = server.document("report", self.runner.within(REPORT_WITHIN))?;
         let ended = server.finish(self.runner.within(END_WITHIN))?;
         if !ended.success() {
-            return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() }.into());
+            return Err(ChildError::BadEnd { name: SERVER, status: ended.to_string() });
         }
-        outcome?;
+        Ok(self.judge(outcome, &exchanges, &report, longest))
+    }
+
+    /// Whether all came back as it was sent.
+    fn judge(
+        &self,
+        outcome: Result<(), String>,
+        exchanges: &[Exchange],
+        report: &ServerReport,
+        longest: usize,
+    ) -> Result<Echoed, RunError> {
+        let wrong = |problem: String| RunError::Failed(problem);
+        outcome.map_err(wrong)?;
         // Whatever the server still had to say is in the sockets once it has ended.
-        exchanges.iter().try_for_each(Exchange::is_over)?;
+        exchanges.iter().try_for_each(Exchange::is_over).map_err(wrong)?;
         let sent: u64 = exchanges.iter().map(Exchange::sent).sum();
         match report.counters.get("datagrams") {
-            Some(counted) if *counted > sent => Err(CheckError::Strays(counted - sent)),
+            Some(counted) if *counted > sent => Err(RunError::Disturbed(format!(
+                "the server counted {} more datagrams than were sent in the check: somebody else sent to its \
+                 port, or it counts some twice",
+                counted - sent
+            ))),
             Some(counted) if *counted != sent => {
-                Err(CheckError::Wrong(format!("{sent} datagrams were sent, it counted {counted}")))
+                Err(wrong(format!("{sent} datagrams were sent, it counted {counted}")))
             }
             _ => Ok(Echoed {
                 datagrams: sent,
@@ -342,17 +359,8 @@ impl Bench for Processes {
     }
 
     fn echo(&mut self, row: &Row, load: &Load) -> Result<Echoed, RunError> {
-        match self.try_check(row, load) {
-            Ok(checked) => Ok(checked),
-            Err(CheckError::Wrong(problem)) => Err(RunError::Failed(problem)),
-            Err(CheckError::Strays(strays)) => Err(RunError::Disturbed(format!(
-                "the server counted {strays} more datagrams than were sent in the check: somebody else \
-                 sent to its port, or it counts some twice"
-            ))),
-            Err(CheckError::Child(error)) => {
-                Err(RunError::from(error).or_time_is_up(self.runner.time.is_up()))
-            }
-        }
+        let late = |error| RunError::from(error).or_time_is_up(self.runner.time.is_up());
+        self.try_check(row, load).map_err(late)?
     }
 
     fn run_once(&mut self, run: &Run) -> Result<Made, RunError> {
@@ -369,28 +377,6 @@ fn any_port(address: IpAddr) -> String {
 /// The server's flag for receive offload.
 fn receive_offload(load: &Load) -> Option<&'static str> {
     load.receive_offload.then_some("--receive-offload")
-}
-
-/// Why a check was not passed.
-enum CheckError {
-    /// What came back was not what was sent.
-    Wrong(String),
-    /// All came back as it was sent, and there were so many datagrams more.
-    Strays(u64),
-    /// The server did not go through with it.
-    Child(ChildError),
-}
-
-impl From<String> for CheckError {
-    fn from(problem: String) -> Self {
-        Self::Wrong(problem)
-    }
-}
-
-impl From<ChildError> for CheckError {
-    fn from(error: ChildError) -> Self {
-        Self::Child(error)
-    }
 }
 
 /// CPU time of both processes over their whole lives, in nanoseconds: whatever else the

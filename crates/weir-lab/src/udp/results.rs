@@ -1,5 +1,7 @@
 //! What an experiment found: every row under every load, with its samples.
 
+use serde::Serialize;
+
 use super::exchange::Echoed;
 use super::ledger::Ledger;
 use super::plan::{Load, Rate};
@@ -26,7 +28,7 @@ impl Cell {
 }
 
 /// What the generator can do at most: into sockets that nobody reads.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Calibration {
     /// Whether the sink asked for receive offload, which changes the sender's work.
     pub receive_offload: bool,
@@ -60,8 +62,8 @@ impl Calibration {
     }
 }
 
-/// A comparison of UDP: what only that has.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// A comparison of UDP: what only that has, as it stands in the document.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Udp {
     /// The cores of the server.
     pub server_cores: Vec<usize>,
@@ -70,8 +72,10 @@ pub struct Udp {
     /// What link server and generator had of their own; `None` on loopback.
     pub link: Option<String>,
     /// What the generator can do at most.
+    #[serde(rename = "calibration")]
     pub calibrations: Vec<Calibration>,
     /// What the rows were checked with before they were timed; `None` if none passed.
+    #[serde(rename = "check")]
     pub checked: Option<Echoed>,
 }
 

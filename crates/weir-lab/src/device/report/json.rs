@@ -4,31 +4,15 @@ use serde_json::{Value, json};
 
 use super::over_time;
 use crate::device::crossing::{by_delay, delay_us, with_measure};
-use crate::device::plan::{Load, aims_at};
-use crate::device::results::{Devices, LongRun, Results};
+use crate::device::plan::Load;
+use crate::device::results::{LongRun, Results};
 use crate::device::rows::depth_of;
 use crate::experiment::cell::Conformance;
-use crate::experiment::course::Course;
-use crate::experiment::plan::Settings;
-use crate::report::document::{self, with};
-
-/// The document of an experiment that was only planned.
-pub fn plan(results: &Results, settings: &Settings) -> Value {
-    let (loads, rows) = (&results.loads, &results.rows);
-    let more = json!({
-        "cores": results.own.cores,
-        "fio": results.own.fio,
-        "planned_s": Devices::budget_s(settings, loads, rows) + results.own.long_runs_s(rows),
-        "rounds_aimed_at": settings.rounds.unwrap_or(aims_at(settings.depth)),
-    });
-    document::plan(results, more)
-}
+use crate::report::document::with;
 
 /// What stands beside loads, answers and rows.
 pub(super) fn of_all(results: &Results) -> Value {
     json!({
-        "cores": results.own.cores,
-        "fio": results.own.fio,
         "ratio_to": results.measure().map(|row| results.rows[row].spec()),
         "crossings": crossings(results),
         "long_runs": long_runs(results),

@@ -3,48 +3,11 @@
 use serde_json::{Value, json};
 
 use super::here;
-use crate::experiment::course::Course;
-use crate::experiment::plan::Settings;
-use crate::report::document;
 use crate::tcp::classic::PUBLISHED;
-use crate::tcp::plan::{self, Load};
-use crate::tcp::results::{Results, Tcp};
-
-/// The document of an experiment that was only planned.
-pub fn plan(results: &Results, settings: &Settings) -> Value {
-    let more = json!({
-        "server_cores": results.own.server_cores,
-        "client_cores": results.own.client_cores,
-        "planned_s": Tcp::budget_s(settings, &results.loads, &results.rows),
-        "rounds_aimed_at": settings.rounds.unwrap_or(plan::aims_at(settings.depth)),
-    });
-    document::plan(results, more)
-}
-
-/// What stands beside loads, answers and rows.
-pub(super) fn of_all(results: &Results) -> Value {
-    json!({
-        "server_cores": results.own.server_cores,
-        "client_cores": results.own.client_cores,
-        "check": results.own.checked,
-        "classic": classic(results),
-    })
-}
-
-pub(super) fn load_value(load: &Load) -> Value {
-    json!({
-        "pattern": load.pattern.name(),
-        "message_bytes": load.message_bytes,
-        "connections": load.connections,
-        "blocks": load.blocks,
-        "block_bytes_per_s": load.block_bytes_per_s,
-        "outstanding": load.outstanding,
-        "buffer_bytes": load.buffer_bytes,
-    })
-}
+use crate::tcp::results::Results;
 
 /// The most that each row held, and what survives of the original's table; null if that was not asked for.
-fn classic(results: &Results) -> Value {
+pub(super) fn classic(results: &Results) -> Value {
     let Some(classic) = &results.own.classic else { return Value::Null };
     let held = results
         .rows

@@ -7,14 +7,13 @@ pub mod peers;
 
 use std::fmt::Write as _;
 
-use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::verdict::Limit;
 use crate::report::columns::Column;
-use crate::report::layout::{self, Filled, narrow, paragraph, table_of_width};
+use crate::report::layout::{self, Filled, figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
 use crate::report::table::both_sides;
 use crate::report::words::{list, shortened};
@@ -107,7 +106,7 @@ impl Told for Tcp {
     }
 
     fn load_value(load: &Load) -> Value {
-        json::load_value(load)
+        json!(load)
     }
 
     fn of_load_value(results: &Results, load: usize) -> Value {
@@ -127,7 +126,7 @@ impl Told for Tcp {
     }
 
     fn of_all_value(results: &Results) -> Value {
-        json::of_all(results)
+        json!({ "classic": json::classic(results) })
     }
 }
 
@@ -238,13 +237,7 @@ fn published(results: &Results, width: usize) -> String {
             ]);
         }
     }
-    for column in [1, 2, 3, 5, 6, 7] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    narrow(&mut table);
-    format!("\n{}\n", table.trim_fmt())
+    format!("\n{}\n", figures(table, &[4]))
 }
 
 /// What our design did in a part of the table.

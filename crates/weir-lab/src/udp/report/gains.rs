@@ -1,9 +1,7 @@
 //! The table of what receive offload brings under a load.
 
-use comfy_table::CellAlignment;
-
 use crate::report::columns::ratio;
-use crate::report::layout::{narrow, table_of_width};
+use crate::report::layout::{figures, table_of_width};
 use crate::report::number::{microseconds, or_unknown, si};
 use crate::udp::offload::{Gain, of_load};
 use crate::udp::results::Results;
@@ -44,11 +42,5 @@ pub(super) fn table(results: &Results, load: usize, width: usize) -> Option<Stri
     if let Some(traditional) = &gains.to_traditional {
         add("best with / original", traditional);
     }
-    for column in 1..4 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    narrow(&mut table);
-    Some(format!("\n{}\n", table.trim_fmt()))
+    Some(format!("\n{}\n", figures(table, &[4])))
 }

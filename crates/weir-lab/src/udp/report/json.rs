@@ -2,59 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::experiment::course::Course;
 use crate::experiment::plan::Role;
-use crate::experiment::plan::Settings;
-use crate::report::document::{self, difference, estimate, with};
+use crate::report::document::{difference, estimate, with};
 use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
 use crate::udp::curve::{Highest, highest, points};
 use crate::udp::offload::{Gain, of_load as gains_of};
-use crate::udp::plan::{self, Goal, Load, Rate, Shown};
+use crate::udp::plan::{Goal, Load, Rate, Shown};
 use crate::udp::report::link;
 use crate::udp::report::published::PUBLISHED;
-use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
+use crate::udp::results::{RECEIVE_BUFFER, Results};
 use crate::udp::sample::Cell;
 
 /// The generator's engines that hand over several datagrams with one call to the network stack, or go
 /// past it.
 const SEND_OFFLOAD: [&str; 2] = ["gso", crate::udp::link::ENGINE];
-
-/// The document of an experiment that was only planned: its loads, the rows and rounds of each, and
-/// no results.
-pub fn plan(results: &Results, settings: &Settings) -> Value {
-    let of_load = |load: &Load| {
-        let rows = plan::rows_of(load, &results.rows).len();
-        let rounds = Udp::rounds_of(settings, load);
-        with(load_value(load), json!({ "rows": rows, "rounds_aimed_at": rounds }))
-    };
-    let more = json!({
-        "server_cores": results.own.server_cores,
-        "generator_cores": results.own.generator_cores,
-        "planned_s": Udp::budget_s(settings, &results.loads, &results.rows),
-        "loads": results.loads.iter().map(of_load).collect::<Vec<_>>(),
-    });
-    document::plan(results, more)
-}
-
-/// What stands beside loads, answers and rows.
-pub(super) fn of_all(results: &Results) -> Value {
-    json!({
-        "server_cores": results.own.server_cores,
-        "generator_cores": results.own.generator_cores,
-        "link": results.own.link,
-        "calibration": results.own.calibrations.iter().map(|c| json!({
-            "receive_offload": c.receive_offload,
-            "size_bytes": c.size_bytes,
-            "flows": c.flows,
-            "generators": c.generators,
-            "sent_per_s": c.sent_per_s,
-            "core_to_core_ns": c.core_to_core_ns,
-            "core_to_core_after_ns": c.core_to_core_after_ns,
-        })).collect::<Vec<_>>(),
-        "check": results.own.checked,
-        "sweeps": sweeps(results),
-    })
-}
 
 /// What a load has besides.
 pub(super) fn of_load(results: &Results, index: usize) -> Value {
@@ -196,7 +157,7 @@ fn gains(results: &Results, load: usize) -> Value {
 }
 
 /// Everything that was swept.
-fn sweeps(results: &Results) -> Value {
+pub(super) fn sweeps(results: &Results) -> Value {
     let along = |sweeps: Vec<Sweep>| sweeps.iter().map(|s| along(results, s)).collect::<Vec<_>>();
     json!({
         "work": along(over_work(results)),

@@ -1,5 +1,6 @@
 use super::*;
-use crate::report::document::document;
+use crate::experiment::plan::Settings;
+use crate::report::document::{document, plan};
 use crate::udp::report::fixture;
 
 fn walk(value: &Value, path: &str, seen: &mut Vec<String>) {

@@ -12,14 +12,13 @@ pub mod published;
 mod summary;
 mod sweeps;
 
-use comfy_table::CellAlignment;
 use serde_json::Value;
 
 use crate::experiment::cell::Conformance;
 use crate::experiment::plan::{Peer, Row};
 use crate::experiment::ranking::Ranking;
 use crate::report::columns::Column;
-use crate::report::layout::{narrow, paragraph, table_of_width};
+use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{bytes, si};
 use crate::report::table::both_sides;
 use crate::report::{Answer, Told};
@@ -118,7 +117,7 @@ impl Told for Udp {
     }
 
     fn of_all_value(results: &Results) -> Value {
-        json::of_all(results)
+        serde_json::json!({ "sweeps": json::sweeps(results) })
     }
 }
 
@@ -214,13 +213,7 @@ fn published(results: &Results, load: usize, width: usize) -> String {
             of.into_iter().flatten().collect::<Vec<_>>().join(": "),
         ]);
     }
-    for column in 1..4 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    narrow(&mut table);
-    let mut text = format!("\n{}\n", table.trim_fmt());
+    let mut text = format!("\n{}\n", figures(table, &[4]));
     paragraph(&mut text, CAUTION, width);
     text
 }

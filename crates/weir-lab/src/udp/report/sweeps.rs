@@ -1,8 +1,6 @@
 //! The tables of the sweeps: each row along rising work, threads or load.
 
-use comfy_table::CellAlignment;
-
-use crate::report::layout::{narrow, paragraph, table_of_width};
+use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, microseconds, or_unknown, percent, si};
 use crate::stats::latency;
 use crate::udp::crossing::{Axis, Sweep, over_threads, over_work};
@@ -61,8 +59,7 @@ fn along(results: &Results, sweep: &Sweep, width: usize) -> String {
         let figures = stops.clone().map(figure);
         table.add_row(std::iter::once(sweep.names[design].clone()).chain(figures));
     }
-    figures_right(&mut table);
-    format!("\n{title} (* the most)\n\n{}\n\n", table.trim_fmt())
+    format!("\n{title} (* the most)\n\n{}\n\n", figures(table, &[]))
 }
 
 /// No-drop and partial-drop rates, and latencies below; `None` if the load was not swept.
@@ -110,9 +107,11 @@ fn under_load(results: &Results, width: usize) -> Option<String> {
         }
         table.add_row(line);
     }
-    figures_right(&mut table);
-    let mut text =
-        format!("\nrising load, {}: highest rates\n\n{}\n\n", like.conditions(), table.trim_fmt());
+    let mut text = format!(
+        "\nrising load, {}: highest rates\n\n{}\n\n",
+        like.conditions(),
+        figures(table, &[])
+    );
     paragraph(
         &mut text,
         "no-drop: the highest rate tried up to which in at least half of the runs nothing was lost; \
@@ -131,11 +130,4 @@ fn highest_text(highest: Highest) -> String {
         Highest::Between(good, _) => si(good),
         Highest::Below(bad) => format!("<{}", si(bad)),
     }
-}
-
-fn figures_right(table: &mut comfy_table::Table) {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    narrow(table);
 }
