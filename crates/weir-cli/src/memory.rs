@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_lab::child::{ChildError, Interrupt};
 use weir_lab::experiment::plan::Row;
-use weir_lab::kernel_memory;
+use weir_lab::udp::kernel_memory;
 
 use crate::exit::{self, Failure};
 

@@ -10,7 +10,6 @@ pub mod device;
 pub mod exit;
 pub mod experiment;
 pub mod iops;
-pub mod kernel_memory;
 pub mod machine;
 pub mod report;
 pub mod stats;

@@ -6,11 +6,11 @@
 //! is good. The rate that counts is the highest below which no rate was bad.
 
 use crate::experiment::course::NoRun;
-use crate::experiment::verdict::PACE_KEPT;
 use crate::stats::median;
 use crate::udp::plan::{Goal, Load, Rate};
 use crate::udp::results::Results;
 use crate::udp::sample::{Metric, PACE, SENT, Sample};
+use crate::udp::verdict::PACE_KEPT;
 
 /// What a rate lost, as a share (0 to 1) of the datagrams sent.
 fn lost(sample: &Sample) -> Option<f64> {

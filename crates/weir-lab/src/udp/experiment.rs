@@ -16,9 +16,9 @@ use crate::experiment::cell::{Disturbance, Measured, When};
 use crate::experiment::course::{self, Course, NoRun, Progress, RunError, Tell};
 use crate::experiment::plan::budget::Time;
 use crate::experiment::plan::{Depth, Row, Settings};
-use crate::experiment::verdict::{NO_LOSS, PACE_KEPT};
 use crate::report::number::si;
 use crate::stats::random::Random;
+use crate::udp::verdict::{NO_LOSS, PACE_KEPT};
 
 /// What calibrating the generator costs, in milliseconds.
 const CALIBRATION_MS: u64 = 800;

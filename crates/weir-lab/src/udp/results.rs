@@ -9,9 +9,9 @@ use super::sample::{Cell, KERNEL_ENTRIES, LATENCY_P50, METRICS, Metric, PACE, RE
 use crate::experiment::plan::{Role, Row};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::{self, Study};
-use crate::experiment::verdict::{NO_LOSS, PACE_KEPT};
 use crate::report::number::percent;
 use crate::stats::compare::alike;
+use crate::udp::verdict::{NO_LOSS, PACE_KEPT};
 
 /// Why a peer has no rank by latency.
 const PEER_LATENCY: &str = "its latency is not measured: it answers nothing, and what it says of its latency itself cannot \

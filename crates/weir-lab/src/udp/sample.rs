@@ -6,10 +6,11 @@ use serde::Serialize;
 
 use crate::experiment::cell::Disturbance;
 use crate::experiment::cell::{self, Measured, When, measured, metrics};
-use crate::experiment::verdict::{Evidence, Verdict, judge};
+use crate::experiment::verdict::Verdict;
 use crate::report::number::{bytes, microseconds, per_1000, percent_of, percent_of_100, si, whole};
 use crate::udp::belief::{self, Belief, Said};
 use crate::udp::ledger::{Balance, Ledger};
+use crate::udp::verdict::{Evidence, judge};
 use crate::wire::{Audit, Batches, FloodReport, Latency, ServerReport};
 
 /// The circumstances of a run, that neither child knows.

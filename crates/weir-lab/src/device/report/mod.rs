@@ -34,7 +34,35 @@ impl Told for Devices {
     }
 
     fn settings(results: &Results) -> Vec<String> {
-        settings(results)
+        let mut said = vec![];
+        if let Some(why) = results.machine.unbound() {
+            said.push(format!("on any core: {why}"));
+        } else if !results.own.cores.is_empty() {
+            let cores: Vec<String> = results.own.cores.iter().map(usize::to_string).collect();
+            said.push(format!("bound to the cores {}", cores.join(",")));
+        }
+        said.extend(results.own.fio.as_ref().map(|fio| {
+            format!(
+                "{}: its rows are programs of its own; their commands stand in the document",
+                fio.version
+            )
+        }));
+        let read = |group: &Group| *group != Group::Nothing;
+        let checked = (0..results.rows.len())
+            .filter(|row| results.rows[*row].peer.is_none() && read(&results.group_of(*row)))
+            .find_map(|row| results.own.checked[row].as_ref());
+        said.extend(checked.map(|checked| {
+            let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
+            format!(
+                "checked before timing: each of weir's designs that reads something made {} reads of {} bytes \
+                 of a file of known content, and every byte of it came back right{}{}",
+                checked.ios,
+                checked.length_bytes,
+                if writes { "; and as many writes, each of which was taken as a whole" } else { "" },
+                if results.own.fio.is_some() { "; what fio reads is not looked at" } else { "" },
+            )
+        }));
+        said
     }
 
     fn beside(group: Group) -> &'static str {
@@ -78,39 +106,6 @@ impl Told for Devices {
     fn of_all_value(results: &Results) -> Value {
         json::of_all(results)
     }
-}
-
-/// What the experiment ran on and with.
-fn settings(results: &Results) -> Vec<String> {
-    let mut said = vec![];
-    if let Some(why) = results.machine.unbound() {
-        said.push(format!("on any core: {why}"));
-    } else if !results.own.cores.is_empty() {
-        let cores: Vec<String> = results.own.cores.iter().map(usize::to_string).collect();
-        said.push(format!("bound to the cores {}", cores.join(",")));
-    }
-    said.extend(results.own.fio.as_ref().map(|fio| {
-        format!(
-            "{}: its rows are programs of its own; their commands stand in the document",
-            fio.version
-        )
-    }));
-    let read = |group: &Group| *group != Group::Nothing;
-    let checked = (0..results.rows.len())
-        .filter(|row| results.rows[*row].peer.is_none() && read(&results.group_of(*row)))
-        .find_map(|row| results.own.checked[row].as_ref());
-    said.extend(checked.map(|checked| {
-        let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
-        format!(
-            "checked before timing: each of weir's designs that reads something made {} reads of {} bytes \
-             of a file of known content, and every byte of it came back right{}{}",
-            checked.ios,
-            checked.length_bytes,
-            if writes { "; and as many writes, each of which was taken as a whole" } else { "" },
-            if results.own.fio.is_some() { "; what fio reads is not looked at" } else { "" },
-        )
-    }));
-    said
 }
 
 /// What taking latencies cost the row that it cost most.

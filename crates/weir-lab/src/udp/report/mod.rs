@@ -46,7 +46,27 @@ impl Told for Udp {
     }
 
     fn settings(results: &Results) -> Vec<String> {
-        settings(results)
+        let of = &results.own;
+        let mut said =
+            both_sides(results, [("server", &of.server_cores), ("generator", &of.generator_cores)]);
+        said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
+        for calibration in &of.calibrations {
+            let kind = if calibration.receive_offload { " with receive offload" } else { "" };
+            let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
+            let several =
+                |n: u16, what: &str| if n > 1 { format!(", {n} {what}") } else { String::new() };
+            let line = format!(
+                "generator: at most {} datagrams/s of {} B{}{} into a socket that nobody reads{kind}{}",
+                si(calibration.sent_per_s),
+                calibration.size_bytes,
+                several(calibration.flows, "flows"),
+                several(calibration.generators, "generators"),
+                at.unwrap_or_default()
+            );
+            said.push(line);
+        }
+        said.extend([sockets(results), checked(results)].into_iter().flatten());
+        said
     }
 
     fn has_table(load: &Load) -> bool {
@@ -93,7 +113,32 @@ impl Told for Udp {
     }
 
     fn legend(results: &Results) -> Vec<String> {
-        legend(results)
+        let mut said = vec![];
+        if let Some(traditional) = results.measure().map(|row| &results.rows[row]) {
+            said.push(format!("{}: {}", traditional.title(), traditional.spec()));
+        }
+        if results.rows.iter().any(|row| row.peer.is_some()) {
+            said.push(
+                "peer: a program of another library, which accounts for its datagrams as our servers do, and \
+                 answers none, so no latency of it is measured. Its counts are held against the generator's, the \
+                 kernel's and proofs that it read the datagrams; kernel entries are its own word. Threads used: \
+                 those with a twentieth of its CPU time."
+                    .into(),
+            );
+        }
+        let derived =
+            results.rows.iter().any(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
+        let claimed =
+            |load: usize| (0..results.rows.len()).any(|row| results.claimed(load, row).is_some());
+        if derived || (0..results.loads.len()).any(claimed) {
+            said.push(
+                "claimed: nothing shows that the program reads its datagrams, so it has no rank, whatever its \
+                 figures. Of one that knows nothing of weir they are what the kernel delivered by UDP to all \
+                 programs."
+                    .into(),
+            );
+        }
+        said
     }
 
     fn load_value(load: &Load) -> Value {
@@ -119,31 +164,6 @@ impl Told for Udp {
     fn of_all_value(results: &Results) -> Value {
         serde_json::json!({ "sweeps": json::sweeps(results) })
     }
-}
-
-/// What the experiment ran on and with.
-fn settings(results: &Results) -> Vec<String> {
-    let of = &results.own;
-    let mut said =
-        both_sides(results, [("server", &of.server_cores), ("generator", &of.generator_cores)]);
-    said.extend(of.link.as_ref().map(|link| format!("link: {link}")));
-    for calibration in &of.calibrations {
-        let kind = if calibration.receive_offload { " with receive offload" } else { "" };
-        let at = calibration.core_to_core_ns.map(|ns| format!(" (core to core {ns:.0} ns)"));
-        let several =
-            |n: u16, what: &str| if n > 1 { format!(", {n} {what}") } else { String::new() };
-        let line = format!(
-            "generator: at most {} datagrams/s of {} B{}{} into a socket that nobody reads{kind}{}",
-            si(calibration.sent_per_s),
-            calibration.size_bytes,
-            several(calibration.flows, "flows"),
-            several(calibration.generators, "generators"),
-            at.unwrap_or_default()
-        );
-        said.push(line);
-    }
-    said.extend([sockets(results), checked(results)].into_iter().flatten());
-    said
 }
 
 /// What all runs had in common, as obtained; a warning says what they had not.
@@ -216,34 +236,6 @@ fn published(results: &Results, load: usize, width: usize) -> String {
     let mut text = format!("\n{}\n", figures(table, &[4]));
     paragraph(&mut text, CAUTION, width);
     text
-}
-
-fn legend(results: &Results) -> Vec<String> {
-    let mut said = vec![];
-    if let Some(traditional) = results.measure().map(|row| &results.rows[row]) {
-        said.push(format!("{}: {}", traditional.title(), traditional.spec()));
-    }
-    if results.rows.iter().any(|row| row.peer.is_some()) {
-        said.push(
-            "peer: a program of another library, which accounts for its datagrams as our servers do, and \
-             answers none, so no latency of it is measured. Its counts are held against the generator's, the \
-             kernel's and proofs that it read the datagrams; kernel entries are its own word. Threads used: \
-             those with a twentieth of its CPU time."
-                .into(),
-        );
-    }
-    let derived = results.rows.iter().any(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
-    let claimed =
-        |load: usize| (0..results.rows.len()).any(|row| results.claimed(load, row).is_some());
-    if derived || (0..results.loads.len()).any(claimed) {
-        said.push(
-            "claimed: nothing shows that the program reads its datagrams, so it has no rank, whatever its \
-             figures. Of one that knows nothing of weir they are what the kernel delivered by UDP to all \
-             programs."
-                .into(),
-        );
-    }
-    said
 }
 
 #[cfg(test)]

@@ -1,0 +1,237 @@
+//! What limited a flood of datagrams.
+
+use crate::experiment::verdict::{Limit, USED_UP, Verdict};
+
+/// A share of the datagrams sent that may be lost before the server counts as overwhelmed.
+pub const NO_LOSS: f64 = 0.001;
+
+/// A share of the datagrams sent at saturation up to which a server only lost what came in bursts,
+/// if the generator could send no more.
+pub const LITTLE_LOSS: f64 = 0.05;
+
+/// Share of its windows in which a paced generator must keep its pace.
+pub const PACE_KEPT: f64 = 0.99;
+
+/// A share of the datagrams offered that the system may refuse before memory counts as the
+/// limit.
+const REFUSED: f64 = 0.01;
+
+/// What is known of a run when its verdict is given. Unknown values are `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Evidence {
+    /// True if the generator kept to a rate.
+    pub paced: bool,
+    /// Datagrams the generator wanted to send.
+    pub offered: u64,
+    /// Datagrams the system refused.
+    pub refused: u64,
+    /// Datagrams the generator skipped because their time had passed.
+    pub late_skipped: u64,
+    /// Share of the generator's windows in which it kept its pace.
+    pub pace_kept: Option<f64>,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Datagrams that reached the handler.
+    pub received: u64,
+    /// Datagrams dropped at the queue of a CPU, before any socket, if that can be seen.
+    pub dropped_cpu_queue: Option<u64>,
+    /// Share of its cores' time that the server used.
+    pub server_cpu: Option<f64>,
+    /// Share of its core's time that the generator used.
+    pub generator_cpu: Option<f64>,
+    /// Rate sent as a share of what the generator sends into a sink that drops.
+    pub of_calibrated_maximum: Option<f64>,
+}
+
+/// Gives the verdict.
+///
+/// Loss decides first, because it needs no threshold of CPU time and holds for designs that
+/// poll: a server that lost datagrams was offered more than it took, unless it lost few of them
+/// and the generator was at its end as well. Then what stopped the sender: memory, or the
+/// generator itself. The server's CPU time comes last and proves nothing alone: one that polls is
+/// always busy. Without loss every figure is a lower bound.
+pub fn judge(evidence: &Evidence) -> Verdict {
+    let e = evidence;
+    let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let lost = share(e.sent.saturating_sub(e.received), e.sent);
+    let used_up = |value: Option<f64>| value.filter(|value| *value >= USED_UP);
+    let verdict = |limited_by, lower_bound, reason| Verdict { limited_by, lower_bound, reason };
+
+    if e.sent == 0 {
+        return verdict(Limit::Unknown, true, "nothing was sent".into());
+    }
+    let refused = share(e.refused, e.offered);
+    let at_queue = e.dropped_cpu_queue.unwrap_or(0);
+    if lost > NO_LOSS && at_queue > (e.sent.saturating_sub(e.received)) / 2 {
+        // The server never had those: its figure is what the queue before it let through.
+        let reason = format!(
+            "{:.1} % lost, most of it at the queue of a CPU, before any socket",
+            lost * 100.0
+        );
+        return verdict(Limit::Memory, true, reason);
+    }
+    if lost > NO_LOSS
+        && lost <= LITTLE_LOSS
+        && !e.paced
+        && let Some(cpu) = used_up(e.generator_cpu)
+    {
+        // What the sender does for a datagram on loopback depends on who receives it: a design
+        // that takes 99 % of what comes may do so because little came.
+        let lost = lost * 100.0;
+        let reason =
+            format!("{lost:.1} % lost, while the generator's core was {} busy", percent(cpu));
+        return verdict(Limit::Both, true, reason);
+    }
+    if lost > NO_LOSS {
+        let reason = match used_up(e.server_cpu) {
+            Some(cpu) => {
+                format!("{:.1} % lost, server's cores {} busy", lost * 100.0, percent(cpu))
+            }
+            None => format!("{:.1} % lost", lost * 100.0),
+        };
+        return verdict(Limit::Server, false, reason);
+    }
+    if refused > REFUSED {
+        let reason = format!("the system refused {} of what was offered", percent(refused));
+        return verdict(Limit::Memory, true, reason);
+    }
+    if e.paced {
+        let late = share(e.late_skipped, e.offered + e.late_skipped);
+        return if late > REFUSED {
+            let reason = format!("the generator skipped {} as too late", percent(late));
+            verdict(Limit::Generator, true, reason)
+        } else if let Some(kept) = e.pace_kept.filter(|kept| *kept < PACE_KEPT) {
+            let reason = format!("the generator kept its pace in {} of its windows", percent(kept));
+            verdict(Limit::Generator, true, reason)
+        } else {
+            verdict(Limit::Load, true, "all that was offered was taken".into())
+        };
+    }
+    if let Some(of_maximum) = used_up(e.of_calibrated_maximum) {
+        let reason =
+            format!("the generator sent {} of its calibrated maximum", percent(of_maximum));
+        return verdict(Limit::Generator, true, reason);
+    }
+    if let Some(cpu) = used_up(e.generator_cpu) {
+        return verdict(Limit::Generator, true, format!("generator's core {} busy", percent(cpu)));
+    }
+    if let Some(cpu) = used_up(e.server_cpu) {
+        let reason = format!(
+            "server's cores {} busy, which those of a server that polls always are, and nothing to \
+             speak of was lost",
+            percent(cpu)
+        );
+        return verdict(Limit::Server, true, reason);
+    }
+    verdict(Limit::Unknown, true, "nothing was lost and neither side was busy".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saturated() -> Evidence {
+        Evidence {
+            offered: 1_000_000,
+            sent: 1_000_000,
+            received: 1_000_000,
+            server_cpu: Some(0.5),
+            generator_cpu: Some(0.99),
+            of_calibrated_maximum: Some(0.8),
+            ..Evidence::default()
+        }
+    }
+
+    fn limit(evidence: &Evidence) -> (Limit, bool) {
+        let verdict = judge(evidence);
+        assert!(!verdict.reason.is_empty());
+        (verdict.limited_by, verdict.lower_bound)
+    }
+
+    #[test]
+    fn a_server_that_loses_was_overwhelmed_whatever_its_cpu_time() {
+        let lossy = Evidence { received: 900_000, ..saturated() };
+        assert_eq!(limit(&lossy), (Limit::Server, false));
+        assert_eq!(judge(&lossy).reason, "10.0 % lost");
+        let polling = Evidence { server_cpu: Some(1.0), ..lossy };
+        assert_eq!(judge(&polling).reason, "10.0 % lost, server's cores 100 % busy");
+    }
+
+    #[test]
+    fn what_the_queue_of_a_cpu_dropped_is_not_the_servers_fault() {
+        let lossy = Evidence { received: 900_000, dropped_cpu_queue: Some(90_000), ..saturated() };
+        assert_eq!(limit(&lossy), (Limit::Memory, true));
+        assert!(judge(&lossy).reason.contains("queue of a CPU"));
+        let socket = Evidence { dropped_cpu_queue: Some(10_000), ..lossy };
+        assert_eq!(limit(&socket), (Limit::Server, false));
+    }
+
+    #[test]
+    fn a_server_that_polls_and_loses_nothing_is_not_the_limit() {
+        let polling = Evidence { server_cpu: Some(1.0), ..saturated() };
+        assert_eq!(limit(&polling), (Limit::Generator, true));
+    }
+
+    #[test]
+    fn cpu_time_of_a_server_that_loses_nothing_proves_nothing() {
+        // It may poll: 100 % busy, and still the generator just below its own end is the limit.
+        for generator_cpu in [0.6, 0.94] {
+            let generator_cpu = Some(generator_cpu);
+            let busy = Evidence { server_cpu: Some(1.0), generator_cpu, ..saturated() };
+            assert_eq!(limit(&busy), (Limit::Server, true));
+            assert!(judge(&busy).reason.contains("polls"), "{}", judge(&busy).reason);
+            let at_maximum = Evidence { of_calibrated_maximum: Some(0.97), ..busy };
+            assert_eq!(limit(&at_maximum), (Limit::Generator, true));
+            assert_eq!(limit(&Evidence { received: 900_000, ..busy }), (Limit::Server, false));
+        }
+    }
+
+    #[test]
+    fn a_generator_at_its_maximum_makes_a_lower_bound() {
+        assert_eq!(limit(&saturated()), (Limit::Generator, true));
+        let at_maximum =
+            Evidence { generator_cpu: None, of_calibrated_maximum: Some(0.98), ..saturated() };
+        assert_eq!(limit(&at_maximum), (Limit::Generator, true));
+    }
+
+    #[test]
+    fn memory_stops_the_sender() {
+        let refused = Evidence { offered: 1_100_000, refused: 100_000, ..saturated() };
+        assert_eq!(limit(&refused), (Limit::Memory, true));
+    }
+
+    #[test]
+    fn a_paced_load_that_was_taken_limits_nothing() {
+        let paced = Evidence { paced: true, generator_cpu: Some(1.0), ..saturated() };
+        assert_eq!(limit(&paced), (Limit::Load, true));
+        assert_eq!(limit(&Evidence { late_skipped: 50_000, ..paced }), (Limit::Generator, true));
+        let uneven = Evidence { pace_kept: Some(0.9), ..paced };
+        assert_eq!(limit(&uneven), (Limit::Generator, true));
+        assert_eq!(limit(&Evidence { pace_kept: Some(0.995), ..paced }), (Limit::Load, true));
+        assert_eq!(limit(&Evidence { received: 500_000, ..paced }), (Limit::Server, false));
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_guessed() {
+        let idle =
+            Evidence { generator_cpu: Some(0.3), of_calibrated_maximum: None, ..saturated() };
+        assert_eq!(limit(&idle), (Limit::Unknown, true));
+        assert_eq!(limit(&Evidence::default()), (Limit::Unknown, true));
+    }
+
+    #[test]
+    fn a_server_that_takes_nearly_all_of_a_busy_generator_is_not_the_only_limit() {
+        let few = Evidence { received: 980_000, ..saturated() };
+        let verdict = judge(&few);
+        assert_eq!((verdict.limited_by, verdict.lower_bound), (Limit::Both, true));
+        assert!(verdict.reason.contains("2.0 % lost"), "{}", verdict.reason);
+        for server in [
+            Evidence { received: 940_000, ..few },        // it lost many
+            Evidence { generator_cpu: Some(0.8), ..few }, // the generator had time left
+            Evidence { paced: true, pace_kept: Some(1.0), ..few },
+        ] {
+            assert_eq!(judge(&server).limited_by, Limit::Server, "{server:?}");
+        }
+    }
+}
