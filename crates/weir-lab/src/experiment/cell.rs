@@ -199,18 +199,6 @@ pub struct Metric<S> {
     pub of_latency: Option<fn(&Latency) -> u64>,
 }
 
-impl<S> Metric<S> {
-    /// Its heading on one line.
-    pub fn title(&self) -> String {
-        on_one_line(self.heading)
-    }
-}
-
-/// A heading on one line.
-pub(crate) fn on_one_line(heading: &str) -> String {
-    heading.split('\n').filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
 /// Metrics of a kind of sample, each by a name, and all of them in the order of the document: its meaning, its
 /// place and unit in the document, the heading of its column, which end is the good one, and how it is written.
 macro_rules! metrics {

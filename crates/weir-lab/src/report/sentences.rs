@@ -146,3 +146,8 @@ fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> St
          {causes}; more time (-t) makes more"
     )
 }
+
+/// The sentences of an answer, or that nothing was measured, and what it takes.
+pub(crate) fn or_not_measured(said: Vec<String>, what: &str) -> Vec<String> {
+    if said.is_empty() { vec![format!("Not measured: {what}.")] } else { said }
+}

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::experiment::cell::{Skipped, on_one_line};
+use crate::experiment::cell::Skipped;
 use crate::experiment::plan::Schedule;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::repeat;
@@ -74,7 +74,8 @@ fn meaning<K: Told>(column: &Column<K>) -> String {
         Some(first) if is_word => first.to_lowercase().chain(chars).collect(),
         _ => about.to_owned(),
     };
-    format!("{}: {about}.", on_one_line(column.heading))
+    let heading = column.heading.trim_end().replace("/\n", "/").replace("\n/", "/");
+    format!("{}: {about}.", heading.replace('\n', " "))
 }
 
 /// What the experiment ran on and with.

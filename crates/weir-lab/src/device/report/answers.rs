@@ -12,7 +12,9 @@ use crate::experiment::plan::Role;
 use crate::experiment::ranking::Ranking;
 use crate::report::Answer;
 use crate::report::number::{per_message, si};
-use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, times, worth};
+use crate::report::sentences::{
+    causes, is_worse, known, leads, neighbours, nobody, or_not_measured, times, worth,
+};
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
 
@@ -368,10 +370,6 @@ fn standings(results: &Results, known: &[(usize, Difference)]) -> String {
 
 fn no_measure() -> String {
     "Not measured: plain reads (sync) were not among the designs.".into()
-}
-
-fn or_not_measured(said: Vec<String>, what: &str) -> Vec<String> {
-    if said.is_empty() { vec![format!("Not measured: {what}.")] } else { said }
 }
 
 #[cfg(test)]

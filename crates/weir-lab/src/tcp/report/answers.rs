@@ -5,7 +5,9 @@ use crate::experiment::plan::Role;
 use crate::experiment::ranking::Ranking;
 use crate::report::Answer;
 use crate::report::number::{bytes, microseconds, per_message, si, whole};
-use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, times, worth};
+use crate::report::sentences::{
+    causes, is_worse, known, leads, neighbours, nobody, or_not_measured, times, worth,
+};
 use crate::report::words::{list, number_of, shortened};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
@@ -116,10 +118,7 @@ fn which(results: &Results) -> Vec<String> {
             ));
         }
     }
-    if said.is_empty() {
-        said.push("Not measured: no load has a design that could be ranked.".into());
-    }
-    said
+    or_not_measured(said, "no load has a design that could be ranked")
 }
 
 fn threads(results: &Results) -> Vec<String> {
@@ -169,24 +168,16 @@ fn threads(results: &Results) -> Vec<String> {
     for load in 0..results.loads.len() {
         said.extend((0..results.rows.len()).filter_map(|row| held(load, row)));
     }
-    if said.is_empty() {
-        said.push(
-            "Not measured: it takes a ranked design with a thread for each connection beside one with \
-             fewer, and several connections."
-                .into(),
-        );
-    }
-    said
+    let what = "it takes a ranked design with a thread for each connection beside one with fewer, and several \
+                connections";
+    or_not_measured(said, what)
 }
 
 fn polling(results: &Results) -> Vec<String> {
     let loads =
         (0..results.loads.len()).filter(|load| results.loads[*load].pattern == Pattern::PingPong);
     let said: Vec<String> = loads.filter_map(|load| polling_under(results, load)).collect();
-    match said.is_empty() {
-        false => said,
-        true => vec!["Not measured: no design that polls was ranked beside one that waits.".into()],
-    }
+    or_not_measured(said, "no design that polls was ranked beside one that waits")
 }
 
 fn polling_under(results: &Results, load: usize) -> Option<String> {

@@ -7,7 +7,7 @@ use crate::experiment::cell::Better;
 use crate::experiment::ranking::Place;
 use crate::report::Answer;
 use crate::report::number::{microseconds, si, whole};
-use crate::report::sentences::{known, times, worth};
+use crate::report::sentences::{known, or_not_measured, times, worth};
 use crate::report::words::{list, shortened};
 use crate::stats::CONFIDENCE;
 use crate::stats::compare::{Difference, judge, pair};
@@ -88,18 +88,12 @@ fn registered(results: &Results) -> Vec<String> {
         ("Within the noise at", tied),
         ("Open, for want of comparable rounds or of a noise floor, at", open),
     ];
-    let mut sentences: Vec<String> = said
+    let sentences = said
         .into_iter()
         .filter(|(_, loads)| !loads.is_empty())
-        .map(|(what, loads)| format!("{what}: {}.", loads.join("; ")))
-        .collect();
-    if sentences.is_empty() {
-        sentences.push(
-            "Not measured: no load has a ranked design of registered I/O beside one without."
-                .into(),
-        );
-    }
-    sentences
+        .map(|(what, loads)| format!("{what}: {}.", loads.join("; ")));
+    let what = "no load has a ranked design of registered I/O beside one without";
+    or_not_measured(sentences.collect(), what)
 }
 
 fn threads(results: &Results) -> Vec<String> {
@@ -220,14 +214,8 @@ fn polling(results: &Results) -> Vec<String> {
         .collect();
     let said: Vec<String> =
         loads.into_iter().filter_map(|load| polling_under(results, load)).collect();
-    match said.is_empty() {
-        true => vec![
-            "Not measured: it takes an evenly paced load with a ranked design that keeps a core busy \
-             and one that does not."
-                .into(),
-        ],
-        false => said,
-    }
+    let what = "it takes an evenly paced load with a ranked design that keeps a core busy and one that does not";
+    or_not_measured(said, what)
 }
 
 fn polling_under(results: &Results, load: usize) -> Option<String> {
