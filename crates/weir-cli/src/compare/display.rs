@@ -3,8 +3,9 @@
 use std::fmt::Display as Shown;
 use std::io::{IsTerminal, Write};
 
-use weir_lab::experiment::course::Progress;
-use weir_lab::experiment::plan::Row;
+use weir_lab::experiment::course::{Course, Progress};
+use weir_lab::experiment::plan::{Row, Settings};
+use weir_lab::experiment::results::Results;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
 const WIDTH_WITHOUT_TERMINAL: usize = 205;
@@ -85,8 +86,23 @@ pub fn warned(warnings: &[String]) -> String {
 }
 
 /// The rounds of a plan: as many as were asked for, or what is aimed at.
-pub fn planned_rounds(asked: Option<u32>, aimed: u32) -> String {
+fn planned_rounds(asked: Option<u32>, aimed: u32) -> String {
     asked.map_or_else(|| format!("about {aimed} rounds"), |rounds| format!("{rounds} rounds"))
+}
+
+/// A line of a plan for each load: its rows, its rounds, and its part of these seconds.
+pub fn planned_loads<K: Course>(
+    results: &Results<K>,
+    settings: &Settings,
+    budget_s: f64,
+) -> String {
+    let rows_of = |load: &K::Load| (load.clone(), K::count_rows(load, &results.rows));
+    let loads: Vec<(K::Load, usize)> = results.loads.iter().map(rows_of).collect();
+    let line = |((load, rows), share_s): (&(K::Load, usize), f64)| {
+        let rounds = planned_rounds(settings.rounds, K::aims_at(settings.depth, load));
+        format!("  load: {load} ({rows} rows, {rounds}, {share_s:.0} s)\n")
+    };
+    loads.iter().zip(K::shares(settings, &loads, budget_s)).map(line).collect()
 }
 
 /// A line of a plan for each row, with the reason where it cannot run.

@@ -9,9 +9,7 @@ use weir::device::{Direction, Kind, MOST_LENGTH, Reads};
 use weir_lab::child::Interrupt;
 use weir_lab::device::experiment;
 use weir_lab::device::fio::{self, Fio};
-use weir_lab::device::plan::{
-    DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S, aims_at,
-};
+use weir_lab::device::plan::{DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S};
 use weir_lab::device::processes::Processes;
 use weir_lab::device::results::{Devices, Results};
 use weir_lab::device::rows::{self, title};
@@ -26,7 +24,7 @@ use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
+use super::display::{Display, about, planned_loads, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
 use crate::cores::Cores;
 use crate::exit::Failure;
@@ -342,11 +340,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
         percent(results.asked_half_width),
         results.seed
     );
-    for load in &results.loads {
-        let rounds = planned_rounds(settings.rounds, aims_at(settings.depth));
-        let share_s = budget / results.loads.len() as f64;
-        text.push_str(&format!("  load: {load} ({rounds}, {share_s:.0} s)\n"));
-    }
+    text.push_str(&planned_loads(results, settings, budget));
     text.push_str(&planned_rows(&results.rows, title));
     text
 }

@@ -25,7 +25,7 @@ use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
+use super::display::{Display, about, planned_loads, planned_rows, show, warned};
 use super::part::{Document, OfAll, Part};
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
@@ -342,10 +342,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
         percent(results.asked_half_width),
         results.seed
     );
-    for (load, share_s) in results.loads.iter().zip(plan::shares(&results.loads, budget)) {
-        let rounds = planned_rounds(settings.rounds, plan::aims_at(settings.depth));
-        text.push_str(&format!("  load: {load} ({rounds}, {share_s:.0} s)\n"));
-    }
+    text.push_str(&planned_loads(results, settings, budget));
     text.push_str(&planned_rows(&results.rows, title));
     text
 }

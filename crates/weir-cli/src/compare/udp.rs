@@ -15,14 +15,14 @@ use weir_lab::stats::random::fresh_seed;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
-use weir_lab::udp::plan::{self, Asked, Load, Rate, Sweep, Takes, asked};
+use weir_lab::udp::plan::{Asked, Load, Rate, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
 use weir_lab::udp::results::{Results, Udp};
 use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
-use super::display::{Display, about, planned_rounds, planned_rows, show, warned};
+use super::display::{Display, about, planned_loads, planned_rows, show, warned};
 use super::part::{self, Document, Part};
 use crate::cores;
 use crate::exit::Failure;
@@ -250,14 +250,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
         percent(results.asked_half_width),
         results.seed
     );
-    let rows_of = |load: &Load| (*load, plan::rows_of(load, &results.rows).len());
-    let loads: Vec<(Load, usize)> = results.loads.iter().map(rows_of).collect();
-    let shares = plan::shares(|load| Udp::rounds_of(settings, load), &loads, budget);
-    for ((load, rows), share_s) in loads.iter().zip(shares) {
-        let rounds = planned_rounds(settings.rounds, Udp::aims_at(settings.depth, load));
-        let part = format!("{rows} rows, {rounds}, {share_s:.0} s");
-        text.push_str(&format!("  load: {load} ({part})\n"));
-    }
+    text.push_str(&planned_loads(results, settings, budget));
     text.push_str(&planned_rows(&results.rows, |row| {
         let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
         format!("{row}{swept}")

@@ -183,15 +183,14 @@ pub trait Course: Study {
 
     /// The seconds that loads and rows take with all the rounds of each load.
     fn estimate_s(settings: &Settings, loads: &[Self::Load], rows: &[Row]) -> f64 {
-        let can_run = || rows.iter().filter(|row| row.unavailable.is_none());
+        let can_run = rows.iter().filter(|row| row.unavailable.is_none()).count();
         let of_load = |load: &Self::Load| {
             let run_ms = Self::planned_run_ms(load) + budget::WARMUP_MS + Self::PLANNED_OVERHEAD_MS;
-            let rows = can_run().filter(|row| Self::takes_part(load, row)).count() as u64;
+            let rows = Self::count_rows(load, rows) as u64;
             let rounds = u64::from(Self::rounds_of(settings, load));
             rounds * rows * (run_ms + Self::preparing_ms(load))
         };
-        let before_ms =
-            can_run().count() as u64 * Self::PLANNED_CHECK_MS + Self::planned_before_ms(loads);
+        let before_ms = can_run as u64 * Self::PLANNED_CHECK_MS + Self::planned_before_ms(loads);
         (before_ms + loads.iter().map(of_load).sum::<u64>()) as f64 / 1000.0
     }
 
@@ -208,9 +207,23 @@ pub trait Course: Study {
         true
     }
 
-    /// Seconds of the first of these loads, of those that all have; with each load, how many rows it has.
-    fn share_s(_: &Settings, ahead: &[(Self::Load, usize)], left_s: f64) -> f64 {
-        left_s / ahead.len() as f64
+    /// How many rows take part in a load and may run here, as far as is known: the second name of a row is one of
+    /// them.
+    fn count_rows(load: &Self::Load, rows: &[Row]) -> usize {
+        let taking = |row: &&Row| row.unavailable.is_none() && Self::takes_part(load, row);
+        rows.iter().filter(taking).count()
+    }
+
+    /// The seconds of each load, with which stands how many rows it has: in proportion to what its rounds take at
+    /// least. A single load has all.
+    fn shares(settings: &Settings, loads: &[(Self::Load, usize)], seconds: f64) -> Vec<f64> {
+        let fixed_ms = budget::SHORTEST_RUN_MS + budget::WARMUP_MS + Self::PLANNED_OVERHEAD_MS;
+        let weight = |(load, rows): &(Self::Load, usize)| {
+            let rounds = f64::from(Self::rounds_of(settings, load));
+            rounds * *rows as f64 * (fixed_ms + Self::preparing_ms(load)) as f64
+        };
+        let all: f64 = loads.iter().map(weight).sum();
+        loads.iter().map(|load| seconds * weight(load) / all.max(1.0)).collect()
     }
 
     /// Rounds and run time of a load that has `share_s` seconds, where starting and ending a run costs
@@ -432,7 +445,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                 .map(|load| (results.loads[load].clone(), rows_of(results, load).len()))
                 .filter(|(_, rows)| *rows > 0)
                 .collect();
-            let share_s = K::share_s(&self.settings, &ahead, left_s);
+            let share_s = K::shares(&self.settings, &ahead, left_s)[0];
             let schedule = K::schedule(&self.settings, load, share_s, rows.len(), overhead_ms);
             (self.tell)(Progress::Load(load, schedule));
             results.schedules[index] = Some(schedule);

@@ -57,9 +57,8 @@ pub fn document<K: Told>(results: &Results<K>) -> Value {
 pub fn plan<K: Told>(results: &Results<K>, settings: &Settings) -> Value {
     let rows = &results.rows;
     let of_load = |load: &K::Load| {
-        let can_run = rows.iter().filter(|row| row.unavailable.is_none());
         let more = json!({
-            "rows": can_run.filter(|row| K::takes_part(load, row)).count(),
+            "rows": K::count_rows(load, rows),
             "rounds_aimed_at": K::rounds_of(settings, load),
         });
         with(K::load_value(load), more)

@@ -43,11 +43,6 @@ impl Course for Tcp {
         results.own.checked = Some(Checked { idle: Idle::default(), ..with });
     }
 
-    fn share_s(_: &Settings, ahead: &[(Load, usize)], left_s: f64) -> f64 {
-        let loads: Vec<Load> = ahead.iter().map(|(load, _)| *load).collect();
-        plan::shares(&loads, left_s)[0]
-    }
-
     fn preparing_ms(load: &Load) -> u64 {
         load.connecting_ms()
     }

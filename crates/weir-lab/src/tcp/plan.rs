@@ -230,14 +230,6 @@ pub fn usual_s(depth: Depth, loads: &[Load], rows: &[Row]) -> Option<f64> {
     }
 }
 
-/// The seconds of each load of what is left: in proportion to what a round of it takes at least.
-pub fn shares(loads: &[Load], seconds: f64) -> Vec<f64> {
-    let least_ms = budget::SHORTEST_RUN_MS + budget::WARMUP_MS + PLANNED_OVERHEAD_MS;
-    let weight = |load: &Load| (least_ms + load.connecting_ms()) as f64;
-    let all: f64 = loads.iter().map(weight).sum();
-    loads.iter().map(|load| seconds * weight(load) / all.max(1.0)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,7 +292,8 @@ mod tests {
         assert_eq!(Tcp::budget_s(&settings, &loads, &[]), 110.0);
         let many = vec![Row::parse("epoll").unwrap(); 27];
         assert!(Tcp::budget_s(&settings, &loads, &many) > 250.0, "designs and peers");
-        for (load, share_s) in loads.iter().zip(shares(&loads, 100.0)) {
+        let with_rows: Vec<(Load, usize)> = loads.iter().map(|load| (*load, 16)).collect();
+        for (load, share_s) in loads.iter().zip(Tcp::shares(&settings, &with_rows, 100.0)) {
             let overhead_ms = PLANNED_OVERHEAD_MS + load.connecting_ms();
             let schedule = Tcp::schedule(&settings, load, share_s, 16, overhead_ms);
             assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES, "{load}: {schedule:?}");

@@ -6,7 +6,7 @@ use super::bench::{Bench, Made};
 use super::check::Checked;
 use super::curve;
 use super::plan::budget::{aims_at, usual_s};
-use super::plan::{self, Load, Rate};
+use super::plan::{Load, Rate};
 use super::results::{
     Calibration, Results, Udp, nothing_polled, unequal_settings, unlike_calibration,
 };
@@ -55,10 +55,6 @@ impl Course for Udp {
     /// What is there for a sweep only is not run under every load.
     fn may_run_again(row: &Row) -> bool {
         !row.only_swept
-    }
-
-    fn share_s(settings: &Settings, ahead: &[(Load, usize)], left_s: f64) -> f64 {
-        plan::shares(|load| Self::rounds_of(settings, load), ahead, left_s)[0]
     }
 
     /// At the rate that is the row's own.

@@ -12,7 +12,7 @@ use crate::udp::bench::{Extent, Run};
 use crate::udp::check;
 use crate::udp::exchange::Echoed;
 
-use crate::udp::plan::Rate;
+use crate::udp::plan::{self, Rate};
 use crate::udp::sample::tests::{flood, server};
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 

@@ -52,12 +52,9 @@ mod tests {
         let depth = Depth::Standard;
         let loads = crate::udp::plan::Asked::new(depth, Load::saturation(64)).loads();
         let left_s = usual_s(depth, &loads).unwrap() - 8.0;
-        for share_s in crate::udp::plan::shares(
-            |load| aims_at(depth, load),
-            &[(loads[0], 19), (loads[1], 19)],
-            left_s,
-        ) {
-            let schedule = fit(aims_at(depth, &loads[0]), share_s, 19, 110);
+        let loads = [(loads[0], 19), (loads[1], 19)];
+        for share_s in Udp::shares(&Settings::new(depth), &loads, left_s) {
+            let schedule = fit(aims_at(depth, &loads[0].0), share_s, 19, 110);
             assert!(schedule.rounds as usize >= bootstrap::FEWEST_SAMPLES + 2, "{schedule:?}");
         }
     }
