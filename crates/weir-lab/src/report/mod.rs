@@ -28,6 +28,13 @@ pub struct Answer {
     pub sentences: Vec<String>,
 }
 
+impl<K: Told> Results<K> {
+    /// A row as it is called in sentences.
+    pub fn title(&self, row: usize) -> String {
+        K::title(&self.rows[row])
+    }
+}
+
 /// What a report must know of its study.
 pub trait Told: Course<Sample: Serialize> + Serialize {
     /// What the document is about.

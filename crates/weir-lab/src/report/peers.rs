@@ -27,7 +27,7 @@ pub struct Against<K: Told> {
 impl<K: Told> Against<K> {
     /// In words; `beside` stands behind the design's name.
     pub fn said(&self, results: &Results<K>, load: usize, beside: &str) -> String {
-        let [own, peer] = [self.own, self.peer].map(|row| K::title(&results.rows[row]));
+        let [own, peer] = [self.own, self.peer].map(|row| results.title(row));
         let name = self.name;
         let (times, worth) = match &self.ratio {
             Difference::Real(ratio) => (times(ratio), "a real difference"),

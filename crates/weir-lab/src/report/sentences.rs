@@ -96,7 +96,7 @@ pub(crate) fn neighbours<K: Told>(
             .places
             .iter()
             .filter(|place| of(place))
-            .map(|place| K::title(&results.rows[place.row]))
+            .map(|place| results.title(place.row))
             .collect()
     };
     let mut said = vec![];
@@ -150,4 +150,23 @@ fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> St
 /// The sentences of an answer, or that nothing was measured, and what it takes.
 pub(crate) fn or_not_measured(said: Vec<String>, what: &str) -> Vec<String> {
     if said.is_empty() { vec![format!("Not measured: {what}.")] } else { said }
+}
+
+/// Texts of differences, those of one verdict together: behind the words for ahead, behind, tied and open that there are
+/// any of.
+pub(crate) fn by_verdict(
+    all: impl IntoIterator<Item = (Difference, String)>,
+    words: [&'static str; 4],
+) -> Vec<(&'static str, Vec<String>)> {
+    let mut found = words.map(|word| (word, vec![]));
+    for (difference, text) in all {
+        let place = match difference {
+            Difference::Real(ratio) if ratio.median > 1.0 => 0,
+            Difference::Real(_) => 1,
+            Difference::Tie(_) => 2,
+            Difference::TooFew(_) => 3,
+        };
+        found[place].1.push(text);
+    }
+    found.into_iter().filter(|(_, texts)| !texts.is_empty()).collect()
 }

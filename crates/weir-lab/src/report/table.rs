@@ -174,7 +174,7 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
     if !results.compares(load) {
         return String::new();
     }
-    let again = results.again(group).map(|(of, _)| K::title(&results.rows[of]));
+    let again = results.again(group).map(|(of, _)| results.title(of));
     let mut text = match (ranking.noise_floor, again) {
         (Some(_), Some(of)) if ranking.is_too_noisy() => {
             format!("Noise floor above 100 % ({of} under two names).")
@@ -227,7 +227,7 @@ fn left_out<K: Told>(results: &Results<K>, load: usize) -> Vec<String> {
             }
             _ => String::new(),
         };
-        let (name, reason) = (K::title(&results.rows[row]), (under, reason));
+        let (name, reason) = (results.title(row), (under, reason));
         match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, names)) => names.push(name),
             None => reasons.push((reason, vec![name])),

@@ -4,7 +4,7 @@
 use crate::device::crossing::{by_delay, delay_us, with_measure};
 use crate::device::fio::{RING, SYNCHRONOUS};
 use crate::device::results::{Group, Results};
-use crate::device::rows::{AS_FIO, depth_of, is_as_fio, title};
+use crate::device::rows::{AS_FIO, depth_of, is_as_fio};
 use crate::device::sample::{
     CONTEXT_SWITCHES, CPU, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, RATE, short_time,
 };
@@ -13,7 +13,7 @@ use crate::experiment::ranking::Ranking;
 use crate::report::Answer;
 use crate::report::number::{per_message, si};
 use crate::report::sentences::{
-    causes, is_worse, known, leads, neighbours, nobody, or_not_measured, times, worth,
+    by_verdict, causes, is_worse, known, leads, neighbours, nobody, or_not_measured, times, worth,
 };
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
@@ -32,7 +32,7 @@ pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) 
         (_, Group::Nothing) => " of those that read nothing",
     };
     let Some(winner) = ranking.winner() else { return vec![nobody(ranking, among, "figure")] };
-    let name = title(&results.rows[winner.row]);
+    let name = results.title(winner.row);
     let lead = leads(ranking, &name, among, &format!("{} I/Os/s", si(winner.median)));
     let mut said = vec![format!("{}.", lead.unwrap_or_default())];
     if let Some(difference) = winner.to_traditional
@@ -104,17 +104,13 @@ fn to(results: &Results, load: usize, row: usize, other: usize) -> Option<String
 /// From which of the others the best row cannot be told, in brackets; nothing where it is really better than
 /// each of them.
 fn doubts(results: &Results, load: usize, best: usize, others: &[usize]) -> String {
-    let (mut tied, mut open) = (vec![], vec![]);
-    for other in others.iter().filter(|other| **other != best) {
-        match results.against(load, &RATE, (best, *other)) {
-            Difference::Real(_) => {}
-            Difference::Tie(_) => tied.push(title(&results.rows[*other])),
-            Difference::TooFew(_) => open.push(title(&results.rows[*other])),
-        }
-    }
-    let said: Vec<String> = [("tied within the noise with", tied), ("open against", open)]
+    let others = others.iter().filter(|other| **other != best);
+    let all =
+        others.map(|other| (results.against(load, &RATE, (best, *other)), results.title(*other)));
+    let words = ["", "", "tied within the noise with", "open against"];
+    let said: Vec<String> = by_verdict(all, words)
         .into_iter()
-        .filter(|(_, names)| !names.is_empty())
+        .filter(|(what, _)| !what.is_empty())
         .map(|(what, names)| format!("{what} {}", list(&shortened(names))))
         .collect();
     if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) }
@@ -141,9 +137,9 @@ fn asynchronous(results: &Results) -> Vec<String> {
             said.push(format!(
                 "{of}: the best of the designs with several outstanding {who}, {}{}, makes {ratio} the \
                  I/Os of {}, and the median I/O takes {} µs instead of {}{}.",
-                title(&results.rows[best]),
+                results.title(best),
                 doubts(results, load, best, &rows),
-                title(&results.rows[measure]),
+                results.title(measure),
                 p50(best),
                 p50(measure),
                 why(results, load, best, Some(measure)),
@@ -168,9 +164,9 @@ fn hand_overs(results: &Results) -> Vec<String> {
                 "{}: {} hands {} of its completions to another thread, and makes {ratio} the I/Os of \
                  {}, which keeps them{}.",
                 results.loads[load],
-                title(&results.rows[row]),
+                results.title(row),
                 known(results.median(load, row, &HAND_OVERS), per_message),
-                title(&results.rows[alone]),
+                results.title(alone),
                 why(results, load, row, Some(alone)),
             ));
         }
@@ -189,8 +185,8 @@ fn floor(results: &Results) -> Vec<String> {
                 "{}: {}, which reads nothing, makes {ratio} the I/Os of {}: {} ns of CPU time each, of \
                  the other's {}.",
                 results.loads[load],
-                title(&results.rows[row]),
-                title(&results.rows[measure]),
+                results.title(row),
+                results.title(measure),
                 cpu(row),
                 cpu(measure),
             ));
@@ -231,7 +227,7 @@ fn depths(results: &Results) -> Vec<String> {
                 said.push(format!(
                     "{}: {} has the most I/Os/s of {name}{}; by depth: {}.",
                     results.loads[load],
-                    title(&results.rows[*first]),
+                    results.title(*first),
                     doubts(results, load, *first, &others),
                     list(&rates.collect::<Vec<_>>()),
                 ));
@@ -261,8 +257,8 @@ fn fio(results: &Results) -> Vec<String> {
             said.push(format!(
                 "{}: {} makes {ratio} the I/Os of {}{}.",
                 results.loads[load],
-                title(&results.rows[ours]),
-                title(&results.rows[theirs]),
+                results.title(ours),
+                results.title(theirs),
                 why(results, load, ours, Some(theirs)),
             ));
         }
@@ -277,8 +273,8 @@ fn fio(results: &Results) -> Vec<String> {
                 "{}: with other settings than fio's, 128 outstanding and batches of 32, the best is {}: \
                  {ratio} the I/Os of {}.",
                 results.loads[load],
-                title(&results.rows[other]),
-                title(&results.rows[ring]),
+                results.title(other),
+                results.title(ring),
             ));
         }
     }
@@ -304,7 +300,7 @@ fn crossings(results: &Results) -> Vec<String> {
 fn crossings_of(results: &Results, measure: usize, axis: &[usize]) -> Vec<String> {
     let mut all = with_measure(results, axis);
     all.retain(|crossing| crossing.real);
-    let name = |row: usize| title(&results.rows[row]);
+    let name = |row: usize| results.title(row);
     let mut said: Vec<String> = all
         .iter()
         .take(MOST_CROSSINGS)
@@ -351,20 +347,11 @@ fn crossings_of(results: &Results, measure: usize, axis: &[usize]) -> Vec<String
 
 /// What the verdicts at several delays say, those that say the same together.
 fn standings(results: &Results, known: &[(usize, Difference)]) -> String {
-    let standing = |difference: &Difference| match difference {
-        Difference::Real(ratio) if ratio.median > 1.0 => "ahead",
-        Difference::Real(_) => "behind",
-        Difference::Tie(_) => "within the noise",
-        Difference::TooFew(_) => "open",
-    };
-    let said = ["ahead", "behind", "within the noise", "open"].into_iter().filter_map(|one| {
-        let at: Vec<String> = known
-            .iter()
-            .filter(|(_, difference)| standing(difference) == one)
-            .map(|(load, _)| delay_us(&results.loads[*load]).to_string())
-            .collect();
-        (!at.is_empty()).then(|| format!("{one} at {} µs", list(&at)))
-    });
+    let delay = |load: usize| delay_us(&results.loads[load]).to_string();
+    let all = known.iter().map(|(load, difference)| (*difference, delay(*load)));
+    let said = by_verdict(all, ["ahead", "behind", "within the noise", "open"])
+        .into_iter()
+        .map(|(standing, at)| format!("{standing} at {} µs", list(&at)));
     said.collect::<Vec<_>>().join(", ")
 }
 

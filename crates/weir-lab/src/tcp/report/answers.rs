@@ -12,7 +12,6 @@ use crate::report::words::{list, number_of, shortened};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
 use crate::tcp::results::Results;
-use crate::tcp::rows::title;
 use crate::tcp::sample::{
     CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, MEMORY, MESSAGES, SERVER_CPU, THREADS, word,
 };
@@ -25,7 +24,7 @@ pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -
         (_, true) => " of those that poll",
     };
     let Some(winner) = ranking.winner() else { return vec![nobody(ranking, among, "figure")] };
-    let name = title(&results.rows[winner.row]);
+    let name = results.title(winner.row);
     let lead = leads(ranking, &name, among, &format!("{} messages/s", si(winner.median)));
     let mut said = vec![match results.loads[load].block_bytes_per_s {
         None => format!("{}.", lead.unwrap_or_default()),
@@ -59,7 +58,7 @@ fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
         true => String::new(),
         false => format!("; that takes, for a message, {}", list(&causes)),
     };
-    let (first, last) = (title(&results.rows[winner.row]), title(&results.rows[last.row]));
+    let (first, last) = (results.title(winner.row), results.title(last.row));
     Some(format!("{first} is {} {last}, the slowest{why}.", times(&ratio)))
 }
 
@@ -94,16 +93,16 @@ fn which(results: &Results) -> Vec<String> {
         for group in results.groups(load) {
             let ranking = results.ranking(load, group);
             let Some(winner) = ranking.winner() else { continue };
-            let mut names = vec![title(&results.rows[winner.row])];
+            let mut names = vec![results.title(winner.row)];
             let tied = ranking.places.iter().filter(|place| place.ties_with_winner());
-            names.extend(tied.map(|place| title(&results.rows[place.row])));
+            names.extend(tied.map(|place| results.title(place.row)));
             let who = match (results.groups(load).len(), group) {
                 (1, _) => "",
                 (_, false) => " of what waits",
                 (_, true) => " of what polls",
             };
             let open = ranking.places.iter().filter(|place| place.is_unclear());
-            let open: Vec<String> = open.map(|place| title(&results.rows[place.row])).collect();
+            let open: Vec<String> = open.map(|place| results.title(place.row)).collect();
             let open = match open.is_empty() {
                 true => String::new(),
                 false => format!("; open against {}", list(&shortened(open))),
@@ -149,9 +148,9 @@ fn threads(results: &Results) -> Vec<String> {
         said.push(format!(
             "{}: {} has {} the messages/s of {} ({}); it takes {}, the other {}.",
             results.loads[load],
-            title(&results.rows[*many]),
+            results.title(*many),
             times(&ratio),
-            title(&results.rows[*few]),
+            results.title(*few),
             worth(&difference),
             figures(*many),
             figures(*few),
@@ -161,9 +160,7 @@ fn threads(results: &Results) -> Vec<String> {
         let named = results.rows[row].design == "blocking" && results.rows[row].role == Role::Plain;
         let reason = results.unranked(load, row).filter(|_| named)?;
         let broke = results.cells[load][row].standing().any(|s| s.incomplete().is_some());
-        broke.then(|| {
-            format!("{}: {} broke: {reason}.", results.loads[load], title(&results.rows[row]))
-        })
+        broke.then(|| format!("{}: {} broke: {reason}.", results.loads[load], results.title(row)))
     };
     for load in 0..results.loads.len() {
         said.extend((0..results.rows.len()).filter_map(|row| held(load, row)));
@@ -200,14 +197,14 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
         "{}: the best that polls, {}, has {} the messages/s ({}) and {} the median round trip ({}, {} \
          instead of {} µs) of the best that waits, {}, and keeps {} of a core busy instead of {}.",
         results.loads[load],
-        title(&results.rows[poll]),
+        results.title(poll),
         times(&rate.ratio()?),
         worth(&rate),
         times(&time.ratio()?),
         worth(&time),
         p50(poll),
         p50(wait),
-        title(&results.rows[wait]),
+        results.title(wait),
         busy(poll),
         busy(wait),
     ))

@@ -7,16 +7,15 @@ use crate::experiment::cell::Better;
 use crate::experiment::ranking::Place;
 use crate::report::Answer;
 use crate::report::number::{microseconds, si, whole};
-use crate::report::sentences::{known, or_not_measured, times, worth};
+use crate::report::sentences::{by_verdict, known, or_not_measured, times, worth};
 use crate::report::words::{list, shortened};
-use crate::stats::CONFIDENCE;
-use crate::stats::compare::{Difference, judge, pair};
+use crate::stats::compare::Difference;
 use crate::udp::crossing::{self, Axis, Sweep};
 use crate::udp::curve::{self, Highest};
 use crate::udp::offload;
 use crate::udp::plan::{Goal, Load, Rate};
 use crate::udp::results::Results;
-use crate::udp::sample::{LATENCY_P50, LATENCY_P99, SERVER_CPU, THREADS_USED};
+use crate::udp::sample::{LATENCY_P50, LATENCY_P99, RECEIVED, SERVER_CPU, THREADS_USED};
 
 /// Cores' worth of time from which a server that is offered little counts as polling.
 const POLLS: f64 = 0.9;
@@ -48,7 +47,7 @@ fn is_registered(results: &Results, row: usize) -> Option<bool> {
 }
 
 fn registered(results: &Results) -> Vec<String> {
-    let (mut yes, mut no, mut tied, mut open) = (vec![], vec![], vec![], vec![]);
+    let mut all = vec![];
     for load in (0..results.loads.len()).filter(|load| results.compares(*load)) {
         let ranking = results.main_ranking(load);
         let best = |registered: bool| {
@@ -75,22 +74,16 @@ fn registered(results: &Results) -> Vec<String> {
             ratio.unwrap_or_else(|| "beside ".into()),
             results.rows[without],
         );
-        match difference {
-            Difference::Real(ratio) if ratio.median > 1.0 => yes.push(text),
-            Difference::Real(_) => no.push(text),
-            Difference::Tie(_) => tied.push(text),
-            Difference::TooFew(_) => open.push(text),
-        }
+        all.push((difference, text));
     }
-    let said = [
-        ("Yes, the best with it really beats the best without at", yes),
-        ("No, it is really worse at", no),
-        ("Within the noise at", tied),
-        ("Open, for want of comparable rounds or of a noise floor, at", open),
+    let words = [
+        "Yes, the best with it really beats the best without at",
+        "No, it is really worse at",
+        "Within the noise at",
+        "Open, for want of comparable rounds or of a noise floor, at",
     ];
-    let sentences = said
+    let sentences = by_verdict(all, words)
         .into_iter()
-        .filter(|(_, loads)| !loads.is_empty())
         .map(|(what, loads)| format!("{what}: {}.", loads.join("; ")));
     let what = "no load has a ranked design of registered I/O beside one without";
     or_not_measured(sentences.collect(), what)
@@ -123,8 +116,7 @@ fn threads(results: &Results) -> Vec<String> {
 
 /// What more threads do to each design under one load.
 fn threads_under(results: &Results, sweep: &Sweep, load: usize) -> Option<String> {
-    let floors = sweep.floors(results);
-    let (mut more, mut fewer, mut same, mut open) = (vec![], vec![], vec![], vec![]);
+    let mut all = vec![];
     for (design, name) in sweep.names.iter().enumerate() {
         let known: Vec<usize> = (0..sweep.stops.len())
             .filter(|stop| sweep.median(results, *stop, design).is_some())
@@ -137,30 +129,24 @@ fn threads_under(results: &Results, sweep: &Sweep, load: usize) -> Option<String
         let Some(farthest) = farthest else { continue };
         let rows = |stop: usize| sweep.stops[stop].rows[design];
         let (Some(many), Some(few)) = (rows(farthest), rows(fewest)) else { continue };
-        let readings =
-            |row: usize| results.cells[load][row].readings(&crate::udp::sample::RECEIVED);
-        let pairs = pair(&readings(many), &readings(few));
-        let difference = judge(&pairs, floors[farthest], CONFIDENCE, results.seed);
-        let text = |ratio: &crate::stats::Estimate| {
-            let [many, few] = [farthest, fewest].map(|stop| sweep.stops[stop].at);
-            format!("{name} ({many} threads {} {few})", times(ratio))
+        let difference = results.against(load, &RECEIVED, (many, few));
+        let text = match difference {
+            Difference::Real(ratio) => {
+                let [many, few] = [farthest, fewest].map(|stop| sweep.stops[stop].at);
+                format!("{name} ({many} threads {} {few})", times(&ratio))
+            }
+            _ => name.clone(),
         };
-        match difference {
-            Difference::Real(ratio) if ratio.median > 1.0 => more.push(text(&ratio)),
-            Difference::Real(ratio) => fewer.push(text(&ratio)),
-            Difference::Tie(_) => same.push(name.clone()),
-            Difference::TooFew(_) => open.push(name.clone()),
-        }
+        all.push((difference, text));
     }
-    let groups = [
-        ("more threads are really better for", more),
-        ("more are really worse for", fewer),
-        ("they change nothing beyond the noise for", same),
-        ("open for", open),
+    let words = [
+        "more threads are really better for",
+        "more are really worse for",
+        "they change nothing beyond the noise for",
+        "open for",
     ];
-    let parts: Vec<String> = groups
+    let parts: Vec<String> = by_verdict(all, words)
         .into_iter()
-        .filter(|(_, names)| !names.is_empty())
         .map(|(what, names)| format!("{what} {}", list(&names)))
         .collect();
     (!parts.is_empty())
