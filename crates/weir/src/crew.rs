@@ -1,6 +1,11 @@
 //! What the threads of a server share, whatever it serves.
 
-use crate::{Error, memory::Region, wake::Waker};
+use crate::{
+    Error,
+    counters::{ENTRIES_SOURCE, entries_source},
+    memory::Region,
+    wake::Waker,
+};
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -106,6 +111,24 @@ impl Shared {
     /// States a setting that is in effect.
     pub(crate) fn state(&self, name: &str, value: impl ToString) {
         lock(&self.effective).state(name, value.to_string());
+    }
+
+    /// States which design runs, on what, and with which options. `parks_threads` as designs say it.
+    pub(crate) fn state_design(
+        &self,
+        name: &str,
+        provider: Option<&str>,
+        parks_threads: bool,
+        options: Vec<(String, String)>,
+    ) {
+        self.state("design", name);
+        if let Some(provider) = provider {
+            self.state("provider", provider);
+        }
+        self.state(ENTRIES_SOURCE, entries_source(parks_threads));
+        for (name, value) in options {
+            self.state(&name, value);
+        }
     }
 
     /// The settings in effect, each name once.

@@ -41,16 +41,49 @@ pub enum Contract {
     Queue,
 }
 
-/// The table of designs of a kind of server: from it follow `AnyDesign`, `designs` and all that is
-/// asked of a design by its name. The module has a `Design`, a `Handler` and a `Job` of its own; what a
-/// start gives is named first, then what is asked of designs of this kind only.
+/// The table of designs of a kind of server: from it follow `AnyDesign`, `designs`, all that is
+/// asked of a design by its name, and how one is started. The module has a `Design`, a `Handler`, `Boxed`
+/// and `MakeHandler` of its own; named first are what is started, and what the start gives for handlers of
+/// the type `H` and for boxed ones, then what is asked of designs of this kind only.
 macro_rules! designs {
     (
-        $Running:ty;
+        $Server:ty => $Running:ty, $RunningBoxed:ty;
         { $($(#[$meta:meta])* $also:ident: $Also:ty;)* }
         $($room:ident::$Design:ident,)*
     ) => {
         $(pub use $room::$Design;)*
+
+        /// What can be started: a [`Design`] by its type, which the compiler builds with the handler inlined, and builds
+        /// no other; or one by its name ([`AnyDesign`]). Those are all built once, within weir, and call handlers of
+        /// any type through a pointer.
+        pub trait Startable {
+            #[doc(hidden)]
+            fn start_as<H: Handler>(
+                self,
+                server: &$Server,
+                make_handler: MakeHandler<H>,
+            ) -> Result<$Running, $crate::Error>;
+        }
+
+        impl<D: Design> Startable for D {
+            fn start_as<H: Handler>(
+                self,
+                server: &$Server,
+                make_handler: MakeHandler<H>,
+            ) -> Result<$Running, $crate::Error> {
+                server.start_design(self, make_handler)
+            }
+        }
+
+        impl Startable for AnyDesign {
+            fn start_as<H: Handler>(
+                self,
+                server: &$Server,
+                make_handler: MakeHandler<H>,
+            ) -> Result<$Running, $crate::Error> {
+                Ok(Boxed::unboxed(self.start_boxed(server, Boxed::made_by(make_handler))?))
+            }
+        }
 
         /// Any design, with its options: what a name is turned into.
         #[derive(Debug, Clone, PartialEq)]
@@ -117,8 +150,13 @@ macro_rules! designs {
                 match self { $(Self::$Design(design) => design.availability(),)* }
             }
 
-            pub(crate) fn start<H: Handler>(self, job: Job<H>) -> Result<$Running, $crate::Error> {
-                match self { $(Self::$Design(design) => design.start(job),)* }
+            /// Names no type of handler, so that it is built here and not by who starts a design.
+            fn start_boxed(
+                self,
+                server: &$Server,
+                make_handler: MakeHandler<Boxed>,
+            ) -> Result<$RunningBoxed, $crate::Error> {
+                match self { $(Self::$Design(design) => server.start_design(design, make_handler),)* }
             }
         }
 
@@ -171,6 +209,50 @@ macro_rules! also {
     };
 }
 pub(crate) use also;
+
+/// Where each thread has a handler, which comes back at the end: `Boxed`, a handler of any type, and how the
+/// threads' handlers are made and taken out again. The module has a `Handler` and a `Running` of its own.
+macro_rules! boxed {
+    () => {
+        /// Makes the handler of each thread from its number.
+        pub(super) type MakeHandler<H> = Box<dyn FnMut(usize) -> H + Send>;
+
+        /// The handler of a thread that has ended.
+        pub(super) type Left = Box<dyn Any + Send>;
+
+        /// A handler of any type.
+        pub(super) struct Boxed(Box<dyn Erased>);
+
+        /// A handler that can be given back as what it is.
+        trait Erased: Handler + Any {}
+
+        impl<H: Handler> Erased for H {}
+
+        impl Boxed {
+            /// Makes handlers as `make_handler` does, in boxes.
+            pub(super) fn made_by<H: Handler>(
+                mut make_handler: MakeHandler<H>,
+            ) -> MakeHandler<Self> {
+                Box::new(move |thread| Self(Box::new(make_handler(thread))))
+            }
+
+            /// What runs with boxed handlers, as its user sees it.
+            pub(super) fn unboxed<H: Handler>(running: Running<Self>) -> Running<H> {
+                running.with_handlers()
+            }
+        }
+
+        /// The handler that a thread has left, which was made as an `H`, boxed or not.
+        pub(super) fn left<H: Handler>(handler: Left) -> H {
+            let handler: Box<dyn Any> = match handler.downcast::<Boxed>() {
+                Ok(boxed) => boxed.0,
+                Err(handler) => handler,
+            };
+            *handler.downcast().expect("each thread has the handler that was made for it")
+        }
+    };
+}
+pub(crate) use boxed;
 
 /// Declares a design: its name and what it stands on, what is said of it, its options (as [`options`](crate::options)
 /// declares them), and what else is asked of it, each answered by a closure that takes it; a provider behind `on`

@@ -4,12 +4,13 @@ mod bare;
 mod flood;
 
 use crate::timing::{
-    Extent, Sample, cpu_ns_of_threads, in_rounds, is_asked_for, measure, part_cores, quantile,
+    Extent, Sample, by_name, cpu_ns_of_threads, in_rounds, is_asked_for, measure, part_cores,
+    quantile, starts,
 };
 use bare::{port, rings, sockets};
 use flood::Flood;
 use std::{net::SocketAddr, time::Duration};
-use weir::udp::{AnyDesign, Datagram, Replies, Server};
+use weir::udp::{AnyDesign, Datagram, Handler, Replies, Running, Server};
 
 /// A bare loop: it receives on a socket bound by itself until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
@@ -38,7 +39,10 @@ const MEASURED: Duration = Duration::from_millis(400);
 pub fn main() {
     let (extent, sender_core) = (Extent::asked(WARM_UP, MEASURED), part_cores());
     let rounds = extent.rounds;
-    println!("64-byte datagrams, medians of {rounds} interleaved rounds; ratio = library / bare\n");
+    println!(
+        "64-byte datagrams, medians of {rounds} interleaved rounds; designs {}; ratio = library / bare\n",
+        starts()
+    );
     println!(
         "{:<58} {:>12} {:>12} {:>8} {:>8} {:>7}  quartiles",
         "design", "library/s", "bare/s", "lib ns", "bare ns", "ratio"
@@ -76,15 +80,36 @@ fn print_pair(design: &str, pairs: &[(Sample, Sample)]) {
     );
 }
 
+/// Starts a design by its type, or by its name if that is asked for.
+fn start(design: AnyDesign) -> Running<impl Handler> {
+    let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let handler = |_thread| {
+        let mut bytes = 0u64;
+        move |datagram: Datagram<'_>, _: &mut Replies<'_>| {
+            bytes = std::hint::black_box(bytes + datagram.bytes.len() as u64);
+        }
+    };
+    let started = match design {
+        by_its_name if by_name() => server.start(by_its_name, handler),
+        AnyDesign::Blocking(design) => server.start(design, handler),
+        AnyDesign::BlockingBatch(design) => server.start(design, handler),
+        AnyDesign::Epoll(design) => server.start(design, handler),
+        AnyDesign::EpollBatch(design) => server.start(design, handler),
+        AnyDesign::Port(design) => server.start(design, handler),
+        AnyDesign::PortBatch(design) => server.start(design, handler),
+        AnyDesign::RioEvent(design) => server.start(design, handler),
+        AnyDesign::RioPort(design) => server.start(design, handler),
+        AnyDesign::RioPolled(design) => server.start(design, handler),
+        AnyDesign::RioEventPolled(design) => server.start(design, handler),
+        AnyDesign::RioSharded(design) => server.start(design, handler),
+        AnyDesign::RioHybrid(design) => server.start(design, handler),
+        other => panic!("{other:?} is in no pair"),
+    };
+    started.expect("the design said it can run")
+}
+
 fn run_library(design: &AnyDesign, sender_core: usize, extent: Extent) -> Sample {
-    let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-        .start(design.clone(), |_thread| {
-            let mut bytes = 0u64;
-            move |datagram: Datagram<'_>, _: &mut Replies<'_>| {
-                bytes = std::hint::black_box(bytes + datagram.bytes.len() as u64);
-            }
-        })
-        .expect("the design said it can run");
+    let server = start(design.clone());
     let flood = Flood::start(server.local_addresses()[0], sender_core);
     let read = || {
         let datagrams: u64 = server.counters().iter().map(|thread| thread.datagrams).sum();

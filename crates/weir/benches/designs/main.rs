@@ -6,7 +6,11 @@
 //! cargo bench -p weir --bench designs -- --quick          # 3 rounds, in less than 2 minutes
 //! cargo bench -p weir --bench designs -- --design epoll   # the pairs of that design
 //! cargo bench -p weir --bench designs -- rio              # those whose name contains "rio"
+//! cargo bench -p weir --bench designs -- --by-name        # designs started by their names
 //! ```
+//!
+//! Designs are started by their types, so that the compiler can inline the handler; with `--by-name` by their
+//! names, as the `weir` command does it, where the handler is called through a pointer.
 //!
 //! Rounds are interleaved: in each, library and bare loop run one after the other, in an order
 //! that alternates, and their ratio is taken within the round, since the machine changes speed

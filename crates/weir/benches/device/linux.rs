@@ -40,7 +40,6 @@ const GOALS: [(&str, &str, f64); 5] = [
 ];
 
 pub fn main() {
-    let given = |flag: &str| std::env::args().any(|argument| argument == flag);
     let (says_of_speed, rounds) = match (given("--bench"), given("--quick")) {
         (true, false) => (true, 15),
         (true, true) => (true, 3),
@@ -65,7 +64,10 @@ pub fn main() {
         println!("every row has read");
         return;
     }
-    println!("{LENGTH} bytes of /dev/null, medians of {rounds} interleaved rounds\n");
+    let started = if by_name() { "by name" } else { "by type" };
+    println!(
+        "{LENGTH} bytes of /dev/null, medians of {rounds} interleaved rounds; designs {started}\n"
+    );
     for (name, rates) in ROWS.iter().zip(&all).filter(|(_, rates)| !rates.is_empty()) {
         let median = quantile(rates, 0.5);
         println!("{name:<42} {median:>12.0} I/Os per s  {:>7.1} ns", 1e9 / median);
@@ -90,6 +92,16 @@ fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * q).round() as usize]
 }
 
+/// Whether a flag is among the arguments.
+fn given(flag: &str) -> bool {
+    std::env::args().any(|argument| argument == flag)
+}
+
+/// Whether designs are started by their names, with handlers in a box, and not by their types.
+fn by_name() -> bool {
+    given("--by-name")
+}
+
 /// I/Os per second of one row.
 fn rate(row: &str, device: &Device, time: Duration) -> Result<f64, String> {
     if row == BARE {
@@ -97,7 +109,15 @@ fn rate(row: &str, device: &Device, time: Duration) -> Result<f64, String> {
     }
     let design = AnyDesign::parse(row).expect("the table names designs that exist");
     design.availability().map_err(|reason| reason.to_string())?;
-    let running = Reads::of(device).length(LENGTH).start(design, |_| ());
+    let reads = Reads::of(device).length(LENGTH);
+    let running = match design {
+        by_its_name if by_name() => reads.start(by_its_name, |_| ()),
+        AnyDesign::Synchronous(design) => reads.start(design, |_| ()),
+        AnyDesign::Ring(design) => reads.start(design, |_| ()),
+        AnyDesign::RingRegistered(design) => reads.start(design, |_| ()),
+        AnyDesign::NoOp(design) => reads.start(design, |_| ()),
+        other => panic!("{other:?} is in no row"),
+    };
     let running = running.map_err(|error| error.to_string())?;
     let per_s = measure(time, || running.counters().completed);
     let report = running.stop();

@@ -3,7 +3,11 @@
 //! ```text
 //! cargo bench -p weir --bench device                 # 15 rounds
 //! cargo bench -p weir --bench device -- --quick      # 3 rounds, some 15 s
+//! cargo bench -p weir --bench device -- --by-name    # designs started by their names
 //! ```
+//!
+//! Designs are started by their types, so that the compiler can inline the handler; with `--by-name` by their
+//! names, as the `weir` command does it, where the handler is called through a pointer.
 //!
 //! Rounds are interleaved: in each, every row runs once, in an order that turns from round to round, and
 //! ratios are taken within the round, since the machine changes speed between rounds. Printed are medians

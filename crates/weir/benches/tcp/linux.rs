@@ -4,7 +4,8 @@ mod bare;
 mod client;
 
 use crate::timing::{
-    Extent, Sample, cpu_ns_of_threads, in_rounds, is_asked_for, measure, part_cores, quantile,
+    Extent, Sample, by_name, cpu_ns_of_threads, in_rounds, is_asked_for, measure, part_cores,
+    quantile, starts,
 };
 use bare::{
     async_select, blocking, epoll, event_select, overlapped_events, poll, port, port_ordered, ring,
@@ -12,7 +13,7 @@ use bare::{
 };
 use client::{Client, MESSAGE_BYTES, check_echo};
 use std::{net::SocketAddr, time::Duration};
-use weir::tcp::{AnyDesign, Output, Server};
+use weir::tcp::{AnyDesign, Output, Running, Server};
 
 /// A bare loop: it echoes on connections to a socket that listens, until told to stop.
 type Bare = fn(&bare::Run) -> std::io::Result<()>;
@@ -46,10 +47,11 @@ const UNDER_WAY: &[usize] = &[1, 16];
 pub fn main() {
     let (extent, client_core) = (Extent::asked(WARM_UP, MEASURED), part_cores());
     println!(
-        "{} connections, {MESSAGE_BYTES}-byte messages, medians of {} interleaved rounds; ratios = \
-         library to bare, 1 is as good\n",
+        "{} connections, {MESSAGE_BYTES}-byte messages, medians of {} interleaved rounds; designs \
+         {}; ratios = library to bare, 1 is as good\n",
         client::CONNECTIONS,
-        extent.rounds
+        extent.rounds,
+        starts()
     );
     println!(
         "{:<34} {:>5} {:>11} {:>11} {:>7} {:>7} {:>6} {:<15} {:>6} quartiles",
@@ -95,14 +97,35 @@ fn print_pair(design: &str, under_way: usize, pairs: &[(Sample, Sample)]) {
     );
 }
 
+/// Starts a design by its type, or by its name if that is asked for.
+fn start(design: AnyDesign) -> Running {
+    let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let handler = |_peer| {
+        |_: &mut [u8], output: &mut Output<'_>| {
+            output.echo().expect("there is room for what was just received");
+        }
+    };
+    let started = match design {
+        by_its_name if by_name() => server.start(by_its_name, handler),
+        AnyDesign::Blocking(design) => server.start(design, handler),
+        AnyDesign::Select(design) => server.start(design, handler),
+        AnyDesign::SelectIndexed(design) => server.start(design, handler),
+        AnyDesign::Poll(design) => server.start(design, handler),
+        AnyDesign::AsyncSelect(design) => server.start(design, handler),
+        AnyDesign::EventSelect(design) => server.start(design, handler),
+        AnyDesign::OverlappedEvents(design) => server.start(design, handler),
+        AnyDesign::Port(design) => server.start(design, handler),
+        AnyDesign::PortOrdered(design) => server.start(design, handler),
+        AnyDesign::Epoll(design) => server.start(design, handler),
+        AnyDesign::Ring(design) => server.start(design, handler),
+        AnyDesign::RioTcp(design) => server.start(design, handler),
+        AnyDesign::RingHybrid(design) => server.start(design, handler),
+    };
+    started.expect("the design said it can run")
+}
+
 fn run_library(design: &AnyDesign, under_way: usize, client_core: usize, extent: Extent) -> Sample {
-    let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-        .start(design.clone(), |_peer| {
-            |_: &mut [u8], output: &mut Output<'_>| {
-                output.echo().expect("there is room for what was just received");
-            }
-        })
-        .expect("the design said it can run");
+    let server = start(design.clone());
     let address = server.local_addresses()[0];
     check_echo(address);
     let client = Client::start(address, under_way, client_core);

@@ -6,7 +6,11 @@
 //! cargo bench -p weir --bench tcp -- --quick          # 3 rounds
 //! cargo bench -p weir --bench tcp -- --design epoll   # the pairs of that design
 //! cargo bench -p weir --bench tcp -- port             # those whose name contains "port"
+//! cargo bench -p weir --bench tcp -- --by-name        # designs started by their names
 //! ```
+//!
+//! Designs are started by their types, so that the compiler can inline the handler; with `--by-name` by their
+//! names, as the `weir` command does it, where the handler is called through a pointer.
 //!
 //! Both sides echo on one core, for one client on another: a bare loop too, with 64 connections, which
 //! sends on each as many bytes as came back on it; so with one message under way it is ping-pong, with

@@ -47,6 +47,19 @@ pub fn is_asked_for(pair: &str) -> bool {
     word.is_none_or(|word| pair.contains(word.as_str()))
 }
 
+/// Whether designs are started by their names, with handlers in a box, and not by their types.
+pub fn by_name() -> bool {
+    std::env::args().any(|argument| argument == "--by-name")
+}
+
+/// That, in words.
+pub fn starts() -> &'static str {
+    match by_name() {
+        true => "by name, their handlers boxed",
+        false => "by type, their handlers inlined",
+    }
+}
+
 /// Pins this thread, whose children will be servers, to one core; answers the other for their load.
 pub fn part_cores() -> usize {
     let cores = allowed_cores();

@@ -1,5 +1,8 @@
 //! Who is told what the I/Os brought, or took.
 
+use super::Running;
+use std::any::Any;
+
 /// Told by one thread of a run what its I/Os brought, or took. Made for each thread; comes back with its state
 /// in [`Final`](super::Final).
 pub trait Handler: Send + 'static {
@@ -18,6 +21,24 @@ pub trait Handler: Send + 'static {
     /// the program's hands.
     fn on_sample(&mut self, ns: u64) {
         let _ = ns;
+    }
+}
+
+crate::design::boxed!();
+
+impl Handler for Boxed {
+    #[inline]
+    fn on_read(&mut self, bytes: &[u8], at: u64) {
+        self.0.on_read(bytes, at);
+    }
+
+    #[inline]
+    fn on_write(&mut self, bytes: usize) {
+        self.0.on_write(bytes);
+    }
+
+    fn on_sample(&mut self, ns: u64) {
+        self.0.on_sample(ns);
     }
 }
 

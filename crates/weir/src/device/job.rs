@@ -3,6 +3,7 @@
 use super::{
     Device, Direction, Handler, Running, Wants, Worker,
     common::Common,
+    handler::{Left, MakeHandler},
     positions::Positions,
     reads::Reads,
     running::{Thread, ThreadFinal},
@@ -26,20 +27,19 @@ pub struct Job<H> {
     /// Bytes asked for by each I/O.
     pub length: usize,
     reads: Reads,
-    make_handler: Box<dyn FnMut(usize) -> H + Send>,
+    make_handler: MakeHandler<H>,
     pub(super) common: Arc<Common>,
     /// How many threads read.
     threads: usize,
-    started: Vec<Thread<H>>,
+    started: Vec<Thread>,
     ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
 }
 
+/// What a thread does from its start to its end.
+type Body<H> = Box<dyn FnOnce(&mut Worker<H>) -> Result<(), Error> + Send>;
+
 impl<H: Handler> Job<H> {
-    pub(super) fn new(
-        reads: Reads,
-        wants: Wants,
-        make_handler: Box<dyn FnMut(usize) -> H + Send>,
-    ) -> Self {
+    pub(super) fn new(reads: Reads, wants: Wants, make_handler: MakeHandler<H>) -> Self {
         let (device, length) = (reads.device.clone(), reads.length);
         let path = device.path().display();
         let what = match device.direction() {
@@ -109,6 +109,11 @@ impl<H: Handler> Job<H> {
         &mut self,
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
+        self.spawn_boxed(Box::new(body))
+    }
+
+    /// Compiled once for all bodies.
+    fn spawn_boxed(&mut self, body: Body<H>) -> Result<(), Error> {
         let index = self.started.len();
         let id = Arc::new(OnceLock::new());
         let own_id = Arc::clone(&id);
@@ -148,7 +153,7 @@ impl<H: Handler> Job<H> {
                 let usage = ThreadUsage::current().since(&before);
                 let (counters, calls) = (worker.counters.snapshot(), worker.calls.snapshot());
                 common.thread_ended();
-                ThreadFinal { handler: worker.handler, counters, calls, usage }
+                ThreadFinal { handler: Box::new(worker.handler) as Left, counters, calls, usage }
             });
         let handle = spawned.map_err(|e| {
             *lock(&self.common.alive) -= 1;

@@ -76,6 +76,7 @@ pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
 use crate::{Error, Unavailable, design::designs, options::Options};
+use handler::{Boxed, MakeHandler};
 
 /// One way of issuing I/Os to a device.
 pub trait Design: Options {
@@ -125,7 +126,7 @@ pub enum Wants {
 }
 
 designs! {
-    Running<H>;
+    Reads => Running<H>, Running<Boxed>;
     {
         /// What it asks a device for.
         wants: Wants;
@@ -153,14 +154,19 @@ impl AnyDesign {
     /// # Errors
     /// Why it cannot.
     pub fn can(&self, direction: Direction) -> Result<(), Unavailable> {
-        let problem = match (direction, self.wants()) {
-            (Direction::Read, _) | (_, Wants::Content) => return Ok(()),
-            (Direction::Write, Wants::Nothing) => "it moves no bytes, so it has no writes",
-            (Direction::Write, Wants::Calls) => "it makes control calls, so it has no writes",
-        };
-        let what = format!("design {}", self.about().name);
-        Err(Unavailable::new(what, problem).advise("take the design sync, or read"))
+        can(self.about().name, self.wants(), direction)
     }
+}
+
+/// Whether a design that wants this can do that with a device.
+fn can(design: &str, wants: Wants, direction: Direction) -> Result<(), Unavailable> {
+    let problem = match (direction, wants) {
+        (Direction::Read, _) | (_, Wants::Content) => return Ok(()),
+        (Direction::Write, Wants::Nothing) => "it moves no bytes, so it has no writes",
+        (Direction::Write, Wants::Calls) => "it makes control calls, so it has no writes",
+    };
+    let what = format!("design {design}");
+    Err(Unavailable::new(what, problem).advise("take the design sync, or read"))
 }
 
 /// Whether devices can be read here at all.

@@ -1,11 +1,10 @@
 //! What is asked of a run.
 
-use super::{AnyDesign, Device, Handler, Job, Running, Wants, native, sampling};
-use crate::{
-    Error, Unavailable,
-    counters::{ENTRIES_SOURCE, entries_source},
-    memory::RegionOptions,
+use super::{
+    Design, Device, Handler, Job, Running, Startable, Wants, can, handler::MakeHandler, native,
+    sampling,
 };
+use crate::{Error, Unavailable, memory::RegionOptions};
 
 /// Bytes asked for by each I/O, if nothing else is said.
 pub const DEFAULT_LENGTH: usize = 4096;
@@ -69,31 +68,35 @@ impl Reads {
         self
     }
 
-    /// Starts reading or writing. `make_handler` gives each thread its handler.
+    /// Starts reading or writing, with a design by its type or by its name ([`Startable`]). `make_handler`
+    /// gives each thread its handler.
     ///
     /// # Errors
     /// Whatever fails before the first I/O, with its cause and what to do; [`Error::Unavailable`] where memory,
     /// descriptors or threads are short.
     pub fn start<H: Handler>(
         self,
-        design: impl Into<AnyDesign>,
+        design: impl Startable,
         make_handler: impl FnMut(usize) -> H + Send + 'static,
     ) -> Result<Running<H>, Error> {
+        design.start_as(&self, Box::new(make_handler))
+    }
+
+    pub(super) fn start_design<D: Design, H: Handler>(
+        &self,
+        mut design: D,
+        make_handler: MakeHandler<H>,
+    ) -> Result<Running<H>, Error> {
         self.check()?;
-        let mut design = design.into();
         design.check()?;
-        design.can(self.device.direction())?;
+        let (what, wants) = (D::ABOUT.name, design.wants());
+        can(what, wants, self.device.direction())?;
         design.resolve();
-        let (what, wants) = (design.about().name, design.wants());
         if wants == Wants::Calls {
             self.device.takes_control_calls(what)?;
         }
-        let job = Job::new(self, wants, Box::new(make_handler));
-        job.state("design", what);
-        job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
-        for (name, value) in design.values() {
-            job.state(&name, value);
-        }
+        let job = Job::new(self.clone(), wants, make_handler);
+        job.common.shared.state_design(what, None, design.parks_threads(), design.values());
         design.start(job).map_err(|error| short_of(what, error))
     }
 

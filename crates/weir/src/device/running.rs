@@ -1,6 +1,10 @@
 //! Reads that go on, and what is left of them afterwards.
 
-use super::common::{Common, Errors};
+use super::{
+    Handler,
+    common::{Common, Errors},
+    handler::{Left, left},
+};
 use crate::{
     Error,
     counters::{
@@ -11,6 +15,7 @@ use crate::{
     crew::lock,
 };
 use std::{
+    marker::PhantomData,
     sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
@@ -18,13 +23,19 @@ use std::{
 
 /// Reads that go on. Dropping it stops them.
 pub struct Running<H> {
+    run: Started,
+    handlers: PhantomData<fn() -> H>,
+}
+
+/// The part of it that does not depend on the handler.
+struct Started {
     common: Arc<Common>,
-    threads: Vec<Thread<H>>,
+    threads: Vec<Thread>,
 }
 
 /// A thread of a run.
-pub(super) struct Thread<H> {
-    pub handle: thread::JoinHandle<ThreadFinal<H>>,
+pub(super) struct Thread {
+    pub handle: thread::JoinHandle<ThreadFinal<Left>>,
     pub counters: Arc<Counters>,
     pub calls: Arc<counters::Counters>,
     pub id: Arc<OnceLock<ThreadId>>,
@@ -77,47 +88,69 @@ impl<H> Final<H> {
 }
 
 impl<H> Running<H> {
-    pub(super) fn new(common: Arc<Common>, threads: Vec<Thread<H>>) -> Self {
-        Self { common, threads }
+    pub(super) fn new(common: Arc<Common>, threads: Vec<Thread>) -> Self {
+        Self { run: Started { common, threads }, handlers: PhantomData }
+    }
+
+    /// The same, by the handlers that are in the boxes of its threads.
+    pub(super) fn with_handlers<T>(self) -> Running<T> {
+        Running { run: self.run, handlers: PhantomData }
     }
 
     /// The settings in effect, asked for and obtained.
     pub fn effective(&self) -> Vec<(String, String)> {
-        self.common.shared.effective()
+        self.run.common.shared.effective()
     }
 
     /// The counters of all threads, added up, now.
     pub fn counters(&self) -> Snapshot {
         let mut total = Snapshot::default();
-        self.threads.iter().for_each(|thread| total.merge(&thread.counters.snapshot()));
+        self.run.threads.iter().for_each(|thread| total.merge(&thread.counters.snapshot()));
         total
     }
 
     /// What the calls of all threads into contracts counted, added up, now.
     pub fn calls(&self) -> counters::Snapshot {
         let mut total = counters::Snapshot::default();
-        self.threads.iter().for_each(|thread| total.merge(&thread.calls.snapshot()));
+        self.run.threads.iter().for_each(|thread| total.merge(&thread.calls.snapshot()));
         total
     }
 
     /// The operating system's number of each thread that has begun.
     pub fn thread_ids(&self) -> Vec<ThreadId> {
-        self.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
+        self.run.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
     }
 
     /// Whether it still goes on. It ends by itself after the number of I/Os asked for, or when it
     /// failed.
     pub fn is_running(&self) -> bool {
-        !self.common.shared.stopping()
+        !self.run.common.shared.stopping()
     }
 
     /// Waits until it has ended by itself, or the time is over; says whether it has.
     pub fn wait(&self, time: Duration) -> bool {
-        self.common.wait(time)
+        self.run.common.wait(time)
     }
+}
 
+impl<H: Handler> Running<H> {
     /// Ends it: issues no more, calls back what waits, and takes everything back.
-    pub fn stop(mut self) -> Final<H> {
+    pub fn stop(self) -> Final<H> {
+        let Final { threads, elapsed, buffers, errors, failure } = self.run.stop();
+        let threads = threads.into_iter().map(ThreadFinal::with_handler).collect();
+        Final { threads, elapsed, buffers, errors, failure }
+    }
+}
+
+impl ThreadFinal<Left> {
+    fn with_handler<H: Handler>(self) -> ThreadFinal<H> {
+        let Self { handler, counters, calls, usage } = self;
+        ThreadFinal { handler: left(handler), counters, calls, usage }
+    }
+}
+
+impl Started {
+    fn stop(mut self) -> Final<Left> {
         let threads = self.join();
         let ended = self.common.shared.ended.get().copied().unwrap_or_else(Instant::now);
         let began = self.common.began.get().copied().unwrap_or(ended);
@@ -139,9 +172,9 @@ impl<H> Running<H> {
         report
     }
 
-    fn join(&mut self) -> Vec<ThreadFinal<H>> {
+    fn join(&mut self) -> Vec<ThreadFinal<Left>> {
         self.common.shared.stop();
-        let join = |thread: Thread<H>| thread.handle.join().expect("the thread catches panics");
+        let join = |thread: Thread| thread.handle.join().expect("the thread catches panics");
         self.threads.drain(..).map(join).collect()
     }
 }
@@ -159,7 +192,7 @@ impl<H> Final<H> {
     }
 }
 
-impl<H> Drop for Running<H> {
+impl Drop for Started {
     fn drop(&mut self) {
         self.join();
     }

@@ -2,8 +2,9 @@
 //!
 //! A filter is a handler around the next one, so it sees everything: the connect, what is received, what
 //! the system takes of what is sent, the end of the peer's sending, the stop of the server, and the close with
-//! its reason. It costs no allocation and no call that the compiler cannot see through. What it
-//! does not change goes on in place: an echo behind it is still not copied.
+//! its reason. It costs no allocation and no call that the compiler cannot see through: where a design
+//! is started by its name, the chain with its handler is in one box. What it does not change goes on in
+//! place: an echo behind it is still not copied.
 //!
 //! ```
 //! use std::time::Duration;

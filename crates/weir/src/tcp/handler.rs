@@ -1,6 +1,6 @@
 //! What a server does with a connection: written once, for every design.
 
-use super::Reason;
+use super::{Reason, Running, job::MakeHandler};
 use std::{fmt, net::SocketAddr, time::Instant};
 
 /// Handles one connection. Each connection has a handler of its own, so its state needs no lock;
@@ -56,6 +56,63 @@ pub trait Handler: Send + 'static {
 impl<F: FnMut(&mut [u8], &mut Output<'_>) + Send + 'static> Handler for F {
     fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
         self(bytes, output);
+    }
+}
+
+/// A handler of any type.
+pub(super) struct Boxed(Box<dyn Handler>);
+
+impl Boxed {
+    /// Makes handlers as `make_handler` does, in boxes.
+    pub(super) fn made_by<H: Handler>(make_handler: MakeHandler<H>) -> MakeHandler<Self> {
+        Box::new(move |peer| Self(Box::new(make_handler(peer))))
+    }
+
+    /// What runs with boxed handlers, as its user sees it.
+    pub(super) fn unboxed(running: Running) -> Running {
+        running
+    }
+}
+
+impl Handler for Boxed {
+    #[inline]
+    fn on_connect(&mut self, peer: SocketAddr, output: &mut Output<'_>) {
+        self.0.on_connect(peer, output);
+    }
+
+    #[inline]
+    fn on_receive(&mut self, bytes: &mut [u8], output: &mut Output<'_>) {
+        self.0.on_receive(bytes, output);
+    }
+
+    #[inline]
+    fn on_sent(&mut self, bytes: usize, output: &mut Output<'_>) {
+        self.0.on_sent(bytes, output);
+    }
+
+    #[inline]
+    fn on_end(&mut self, output: &mut Output<'_>) {
+        self.0.on_end(output);
+    }
+
+    #[inline]
+    fn on_stop(&mut self, output: &mut Output<'_>) {
+        self.0.on_stop(output);
+    }
+
+    #[inline]
+    fn on_time(&mut self, output: &mut Output<'_>) {
+        self.0.on_time(output);
+    }
+
+    #[inline]
+    fn asks(&self) -> Asks {
+        self.0.asks()
+    }
+
+    #[inline]
+    fn on_close(&mut self, reason: &Reason) {
+        self.0.on_close(reason);
     }
 }
 

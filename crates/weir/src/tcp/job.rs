@@ -45,6 +45,10 @@ pub(super) struct Server<H> {
     pub(super) make_handler: MakeHandler<H>,
 }
 
+/// What a thread does from its start to its end. In a box, so that starting one is compiled once for all.
+pub(super) type Body<H> = Box<dyn FnOnce(&mut Worker<H>) -> Result<(), Error> + Send>;
+
+/// Makes the handler of each connection from the address of its peer.
 pub(super) type MakeHandler<H> = Box<dyn Fn(SocketAddr) -> H + Send + Sync>;
 
 impl<H> Deref for Server<H> {
@@ -60,7 +64,7 @@ impl<H: Handler> Server<H> {
         self: &Arc<Self>,
         stack_bytes: Option<usize>,
         ready: Option<mpsc::Sender<Readiness>>,
-        body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
+        body: Body<H>,
     ) -> Result<(), Error> {
         let mut threads = lock(&self.threads);
         threads.join_ended();
@@ -237,6 +241,10 @@ impl<H: Handler> Job<H> {
         self.server.since
     }
 
+    pub(super) fn shared(&self) -> &crate::crew::Shared {
+        &self.server.shared
+    }
+
     /// States a setting that is in effect.
     pub fn state(&self, name: &str, value: impl ToString) {
         self.server.shared.state(name, value);
@@ -261,7 +269,7 @@ impl<H: Handler> Job<H> {
         &mut self,
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        self.server.spawn(None, Some(self.ready.0.clone()), body)?;
+        self.server.spawn(None, Some(self.ready.0.clone()), Box::new(body))?;
         self.started += 1;
         Ok(())
     }

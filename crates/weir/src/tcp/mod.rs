@@ -22,7 +22,7 @@
 //! ```
 //!
 //! A handler is made for each connection ([`Handler`]): the server's threads call it, one at a time,
-//! whatever the design. A design is chosen by its type, or by its name as above.
+//! whatever the design. A design is chosen by its type, or by its name as above ([`Startable`] says what differs).
 //!
 //! Designs stand in rooms by their mechanism (`blocking`, `ready`, `port`, `ring`). But for `blocking`, which is one
 //! design, a room has an engine that is read from top to bottom: it starts threads, waits, takes what came, handles
@@ -61,6 +61,8 @@ pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
 use crate::{Error, Unavailable, design::designs, options::Options};
+use handler::Boxed;
+use job::MakeHandler;
 use std::{fmt, str::FromStr};
 
 /// One way for a TCP server to do its I/O.
@@ -105,7 +107,7 @@ pub trait Design: Options {
 }
 
 designs! {
-    Running;
+    Server => Running, Running;
     {
         /// How it serves no more connections at a time than [`Limits::active`] says.
         active_set: ActiveSet;

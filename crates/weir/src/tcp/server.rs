@@ -1,11 +1,7 @@
 //! The server as its user sees it.
 
-use super::{ActiveSet, AnyDesign, Handler, Job, Limits, Running};
-use crate::{
-    Error,
-    counters::{ENTRIES_SOURCE, entries_source},
-    stream::StreamOptions,
-};
+use super::{ActiveSet, Design, Handler, Job, Limits, Running, Startable, job::MakeHandler};
+use crate::{Error, stream::StreamOptions};
 use std::{net::SocketAddr, time::Duration};
 
 /// A TCP server to be started.
@@ -66,30 +62,33 @@ impl Server {
         self
     }
 
-    /// Starts it. `make_handler` makes the handler of each connection from the address of its peer;
-    /// any thread may call it. A panic of it ends the server.
+    /// Starts it with a design by its type or by its name ([`Startable`]). `make_handler` makes the handler
+    /// of each connection from the address of its peer; any thread may call it. A panic of it ends the server.
     ///
     /// # Errors
     /// Whatever fails before the server runs, with its cause and what to do.
     pub fn start<H: Handler>(
         &self,
-        design: impl Into<AnyDesign>,
+        design: impl Startable,
         make_handler: impl Fn(SocketAddr) -> H + Send + Sync + 'static,
     ) -> Result<Running, Error> {
-        let mut design = design.into();
+        design.start_as(self, Box::new(make_handler))
+    }
+
+    pub(super) fn start_design<D: Design, H: Handler>(
+        &self,
+        mut design: D,
+        make_handler: MakeHandler<H>,
+    ) -> Result<Running, Error> {
         design.resolve();
         let active = design.active_set();
         if let (Some(_), ActiveSet::Absent(why)) = (self.limits.active, active) {
-            let problem = format!("{} has no active set: {why}", design.about().name);
+            let problem = format!("{} has no active set: {why}", D::ABOUT.name);
             return Err(Error::Option { name: "active".into(), problem });
         }
         let job = self.job(make_handler)?;
-        job.state("design", design.about().name);
-        job.state("provider", design.provider());
-        job.state(ENTRIES_SOURCE, entries_source(design.parks_threads()));
-        for (name, value) in design.values() {
-            job.state(&name, value);
-        }
+        let (provider, parks) = (design.provider(), design.parks_threads());
+        job.shared().state_design(D::ABOUT.name, Some(provider), parks, design.values());
         if let Some(most) = self.limits.active {
             job.state("active", most);
         }

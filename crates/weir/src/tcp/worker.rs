@@ -84,7 +84,7 @@ impl<H: Handler> Worker<H> {
         stack_bytes: usize,
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
-        self.server.spawn(Some(stack_bytes), None, body)
+        self.server.spawn(Some(stack_bytes), None, Box::new(body))
     }
 
     /// States a setting that was only known once the thread had started.

@@ -4,9 +4,10 @@ use crate::{
     limits::Limits,
     rio::Peer,
     socket::{Arrival, Link, PeerError},
-    udp::loops::Loops,
+    udp::{Running, loops::Loops},
 };
 use std::{
+    any::Any,
     fmt,
     net::{IpAddr, SocketAddr},
     sync::{
@@ -61,6 +62,24 @@ pub trait Handler: Send + 'static {
 impl<F: FnMut(Datagram<'_>, &mut Replies<'_>) + Send + 'static> Handler for F {
     fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
         self(datagram, replies);
+    }
+}
+
+crate::design::boxed!();
+
+impl Handler for Boxed {
+    #[inline]
+    fn on_datagram(&mut self, datagram: Datagram<'_>, replies: &mut Replies<'_>) {
+        self.0.on_datagram(datagram, replies);
+    }
+
+    #[inline]
+    fn on_batch_end(&mut self) {
+        self.0.on_batch_end();
+    }
+
+    fn on_error(&mut self, error: PeerError, socket: u32) {
+        self.0.on_error(error, socket);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Handler, Worker,
-    handler::{Desk, Rate},
+    handler::{Desk, Left, MakeHandler, Rate},
     running::{Running, Thread, ThreadFinal},
 };
 use crate::{
@@ -39,9 +39,9 @@ pub struct Job<H> {
     /// What is asked of the memory.
     pub region: RegionOptions,
     pub(super) expected_bytes: Option<usize>,
-    pub(super) make_handler: Box<dyn FnMut(usize) -> H + Send>,
+    pub(super) make_handler: MakeHandler<H>,
     pub(super) shared: Arc<Shared>,
-    started: Vec<Thread<H>>,
+    started: Vec<Thread>,
     /// The sockets, as far as there are any.
     sockets: Vec<Placed>,
     ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
@@ -49,6 +49,9 @@ pub struct Job<H> {
     /// The limit on replies per second, made with the first thread.
     rate: Option<Arc<Rate>>,
 }
+
+/// What a thread does from its start to its end.
+type Body<H> = Box<dyn FnOnce(&mut Worker<H>) -> Result<(), Error> + Send>;
 
 /// A socket, with its place among the server's addresses.
 pub(super) type Placed = (u32, DatagramSocket);
@@ -65,7 +68,7 @@ impl<H: Handler> Job<H> {
     pub(super) fn new(
         endpoints: Vec<Endpoint>,
         payload_bytes: usize,
-        make_handler: Box<dyn FnMut(usize) -> H + Send>,
+        make_handler: MakeHandler<H>,
     ) -> Self {
         Self {
             endpoints,
@@ -180,6 +183,11 @@ impl<H: Handler> Job<H> {
         &mut self,
         body: impl FnOnce(&mut Worker<H>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
+        self.spawn_boxed(Box::new(body))
+    }
+
+    /// Compiled once for all bodies.
+    fn spawn_boxed(&mut self, body: Body<H>) -> Result<(), Error> {
         let index = self.started.len();
         let counters = Arc::new(Counters::default());
         let id = Arc::new(OnceLock::new());
@@ -213,7 +221,7 @@ impl<H: Handler> Job<H> {
                 worker.end(error);
                 let usage = ThreadUsage::current().since(&before);
                 let counters = worker.counters.snapshot();
-                ThreadFinal { handler: worker.into_handler(), counters, usage }
+                ThreadFinal { handler: worker.into_handler() as Left, counters, usage }
             })
             .map_err(|e| Error::io(format!("starting thread {index}"), e))?;
         self.started.push(Thread { handle, counters, id });

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! A design is chosen by its type, as above, or by its name, as in
-//! `AnyDesign::parse("rio-hybrid --threads 2")`.
+//! `AnyDesign::parse("rio-hybrid --threads 2")` ([`Startable`] says what differs).
 //!
 //! Designs stand in rooms by their mechanism (`plain`, `port`, `rio`), each a file: what it is and its options
 //! (`design!`), how it starts, and the loop of its threads. What designs of a room share stands in the `engine` beside
@@ -45,6 +45,7 @@ pub use worker::Worker;
 
 pub use crate::design::{About, Contract};
 use crate::{Error, Unavailable, design::designs, options::Options};
+use handler::{Boxed, MakeHandler};
 
 /// One way for a UDP server to do its I/O.
 pub trait Design: Options {
@@ -83,7 +84,7 @@ pub trait Design: Options {
 }
 
 designs! {
-    Running<H>;
+    Server => Running<H>, Running<Boxed>;
     {
     /// Whether it hands a queue from thread to thread.
     hands_over: bool;

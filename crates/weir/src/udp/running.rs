@@ -1,5 +1,9 @@
 //! A server that runs, and what is left of it afterwards.
 
+use super::{
+    Handler,
+    handler::{Left, left},
+};
 use crate::{
     Error,
     counters::{
@@ -11,6 +15,7 @@ use crate::{
     socket::{Gauge, SocketState},
 };
 use std::{
+    marker::PhantomData,
     net::SocketAddr,
     sync::{Arc, OnceLock},
     thread,
@@ -19,8 +24,14 @@ use std::{
 
 /// A server that runs. Dropping it stops it.
 pub struct Running<H> {
+    server: Started,
+    handlers: PhantomData<fn() -> H>,
+}
+
+/// The part of it that does not depend on the handler.
+struct Started {
     shared: Arc<Shared>,
-    threads: Vec<Thread<H>>,
+    threads: Vec<Thread>,
     local_addresses: Vec<SocketAddr>,
     gauges: Vec<Gauge>,
     /// Whether busy polling was asked for.
@@ -29,8 +40,8 @@ pub struct Running<H> {
 }
 
 /// A thread of a server.
-pub(super) struct Thread<H> {
-    pub(super) handle: thread::JoinHandle<ThreadFinal<H>>,
+pub(super) struct Thread {
+    pub(super) handle: thread::JoinHandle<ThreadFinal<Left>>,
     pub(super) counters: Arc<Counters>,
     pub(super) id: Arc<OnceLock<ThreadId>>,
 }
@@ -120,23 +131,30 @@ fn polled(sockets: &[SocketState]) -> String {
 impl<H> Running<H> {
     pub(super) fn new(
         shared: Arc<Shared>,
-        threads: Vec<Thread<H>>,
+        threads: Vec<Thread>,
         local_addresses: Vec<SocketAddr>,
         gauges: Vec<Gauge>,
         polls: bool,
     ) -> Self {
-        Self { shared, threads, local_addresses, gauges, polls, since: Instant::now() }
+        let since = Instant::now();
+        let server = Started { shared, threads, local_addresses, gauges, polls, since };
+        Self { server, handlers: PhantomData }
+    }
+
+    /// The same, by the handlers that are in the boxes of its threads.
+    pub(super) fn with_handlers<T>(self) -> Running<T> {
+        Running { server: self.server, handlers: PhantomData }
     }
 
     /// The addresses it receives on, in the order asked for.
     pub fn local_addresses(&self) -> &[SocketAddr] {
-        &self.local_addresses
+        &self.server.local_addresses
     }
 
     /// The settings in effect, asked for and obtained.
     pub fn effective(&self) -> Vec<(String, String)> {
-        let mut effective = self.shared.effective();
-        if self.polls {
+        let mut effective = self.server.shared.effective();
+        if self.server.polls {
             effective.push((POLLED.into(), polled(&self.sockets())));
         }
         effective
@@ -146,23 +164,23 @@ impl<H> Running<H> {
     /// the order of the addresses; a design with several sockets for each has all addresses of the first
     /// thread, then those of the next. None where datagrams come by no such sockets (`xdp`).
     pub fn sockets(&self) -> Vec<SocketState> {
-        self.gauges.iter().map(Gauge::read).collect()
+        self.server.gauges.iter().map(Gauge::read).collect()
     }
 
     /// The counters of each thread, now.
     pub fn counters(&self) -> Vec<Snapshot> {
-        self.threads.iter().map(|thread| thread.counters.snapshot()).collect()
+        self.server.threads.iter().map(|thread| thread.counters.snapshot()).collect()
     }
 
     /// The operating system's number of each thread that has begun, for reading its usage while
     /// it runs.
     pub fn thread_ids(&self) -> Vec<ThreadId> {
-        self.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
+        self.server.threads.iter().filter_map(|thread| thread.id.get().copied()).collect()
     }
 
     /// Whether it still runs. A server stops by itself only when it failed.
     pub fn is_running(&self) -> bool {
-        !self.shared.stopping()
+        !self.server.shared.stopping()
     }
 
     /// Changes a tunable value while the server runs.
@@ -171,29 +189,46 @@ impl<H> Running<H> {
     /// [`Error::UnknownName`] if the design has no such tunable, [`Error::Option`] if the
     /// value is out of its limits.
     pub fn tune(&self, name: &str, value: u64) -> Result<(), Error> {
-        self.shared.tune(name, value)
+        self.server.shared.tune(name, value)
     }
+}
 
+impl<H: Handler> Running<H> {
     /// Stops the server: ends every wait, lets each thread finish its batch, takes every
     /// slice back.
-    pub fn stop(mut self) -> Final<H> {
+    pub fn stop(self) -> Final<H> {
+        let Final { threads, elapsed, slices, sockets, failure } = self.server.stop();
+        let threads = threads.into_iter().map(ThreadFinal::with_handler).collect();
+        Final { threads, elapsed, slices, sockets, failure }
+    }
+}
+
+impl ThreadFinal<Left> {
+    fn with_handler<H: Handler>(self) -> ThreadFinal<H> {
+        let Self { handler, counters, usage } = self;
+        ThreadFinal { handler: left(handler), counters, usage }
+    }
+}
+
+impl Started {
+    fn stop(mut self) -> Final<Left> {
         let threads = self.join();
         let ended = self.shared.ended.get().copied().unwrap_or_else(Instant::now);
         let elapsed = ended.saturating_duration_since(self.since);
         // Every queue has gone with its thread, so this is where each slice has come to.
         let slices = lock(&self.shared.regions).iter().map(|region| Slices::of(region)).sum();
-        let sockets = self.sockets();
+        let sockets = self.gauges.iter().map(Gauge::read).collect();
         Final { threads, elapsed, slices, sockets, failure: self.shared.take_failure() }
     }
 
-    fn join(&mut self) -> Vec<ThreadFinal<H>> {
+    fn join(&mut self) -> Vec<ThreadFinal<Left>> {
         self.shared.stop();
-        let join = |thread: Thread<H>| thread.handle.join().expect("the thread catches panics");
+        let join = |thread: Thread| thread.handle.join().expect("the thread catches panics");
         self.threads.drain(..).map(join).collect()
     }
 }
 
-impl<H> Drop for Running<H> {
+impl Drop for Started {
     fn drop(&mut self) {
         self.join();
     }

@@ -1,11 +1,11 @@
 //! The server as its user sees it.
 
-use super::{AnyDesign, Handler, Job, Running};
+use super::{Design, Handler, Job, Running, Startable, handler::MakeHandler};
 use crate::{
     Error,
-    counters::{ENTRIES_SOURCE, entries_source},
     limits::Limits,
     memory::RegionOptions,
+    options::OptionInfo,
     socket::{
         Endpoint, MOST_BUSY_POLL, OFFLOADED_BYTES, SocketOptions, leaves_ipv4, named_once,
         replies_from_local_address,
@@ -122,29 +122,32 @@ impl Server {
         self
     }
 
-    /// Starts it. `make_handler` makes the handler of each thread from its number.
+    /// Starts it with a design by its type or by its name ([`Startable`]). `make_handler` makes the handler
+    /// of each thread from its number.
     ///
     /// # Errors
     /// Whatever fails before the server runs, with its cause and what to do.
     pub fn start<H: Handler>(
         &self,
-        design: impl Into<AnyDesign>,
+        design: impl Startable,
         make_handler: impl FnMut(usize) -> H + Send + 'static,
     ) -> Result<Running<H>, Error> {
-        let mut design = design.into();
+        design.start_as(self, Box::new(make_handler))
+    }
+
+    pub(super) fn start_design<D: Design, H: Handler>(
+        &self,
+        mut design: D,
+        make_handler: MakeHandler<H>,
+    ) -> Result<Running<H>, Error> {
         design.resolve();
-        if self.socket.receive_offload {
-            default_outstanding(&mut design)?;
+        if self.socket.receive_offload && is_default(OUTSTANDING, &D::known(), &design.values()) {
+            design.set(OUTSTANDING, &OFFLOADED_OUTSTANDING.to_string())?;
         }
         let job = self.job(make_handler)?;
-        job.state("design", design.about().name);
-        job.state("provider", design.provider());
         // Who makes a send again that met an error of a peer waits for who takes errors.
         let parks = design.parks_threads() || self.socket.peer_errors;
-        job.state(ENTRIES_SOURCE, entries_source(parks));
-        for (name, value) in design.values().into_iter().filter(|(name, _)| name != "provider") {
-            job.state(&name, value);
-        }
+        job.shared.state_design(D::ABOUT.name, Some(design.provider()), parks, design.values());
         design.start(job)
     }
 
@@ -215,13 +218,11 @@ impl Server {
     }
 }
 
-/// Sets how many receives are outstanding to what is meant for large slices, where it stands at
-/// the design's own default.
-fn default_outstanding(design: &mut AnyDesign) -> Result<(), Error> {
-    const NAME: &str = "outstanding";
-    let Some(known) = design.known_options().into_iter().find(|option| option.name == NAME) else {
-        return Ok(());
-    };
-    let untouched = design.values().contains(&(NAME.into(), known.default));
-    if untouched { design.set(NAME, &OFFLOADED_OUTSTANDING.to_string()) } else { Ok(()) }
+/// The option that says how many receives are outstanding.
+const OUTSTANDING: &str = "outstanding";
+
+/// Whether a design has this option, and it stands at the design's own default.
+fn is_default(name: &str, known: &[OptionInfo], values: &[(String, String)]) -> bool {
+    let value = values.iter().find(|(option, _)| option == name).map(|(_, value)| value);
+    known.iter().any(|option| option.name == name && Some(&option.default) == value)
 }

@@ -61,8 +61,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    pub(super) fn into_handler(self) -> H {
-        self.handler
+    pub(super) fn into_handler(self) -> Box<H> {
+        Box::new(self.handler)
     }
 
     /// Says that the thread has started. `waker` ends its waits.

@@ -317,7 +317,28 @@ pub(super) fn spawn_sharing<H, P>(
     ready: Ready<P::Opened>,
     threads: usize,
     first: impl FnOnce(&mut Worker<H>, &SharedQueue<P::Cq>) -> Result<(), Error> + Send + 'static,
-    other: impl Fn(&mut Worker<H>, &SharedQueue<P::Cq>) -> Result<(), Error> + Clone + Send + 'static,
+    other: impl Fn(&mut Worker<H>, &SharedQueue<P::Cq>) -> Result<(), Error> + Send + Sync + 'static,
+) -> Result<(), Error>
+where
+    H: Handler,
+    P: Provider<HandOver>,
+    P::Cq: Send,
+    P::Rq: Send,
+{
+    spawn_sharing_boxed(job, provider, ready, threads, Box::new(first), Arc::new(other))
+}
+
+type First<H, Q> = Box<dyn FnOnce(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send>;
+type Other<H, Q> = Arc<dyn Fn(&mut Worker<H>, &SharedQueue<Q>) -> Result<(), Error> + Send + Sync>;
+
+/// Compiled once for all that the threads may run.
+fn spawn_sharing_boxed<H, P>(
+    job: &mut Job<H>,
+    provider: P,
+    ready: Ready<P::Opened>,
+    threads: usize,
+    first: First<H, P::Cq>,
+    other: Other<H, P::Cq>,
 ) -> Result<(), Error>
 where
     H: Handler,
@@ -369,7 +390,7 @@ where
         result.unwrap_or_else(|panic| resume_unwind(panic))
     })?;
     for (shared, left) in invited {
-        let other = other.clone();
+        let other = Arc::clone(&other);
         job.spawn(move |worker| {
             let _left = left;
             worker.ready(None);
