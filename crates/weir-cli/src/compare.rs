@@ -39,7 +39,7 @@ enum Kind {
     Udp(Box<udp::UdpArgs>),
     /// TCP servers that echo: how many messages come back, how soon, and what that costs.
     Tcp(Box<tcp::TcpArgs>),
-    /// Reads of devices that do nothing: I/Os per second of every design, and of fio beside them.
+    /// Reads of devices that do nothing: I/Os per second of every design, and of fio if requested.
     Iops(Box<iops::IopsArgs>),
 }
 

@@ -36,14 +36,14 @@ const DURATION: Duration = Duration::from_secs(10);
 /// The same if a number of datagrams or bytes is given: it ends then, but no later than this.
 const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 
-/// Offer datagrams to a UDP server, at a pace or as fast as it goes.
+/// Send datagrams to a UDP server, paced or as fast as possible.
 ///
 /// Without --control, only loopback addresses are flooded: a server elsewhere must agree.
 /// Counts and rates: k = 1000. Sizes: k = 1024. Times: ms, s, m, h.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 success; 1 it failed, as where the server is lost; 2 wrong usage; 3 data or counts are \
-                  wrong, or more was lost than --max-loss; 5 it cannot run here."
+    after_help = "Exit codes: 0 success; 1 it failed, for instance because the server was lost; 2 wrong \
+                  usage; 3 data or counts are wrong, or more was lost than --max-loss; 5 it cannot run here."
 )]
 pub struct FloodArgs {
     /// Address or name of the server.
@@ -68,7 +68,7 @@ pub struct FloodArgs {
     blockcount: Option<u64>,
 
     #[arg(long, value_parser = parse_time, help = format!(
-        "End after so long even if not all bytes or datagrams are sent [default with -n or -k: \
+        "End after this time even if not all bytes or datagrams are sent [default with -n or -k: \
          {DURATION_OF_A_NUMBER:?}]"
     ))]
     max_time: Option<Duration>,
@@ -92,7 +92,7 @@ pub struct FloodArgs {
     parallel: usize,
 
     /// Bits of payload per second over all flows, as iperf3 counts them but not per flow;
-    /// without any rate, as fast as it goes.
+    /// without any rate, as fast as possible.
     #[arg(short, long, value_parser = parse_bit_rate, group = "rate")]
     bitrate: Option<f64>,
 
@@ -113,18 +113,18 @@ pub struct FloodArgs {
     #[arg(long)]
     quantum: Option<u32>,
 
-    /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
-    /// intervals: of a longer flood neighbours are joined.
+    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
+    /// a longer flood neighbours are joined.
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
-    /// Flood so long beforehand, without counting it.
+    /// Warm-up time that is not counted.
     #[arg(short = 'O', long = "omit", default_value = "0", value_parser = parse_time)]
     omit: Duration,
 
-    /// How datagrams are handed over: gso, sendmmsg, uring or send [default: the best that
-    /// works]; xdp sends live frames past the kernel's network, over an Ethernet device (Linux, with
-    /// CAP_BPF and CAP_NET_ADMIN).
+    /// How datagrams are passed to the kernel: gso, sendmmsg, uring or send [default: the best that works];
+    /// xdp sends live frames past the kernel's network, over an Ethernet device (Linux, with CAP_BPF and
+    /// CAP_NET_ADMIN).
     #[arg(long)]
     engine: Option<String>,
 
@@ -140,13 +140,13 @@ pub struct FloodArgs {
     #[arg(long)]
     any_build: bool,
 
-    /// File with the key that the server was started with. Without this option it may stand in the
-    /// environment variable WEIR_KEY.
+    /// File with the key that the server was started with. Without this option it may be in the environment
+    /// variable WEIR_KEY.
     #[arg(long, requires = "control")]
     key_file: Option<PathBuf>,
 
-    /// The share that may be lost, such as 0 or 0.1%: beyond it, or where the server does not tell what
-    /// was lost, the exit code is 3 [default: any, as UDP promises no delivery].
+    /// The share that may be lost, such as 0 or 0.1%: beyond it, or if the server does not report losses, the
+    /// exit code is 3 [default: any, as UDP promises no delivery].
     #[arg(long, requires = "control", value_parser = parse_loss)]
     max_loss: Option<f64>,
 
@@ -162,7 +162,7 @@ pub struct FloodArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// One JSON document on stdout, all else on stderr.
+    /// One JSON document on stdout, everything else on stderr.
     #[arg(short = 'J', long)]
     json: bool,
 }

@@ -29,32 +29,31 @@ const DURATION_OF_A_NUMBER: Duration = Duration::from_secs(600);
 
 /// What a device is, and what the letters mean to users of fio.
 const AFTER: &str = "\
-What may be read: /dev/null, /dev/zero, /dev/full, /dev/random and /dev/urandom, by their device numbers; weir's own \
-/dev/nothing; regular files of ordinary file systems (ext4, xfs, btrfs, tmpfs, overlayfs, nfs and the like), also as a \
-descriptor of this process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; and \
-timer:DELAY, as timer:10us, 0 to 1s: a device of which every read takes so long, by a timer that is set for \
-each I/O (a system call, counted). Other character devices, and files of other file systems (/proc, /sys, fuse), \
-only if they are named once more (--device), since opening or reading some of them acts. Pipes, sockets and \
-terminals never, since what is read of them is lost to whom it was meant for; nor block devices and other ways to \
+What may be read: /dev/null, /dev/zero, /dev/full, /dev/random and /dev/urandom, by their device numbers; weir's \
+own /dev/nothing; regular files of ordinary file systems (ext4, xfs, btrfs, tmpfs, overlayfs, nfs and the like), \
+also as a descriptor of this process (- or /dev/fd/N); eventfd:, an eventfd of weir's own that never runs out; \
+and timer:DELAY, as timer:10us, 0 to 1s: a device on which every read takes that long, by a timer that is set \
+for each I/O (a system call, counted). Other character devices, and files of other file systems (/proc, /sys, \
+fuse), only if also named with --device, because opening or reading some has side effects. Pipes, sockets and \
+terminals never, since data read from them is lost to its intended reader; nor block devices and other ways to \
 storage. Everything is opened for reading only.
 
 What may be written to (--write): /dev/null and /dev/zero, by their device numbers; it is opened for writing \
-only. All else is refused before it is opened for that, and no flag changes it. Designs that move no bytes \
-(sync-empty, no-op, control, uring-cmd) have no writes.
+only. Anything else is refused before it is opened for writing, and no flag overrides that. Designs that move no \
+bytes (sync-empty, no-op, control, uring-cmd) have no writes.
 
-What is for each I/O (system calls, CPU time) is told by counters of threads at work, which cannot be read all at \
-one moment: it may be off by what each thread has under way, an I/O or a batch, at either end of the time watched, \
-and says nothing of a few I/Os.
+Figures per I/O (system calls, CPU time) come from counters of working threads, which cannot all be read at one \
+moment: at either end of the measured time they may be off by what each thread has under way, an I/O or a batch, \
+so for a few I/Os they say nothing.
 
-The system calls that are counted are entries into the kernel for I/O: submitting, reading, waiting, setting a timer. \
-Those by which threads wait for each other and wake each other (futex) are not among them: where a design has such \
-threads, the number has a ≥ before it, and kernel_entries_source says so.
+The system calls that are counted are entries into the kernel for I/O: submitting, reading, waiting, setting a \
+timer. Those by which threads wait for and wake each other (futex) are not counted: where a design has such \
+threads, the number is preceded by ≥, and kernel_entries_source says so.
 
-fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is \
---design.
+fio's words: --bs is -l, --iodepth is --depth, --number_ios is -k, --ramp_time is -O, --ioengine is --design.
 
-Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or what must not be read or written to; 3 \
-some I/Os failed; 5 it cannot run here.";
+Exit codes: 0 success; 1 it failed, with the figures so far; 2 wrong usage, or a path that must not be read or \
+written to; 3 some I/Os failed; 5 it cannot run here.";
 
 /// Read a device as fast as one design can, or write to one, and report I/Os per second.
 ///
@@ -62,7 +61,7 @@ some I/Os failed; 5 it cannot run here.";
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = AFTER)]
 pub struct IopsArgs {
-    /// What is read, or written to.
+    /// What to read, or to write to.
     path: PathBuf,
 
     /// Write zeroes instead: only to /dev/null and /dev/zero, which throw them away.
@@ -77,33 +76,33 @@ pub struct IopsArgs {
     #[arg(long, visible_alias = "iodepth", value_parser = parse_count)]
     depth: Option<u64>,
 
-    /// Bytes asked for by each I/O, 0 to 16M.
+    /// Bytes per I/O, 0 to 16M.
     #[arg(short, long, visible_alias = "bs", default_value = "4096", value_parser = parse_size)]
     length: usize,
 
-    /// How long it is watched [default: 10 s; with -k at most 10 min].
+    /// Measured time [default: 10 s; with -k at most 10 min].
     #[arg(short, long, value_parser = parse_time)]
     time: Option<Duration>,
 
-    /// End after so many I/Os, warm-up included. Counting them down costs an atomic step each.
+    /// End after this many I/Os, warm-up included. Counting them down costs an atomic step each.
     #[arg(short = 'k', long, visible_alias = "number_ios", value_parser = parse_count)]
     blockcount: Option<u64>,
 
-    /// Read so long beforehand, without watching.
+    /// Warm-up time that is not measured.
     #[arg(short = 'O', long, visible_alias = "ramp_time", default_value = "500ms", value_parser = parse_time)]
     omit: Duration,
 
-    /// A line every so often, at least 10 ms; 0 for none. The document holds at most 4096
-    /// intervals: of a longer run neighbours are joined.
+    /// Interval of progress lines, at least 10 ms; 0 for none. The document holds at most 4096 intervals: of
+    /// a longer run neighbours are joined.
     #[arg(short, long, default_value = "5s", value_parser = crate::interval::parse)]
     interval: Duration,
 
-    /// A character device, or a file of a file system, that is not known to be harmless, and may be read although
-    /// reading some of them acts; the very path that is read.
+    /// Read this path although it is not known to be harmless (a character device, or a file on a special
+    /// file system); reading may have side effects. Must be the path given as the argument.
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
 
-    /// Take the latency of one I/O in so many, at random; 0 for none.
+    /// Take the latency of one I/O in this many, at random; 0 for none.
     #[arg(long, default_value_t = SAMPLE_EVERY)]
     sample_every: u32,
 
@@ -124,11 +123,11 @@ pub struct IopsArgs {
     #[arg(long, hide = true)]
     count_entries: bool,
 
-    /// Print the effective settings, and read nothing. The path is opened all the same.
+    /// Print the effective settings, and read nothing. The path is still opened.
     #[arg(long)]
     dry_run: bool,
 
-    /// One JSON document on stdout, all else on stderr.
+    /// One JSON document on stdout, everything else on stderr.
     #[arg(short = 'J', long)]
     json: bool,
 }

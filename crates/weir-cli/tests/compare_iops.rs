@@ -311,7 +311,7 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["--design", "ring --depth 0"][..], 2, "1 to"),
         (&["--design", "sync", "--design", "sync"][..], 2, "twice"),
         (&["--design", "sync", "--sweep"][..], 2, "--sweep"),
-        (&["-"][..], 2, "process of its own"),
+        (&["-"][..], 2, "separate process"),
         (&["/dev"][..], 2, "directory"),
         (&["/proc/self/comm"][..], 2, "--device"),
         (&["/proc/self/ns/net"][..], 2, "(nsfs)"),
@@ -324,10 +324,10 @@ fn wrong_usage_is_said_and_json_stays_valid() {
         (&["timer:10us", "-l", "512,4"][..], 2, "8 or more"),
         (&["--delay", "10us", "-l", "7"][..], 2, "8 or more"),
         (&["eventfd:", "-l", "0"][..], 2, "8 or more"),
-        (&["/dev/stdin"][..], 2, "process of its own"),
-        (&["/dev/fd/0"][..], 2, "process of its own"),
-        (&["/proc/self/fd/0"][..], 2, "process of its own"),
-        (&["/proc/thread-self/fd/0"][..], 2, "process of its own"),
+        (&["/dev/stdin"][..], 2, "separate process"),
+        (&["/dev/fd/0"][..], 2, "separate process"),
+        (&["/proc/self/fd/0"][..], 2, "separate process"),
+        (&["/proc/thread-self/fd/0"][..], 2, "separate process"),
         (&["/dev/null", "--delay", "1us"][..], 2, "--delay"),
         (&["/dev/full", "--write"][..], 2, "weir writes only to"),
         (&["timer:10us", "--write"][..], 2, "weir writes only to"),
@@ -355,7 +355,7 @@ fn a_pipe_and_a_link_to_what_this_process_has_open_are_refused() {
     assert!(made.success(), "{made}");
     std::os::unix::fs::symlink("/dev/stdin", &link).unwrap();
     std::fs::write(&file, [7; 4096]).unwrap();
-    for (path, said) in [(&pipe, "it is a pipe"), (&link, "process of its own")] {
+    for (path, said) in [(&pipe, "it is a pipe"), (&link, "separate process")] {
         let refused = output(&["compare", "iops", path.to_str().unwrap(), "--dry-run", "--json"]);
         assert_eq!(refused.status.code(), Some(2), "{path:?}: {}", errors(&refused));
         let error = &document(&refused)["error"];

@@ -481,5 +481,5 @@ fn wrong_usage_of_peers_is_said() {
     assert!(errors(&outside).contains("loopback only"), "{}", errors(&outside));
     let polling = output(&["serve", "peer", "--command", "true", "--busy-poll", "50us"]);
     assert_eq!(polling.status.code(), Some(5));
-    assert!(errors(&polling).contains("not told to poll"), "{}", errors(&polling));
+    assert!(errors(&polling).contains("busy polling is not available"), "{}", errors(&polling));
 }

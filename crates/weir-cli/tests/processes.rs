@@ -297,5 +297,5 @@ fn a_flood_says_what_was_received_and_lost() {
     let unheard = output(&["flood", "127.0.0.1", "-p", &port, "-k", "20", "--pps", "1k"]);
     assert_eq!(unheard.status.code(), Some(0), "{}", errors(&unheard));
     let said = String::from_utf8_lossy(&unheard.stdout).into_owned();
-    assert!(said.contains("received  not known (no control channel)"), "{said}");
+    assert!(said.contains("received  unknown (no control channel)"), "{said}");
 }

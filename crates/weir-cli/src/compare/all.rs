@@ -30,19 +30,19 @@ struct Kind {
 const KINDS: [Kind; 3] = [
     Kind {
         name: "udp",
-        heading: "UDP (more of it: weir compare udp)",
+        heading: "UDP (for more: weir compare udp)",
         weight: 46.0,
         compare: |of, command, interrupt| udp::compare(&UdpArgs::of_all(of), command, interrupt),
     },
     Kind {
         name: "tcp",
-        heading: "TCP (more of it: weir compare tcp)",
+        heading: "TCP (for more: weir compare tcp)",
         weight: 37.0,
         compare: |of, command, interrupt| tcp::compare(&TcpArgs::of_all(of), command, interrupt),
     },
     Kind {
         name: "iops",
-        heading: "I/Os per second (more of them: weir compare iops)",
+        heading: "I/Os per second (for more: weir compare iops)",
         weight: 27.0,
         compare: |of, command, interrupt| iops::compare(&IopsArgs::of_all(of), command, interrupt),
     },

@@ -33,20 +33,20 @@ use crate::exit::Failure;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct IopsArgs {
-    /// What is read, as `weir iops` takes it; each is a load of its own [default: /dev/null, with --fio
-    /// also /dev/zero].
+    /// What to read, as for `weir iops`; each is a separate load [default: /dev/null, with --fio also
+    /// /dev/zero].
     path: Vec<PathBuf>,
 
     /// Write zeroes instead of reading: only to /dev/null and /dev/zero, which throw them away.
     #[arg(long, conflicts_with_all = ["delay", "fio"])]
     write: bool,
 
-    /// Design with its options, such as "ring --depth 64"; may be given several times [default: every
-    /// design once, rings also with other depths and batches].
+    /// Design with its options, such as "ring --depth 64"; repeatable [default: every design once, rings also
+    /// with other depths and batches].
     #[arg(long)]
     design: Vec<String>,
 
-    /// Bytes asked for by each I/O (k = 1024).
+    /// Bytes per I/O (k = 1024).
     #[arg(
         short, long, visible_alias = "bs", value_parser = parse_size, value_delimiter = ',',
         default_value = "4096"
@@ -54,17 +54,17 @@ pub struct IopsArgs {
     length: Vec<usize>,
 
     /// Times that every read takes, up to 200ms, as in 0,1us,10us,100us: a load for each, on a device that is
-    /// made of timers. The report says where designs overtake plain reads, for each length by itself.
+    /// made of timers. The report says where designs overtake plain reads, separately per length.
     #[arg(long, value_parser = parse_time, value_delimiter = ',', conflicts_with = "path")]
     delay: Vec<Duration>,
 
-    /// A character device, or a file of a file system, that is not known to be harmless, and may be read although
-    /// reading some of them acts; the very path that is read.
+    /// Read this path although it is not known to be harmless (a character device, or a file on a special
+    /// file system); reading may have side effects.
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
 
-    /// fio beside them, from the PATH: its synchronous engines, and its ring with registered files and
-    /// buffers, 128 outstanding and batches of 32. It refuses what brings nothing, as /dev/null.
+    /// Also run fio, from the PATH: its synchronous engines, and its ring with registered files and buffers,
+    /// 128 outstanding and batches of 32. fio refuses sources that return nothing, such as /dev/null.
     #[arg(long)]
     fio: bool,
 
@@ -72,11 +72,11 @@ pub struct IopsArgs {
     #[arg(long, conflicts_with = "sweep")]
     quick: bool,
 
-    /// Each design that keeps I/Os outstanding with 1 to 1024 of them. --dry-run tells how long it takes.
+    /// Each design that keeps I/Os outstanding with 1 to 1024 of them. --dry-run says how long it takes.
     #[arg(long, conflicts_with = "design")]
     sweep: bool,
 
-    /// In the end each row once more for so long, at least 6 s, to see whether its rate falls with time.
+    /// Finally run each row once more for this long (at least 6 s), to see whether its rate falls.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     decay: Option<Duration>,
 
@@ -86,14 +86,14 @@ pub struct IopsArgs {
     rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
-        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or \
-         more loads or rows than usual, what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that \
-         does not fit. The long runs of --decay come on top"
+        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or \
+         more loads or rows than usual, what their rounds take, see --dry-run]. If given, it is a limit: \
+         nothing that does not fit is begun. The long runs of --decay come on top"
     ))]
     time: Option<Duration>,
 
-    /// A load may end early once every verdict is given and half of every 95 % interval is at most this
-    /// share of its figure.
+    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
+    /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     confidence: f64,
 
@@ -101,7 +101,7 @@ pub struct IopsArgs {
     #[arg(long)]
     cpu: Option<Cores>,
 
-    /// Seed of the order, to have it again.
+    /// Seed of the order, to reproduce it.
     #[arg(long)]
     seed: Option<u64>,
 
@@ -109,7 +109,7 @@ pub struct IopsArgs {
     #[arg(short, long)]
     verbose: bool,
 
-    /// Print the plan and run nothing. What is to be read is opened all the same.
+    /// Print the plan and run nothing. The paths are still opened.
     #[arg(long)]
     dry_run: bool,
 
@@ -195,14 +195,14 @@ fn loads(args: &IopsArgs) -> Result<Vec<Load>, Failure> {
     for path in &args.path {
         let text = path.to_str().ok_or_else(|| {
             Failure::usage(format!(
-                "{} is no text, and could not be told in a document",
+                "{} is not valid UTF-8 and cannot be written to a document",
                 path.display()
             ))
         })?;
         if is_of_this_process(path) {
             return Err(Failure::usage(format!(
-                "{text:?} cannot be compared: each run is a process of its own, which does not have \
-                 what this one has open"
+                "{text:?} cannot be compared: each run is a separate process, which does not have this \
+                 one's open files"
             )));
         }
         devices.push(text.into());
@@ -271,7 +271,7 @@ fn can_be_opened(load: &Load, named: &[PathBuf]) -> Result<(), Failure> {
     let made_up = named.iter().any(|name| name == device.path());
     if device.kind() == Kind::File && device.bytes() == 0 && !made_up {
         return Err(Failure::usage(format!(
-            "{} is empty: every read would bring nothing; name a file that holds something",
+            "{} is empty, so reads return nothing; name a file with content",
             load.device
         )));
     }
@@ -334,7 +334,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
     let budget = Devices::budget_s(settings, &results.loads, &results.rows);
     let time = about(budget + results.own.planned_after_s(&results.rows));
     let mut text = format!(
-        "compares {} rows under {} loads in about {time}: intervals of ±{} asked for, seed {}\n",
+        "compares {} rows under {} loads in about {time}: requested intervals ±{}, seed {}\n",
         results.rows.len(),
         results.loads.len(),
         percent(results.asked_half_width),
@@ -420,8 +420,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_said() {
-        for (words, said) in [(&["-"][..], "process of its own"), (&["-l", "1g"], "allowed: 0 to")]
-        {
+        for (words, said) in [(&["-"][..], "separate process"), (&["-l", "1g"], "allowed: 0 to")] {
             let failure = super::loads(&args(words)).unwrap_err();
             assert!(failure.message.contains(said), "{words:?}: {}", failure.message);
         }

@@ -51,15 +51,14 @@ fn defaults_of(list: fn(Depth) -> &'static [u32]) -> String {
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TcpArgs {
-    /// Design with its options, such as "epoll --trigger edge"; may be given several times [default:
-    /// every design once].
+    /// Design with its options, such as "epoll --trigger edge"; repeatable [default: every design once].
     #[arg(long)]
     design: Vec<String>,
 
     /// Any program that echoes TCP, to be compared with the designs: a name, "=", and its command, in
     /// which {ip} and {port} are replaced by the address that it is to listen on, and {buffer} by the bytes
     /// that weir's servers receive at a time. It is started without a shell, and is ready when it accepts a
-    /// connection. May be given several times.
+    /// connection. Repeatable.
     #[arg(long, value_name = "NAME=COMMAND")]
     peer: Vec<String>,
 
@@ -105,7 +104,7 @@ pub struct TcpArgs {
     #[arg(long, conflicts_with = "sweep")]
     quick: bool,
 
-    /// Every length, number of connections and pattern. --dry-run tells how long it takes.
+    /// Every length, number of connections and pattern. --dry-run says how long it takes.
     #[arg(long)]
     sweep: bool,
 
@@ -125,15 +124,16 @@ pub struct TcpArgs {
     rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time_given, help = format!(
-        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or more \
-         loads than usual, what their rounds take, see --dry-run]. What was asked for is a bound: nothing is begun that does \
-         not fit. With --classic {:.0} % of it are the search's, which without it has all the time that it takes",
+        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s; with --rounds, or more \
+         loads than usual, what their rounds take, see --dry-run]. If given, it is a limit: nothing that \
+         does not fit is begun. With --classic the search gets {:.0} % of it; without -t it takes as long \
+         as it needs",
         PART_OF_THE_SEARCH * 100.0
     ))]
     time: Option<Duration>,
 
-    /// A load may end early once every verdict is given and half of every 95 % interval is at most this
-    /// share of its figure.
+    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
+    /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     confidence: f64,
 
@@ -146,7 +146,7 @@ pub struct TcpArgs {
     #[arg(long, visible_alias = "generator-cpu")]
     client_cpu: Option<Cores>,
 
-    /// Seed of the order, to have it again.
+    /// Seed of the order, to reproduce it.
     #[arg(long)]
     seed: Option<u64>,
 
@@ -286,7 +286,7 @@ fn asked(args: &TcpArgs) -> Result<Asked, Failure> {
     let streams = |load: &Load| load.pattern == Pattern::Streaming;
     if asked.outstanding.is_some() && !asked.loads().iter().any(streams) {
         return Err(Failure::usage(
-            "messages under way (--outstanding) are those of streaming connections, and of ping-pong one is; \
+            "--outstanding applies to streaming connections only, as in ping-pong one message is under way; \
              add --pattern streaming",
         ));
     }
@@ -296,7 +296,7 @@ fn asked(args: &TcpArgs) -> Result<Asked, Failure> {
 /// Time for an experiment, of which there must be some.
 fn parse_time_given(text: &str) -> Result<Duration, String> {
     match parse_time(text)? {
-        Duration::ZERO => Err("in no time at all nothing is measured; right is 30s or 5m".into()),
+        Duration::ZERO => Err("a time of 0 measures nothing; give for instance 30s or 5m".into()),
         time => Ok(time),
     }
 }
@@ -334,7 +334,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
     };
     let mut text = format!(
         "compares {} rows under {} loads in about {time}{search}: server on core {:?}, client on core \
-         {:?}, intervals of ±{} asked for, seed {}\n",
+         {:?}, requested intervals ±{}, seed {}\n",
         results.rows.len(),
         results.loads.len(),
         results.own.server_cores,
@@ -399,7 +399,7 @@ mod tests {
             "[default: 1,64,1000; with --quick 64, with --sweep 1,64,1000,10000]",
             "[default: 64; with --quick 64, with --sweep 64,1024,16384,65536]",
             "[default: 110s, with --quick 30s;",
-            "With --classic 40 % of it",
+            "With --classic the search gets 40 % of it",
         ] {
             assert!(help.contains(said), "{said:?} is missing of {help}");
         }

@@ -242,7 +242,7 @@ fn effective(results: &Results, settings: &Settings) -> String {
     let time = about(budget);
     let mut text = format!(
         "compares {} rows under {} loads in about {time}: server on core {:?}, generator on core {:?}, \
-         intervals of ±{} asked for, seed {}\n",
+         requested intervals ±{}, seed {}\n",
         results.rows.len(),
         results.loads.len(),
         results.own.server_cores,

@@ -104,9 +104,9 @@ fn lost(shown: &Shown, flood: &FloodReport) {
         "received",
         match (flood.received, &flood.report) {
             (Some(received), _) => received.to_string(),
-            (None, Some(_)) => "not known (the server does not tell)".into(),
-            (None, None) if flood.failure.is_some() => "not known (no report of the server)".into(),
-            (None, None) => "not known (no control channel)".into(),
+            (None, Some(_)) => "unknown (not reported by the server)".into(),
+            (None, None) if flood.failure.is_some() => "unknown (no report from the server)".into(),
+            (None, None) => "unknown (no control channel)".into(),
         },
     );
     let (Some(lost), Some(percent)) = (flood.lost_packets, flood.lost_percent) else { return };

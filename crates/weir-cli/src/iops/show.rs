@@ -170,7 +170,9 @@ fn window(shown: &Shown, window: &Window, whole: bool) {
         match whole {
             true => of_ios,
             false => {
-                format!("≥ {of_ios}, without those by which threads wait for each other (futex)")
+                format!(
+                    "≥ {of_ios}, not counting those by which threads wait for each other (futex)"
+                )
             }
         }
     });

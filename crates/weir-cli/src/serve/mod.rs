@@ -46,16 +46,16 @@ pub enum Serve {
     Udp(ServeUdp),
     /// Run one TCP design: a sink that counts, unless --echo is given.
     Tcp(tcp::ServeTcp),
-    /// Run a program of another library in the place of a UDP design, to compare it.
+    /// Run a program on another library in place of a UDP design, to compare it.
     Peer(peer::ServePeer),
-    /// Run any program that echoes TCP in the place of a TCP design, to compare it.
+    /// Run any program that echoes TCP in place of a TCP design, to compare it.
     TcpPeer(tcp_peer::ServeTcpPeer),
 }
 
 /// What a caller of a UDP server may rely on.
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 it failed; 2 wrong usage; 3 data or account of a run are wrong, or a run was not ended by its \
-generator, as where the server is stopped in the middle of it; 5 it cannot run here.";
+generator, for instance because the server was stopped in the middle of it; 5 it cannot run here.";
 
 /// Options of `weir serve udp`.
 #[derive(Debug, Args)]
@@ -65,8 +65,9 @@ pub struct ServeUdp {
     #[arg(long, default_value = "rio-hybrid --threads 1")]
     design: String,
 
-    /// Address and port to receive on; may be given several times. Port 0 takes any free one. [::] alone receives IPv4 too
-    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to that.
+    /// Address and port to receive on; repeatable. Port 0 takes any free one. [::] alone receives IPv4 too
+    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
+    /// that.
     #[arg(long, default_value = "127.0.0.1:8080")]
     bind: Vec<SocketAddr>,
 
@@ -75,31 +76,31 @@ pub struct ServeUdp {
     #[arg(long, hide = true)]
     count_entries: bool,
 
-    /// Address and port of the control channel, over which generators ask for consent. It is bound to
-    /// their address, and ends when more arrives than they asked for. Where other machines can reach
-    /// it, --max-pps, --max-bitrate and --max-time are required.
+    /// Address and port of the control channel, over which generators request consent. It is bound to their
+    /// address, and ends when more arrives than they requested. Where other machines can reach it, --max-pps,
+    /// --max-bitrate and --max-time are required.
     #[arg(long)]
     control: Option<SocketAddr>,
 
-    /// Most datagrams per second that all generators together may ask for (k = 1000); one that wants
-    /// to flood as fast as it goes is refused, unless this is "any" [default: any].
+    /// Most datagrams per second that all generators together may request (k = 1000); one that wants to flood
+    /// as fast as possible is refused, unless this is "any" [default: any].
     #[arg(long, requires = "control", value_parser = parse_most_datagrams)]
     max_pps: Option<Most>,
 
-    /// Most bits of payload per second that all generators together may ask for (k = 1000), in the
-    /// same way [default: any].
+    /// Most bits of payload per second that all generators together may request (k = 1000), in the same way
+    /// [default: any].
     #[arg(long, requires = "control", value_parser = parse_most_bits)]
     max_bitrate: Option<Most>,
 
     #[arg(long, requires = "control", value_parser = parse_limit, help = format!(
-        "The longest flood that a generator may ask for, warm-up included [default: {:?}]",
+        "The longest flood that a generator may request, warm-up included [default: {:?}]",
         ControlSettings::default().duration_max
     ))]
     max_time: Option<Duration>,
 
-    /// File with a key of 16 bytes or more: only generators that have the same one are let in. Without
-    /// this option it may stand in the environment variable WEIR_KEY. What follows on the control
-    /// channel is not encrypted.
+    /// File with a key of 16 bytes or more: only generators that have the same one are accepted. Without this
+    /// option it may be in the environment variable WEIR_KEY. What follows on the control channel is not
+    /// encrypted.
     #[arg(long, requires = "control")]
     key_file: Option<PathBuf>,
 
@@ -111,12 +112,12 @@ pub struct ServeUdp {
     #[arg(long, default_value_t = DEFAULT_PAYLOAD_BYTES, value_parser = parse_size)]
     size: usize,
 
-    /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
-    /// them on state that all threads share under a lock.
+    /// Work per datagram: this many steps plus one of a pseudo-random generator; shared:500 runs them on
+    /// state that all threads share under a lock.
     #[arg(long, default_value_t)]
     work: Work,
 
-    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    /// Receive buffer to request, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
 
@@ -127,12 +128,12 @@ pub struct ServeUdp {
     ))]
     receive_offload: bool,
 
-    /// Poll the queue of the network device for so long before a receive sleeps, such as 50us; may
-    /// need CAP_NET_ADMIN. The report says which queues were polled: on loopback there is none.
+    /// Poll the queue of the network device for this long before a receive sleeps, such as 50us; may need
+    /// CAP_NET_ADMIN. The report says which queues were polled: on loopback there is none.
     #[arg(long, value_parser = parse_time)]
     busy_poll: Option<Duration>,
 
-    /// Pages of the memory: auto, normal, or huge where there are any.
+    /// Pages of the memory: auto, normal, or huge if available.
     #[arg(long, value_parser = parse_pages)]
     pages: Option<PageKind>,
 
@@ -140,14 +141,14 @@ pub struct ServeUdp {
     #[arg(long, value_parser = parse_numa_node)]
     numa_node: Option<NumaNode>,
 
-    /// Send every datagram back to its source, from the address that it was sent to; but not to this
-    /// server itself, nor to services that answer whatever they are sent (echo, chargen and the
-    /// like), and of the same bytes to the same source now and then one is dropped (the 129th, then ever
-    /// fewer), which ends a loop between two echo servers. Those are counted as loops dropped.
+    /// Send every datagram back to its source, from the address that it was sent to, but never to this server
+    /// itself or to services that answer anything (echo, chargen and the like). Of identical replies to one
+    /// source, some are dropped (the 129th, then increasingly rarely), which ends loops between echo servers;
+    /// these count as loops dropped.
     #[arg(long)]
     echo: bool,
 
-    /// Hear of replies that met an error on their way (ICMP), and count them.
+    /// Report and count replies that failed on their way (ICMP).
     #[arg(long, requires = "echo")]
     peer_errors: bool,
 
@@ -155,7 +156,7 @@ pub struct ServeUdp {
     #[arg(long, default_value = "100k", value_parser = parse_count)]
     replies_per_s: u64,
 
-    /// A line every so often, at least 10 ms; 0 for none.
+    /// Interval of progress lines, at least 10 ms; 0 for none.
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
@@ -512,7 +513,7 @@ fn conclude(args: &ServeUdp, watch: &Watch, design: &str) -> Result<u8, Failure>
                 crate::print(&text::report(&report, args.work));
             }
             let mut failure = Failure::from(error);
-            failure.message = format!("{design} stopped by itself: {}", failure.message);
+            failure.message = format!("{design} stopped with an error: {}", failure.message);
             return Err(failure);
         }
     }

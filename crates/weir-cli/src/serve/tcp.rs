@@ -36,8 +36,9 @@ pub struct ServeTcp {
     #[arg(long, default_value = "epoll")]
     design: String,
 
-    /// Address and port to listen on; may be given several times. Port 0 takes any free one. [::] alone serves IPv4 too
-    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to that.
+    /// Address and port to listen on; repeatable. Port 0 takes any free one. [::] alone serves IPv4 too
+    /// (unless net.ipv6.bindv6only is set); beside an address of IPv4 on the same port it leaves IPv4 to
+    /// that.
     #[arg(long, default_value = "127.0.0.1:5150")]
     bind: Vec<SocketAddr>,
 
@@ -54,16 +55,16 @@ pub struct ServeTcp {
     #[arg(short, long, default_value_t = DEFAULT_BUFFER_BYTES, value_parser = parse_size)]
     buffer: usize,
 
-    /// Work per receive: this many and one steps of a pseudo-random generator; shared:500 makes
-    /// them on state that all connections share under a lock.
+    /// Work per receive: this many steps plus one of a pseudo-random generator; shared:500 runs them on state
+    /// that all connections share under a lock.
     #[arg(long, default_value_t)]
     work: Work,
 
-    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    /// Receive buffer to request, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
 
-    /// Send buffer to ask for, in bytes (k = 1024) [default: the system's].
+    /// Send buffer to request, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
     sndbuf: Option<usize>,
 
@@ -75,11 +76,11 @@ pub struct ServeTcp {
     #[arg(long)]
     delay: bool,
 
-    /// Send back what comes, on its connection.
+    /// Send everything received back on its connection.
     #[arg(long)]
     echo: bool,
 
-    /// Most connections at a time (k = 1000); one more is refused, and told why.
+    /// Most connections at a time (k = 1000); further ones are refused with a reason.
     #[arg(long, default_value_t = Limits::default().connections, value_parser = parse_connections)]
     connections_max: u32,
 
@@ -88,13 +89,13 @@ pub struct ServeTcp {
     #[arg(long, value_parser = parse_connections, num_args = 0..=1, default_missing_value = ACTIVE_TEXT)]
     active: Option<u32>,
 
-    /// Most threads for connections (k = 1000), where a design starts them as connections come [default: as many as
-    /// the system lets the process have].
+    /// Most threads for connections (k = 1000), where a design starts them as connections come [default: as
+    /// many as the system allows the process].
     #[arg(long, value_parser = parse_connections)]
     threads_max: Option<u32>,
 
-    /// Most connections from one address at a time (k = 1000; of IPv6 from one /64); one more is told why
-    /// and ended.
+    /// Most connections from one address at a time (k = 1000; of IPv6 from one /64); further ones are refused
+    /// with a reason.
     #[arg(long, value_parser = parse_connections)]
     per_address: Option<u32>,
 
@@ -106,13 +107,12 @@ pub struct ServeTcp {
     #[arg(long, value_parser = parse_max_receives)]
     max_receives: Option<u64>,
 
-    /// Close a connection from which nothing was read for so long, whether it ever sent something or not: the
-    /// filter of that name, where --silent and --idle are of the server itself; 0 for never.
+    /// Close a connection from which nothing was read for this long, whether or not it ever sent anything
+    /// (the filter; --silent and --idle are the server's own limits); 0 for never.
     #[arg(long, default_value = "0", value_parser = parse_time)]
     read_timeout: Duration,
 
-    /// Bytes of output that may wait on one connection (k = 1024): while so many wait nothing is
-    /// received from it.
+    /// Bytes of output that may wait on one connection (k = 1024): at this limit, receiving from it pauses.
     #[arg(long, default_value_t = Limits::default().output_bytes, value_parser = parse_size)]
     output_bytes: usize,
 
@@ -120,28 +120,28 @@ pub struct ServeTcp {
     #[arg(long)]
     close_when_full: bool,
 
-    /// Close what has connected and sends nothing for so long; 0 for never.
+    /// Close connections that never sent anything after this time; 0 for never.
     #[arg(long, default_value = "300", value_parser = parse_time)]
     silent: Duration,
 
-    /// Close what has sent something and sends nothing for so long; 0 for never.
+    /// Close connections that sent something and have been silent for this long; 0 for never.
     #[arg(long, default_value = "0", value_parser = parse_time)]
     idle: Duration,
 
-    /// Close what takes none of its output for so long; 0 for never.
+    /// Close connections that take none of their output for this long; 0 for never.
     #[arg(long, default_value = "60", value_parser = parse_time)]
     stalled: Duration,
 
-    /// Ask a peer of which nothing was heard for so long whether it is still there (SO_KEEPALIVE), and then
-    /// every 10 s: after six questions without an answer the connection is broken. Whole seconds; 0 for never.
+    /// Probe a peer that has been silent for this long (SO_KEEPALIVE), then every 10 s; six unanswered probes
+    /// break the connection. Whole seconds; 0 for never.
     #[arg(long, default_value = "60", value_parser = parse_time)]
     keepalive: Duration,
 
-    /// At the end wait so long for output that is under way, and for peers to close.
+    /// At the end, wait this long for output under way and for peers to close.
     #[arg(long, default_value = "5", value_parser = parse_time)]
     stop_time: Duration,
 
-    /// A line every so often, at least 10 ms; 0 for none.
+    /// Interval of progress lines, at least 10 ms; 0 for none.
     #[arg(short, long, default_value = "1", value_parser = crate::interval::parse)]
     interval: Duration,
 
@@ -204,7 +204,8 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     };
     match failure {
         Some(mut failure) => {
-            failure.message = format!("{} stopped by itself: {}", report.design, failure.message);
+            failure.message =
+                format!("{} stopped with an error: {}", report.design, failure.message);
             Err(failure)
         }
         None if report.open > 0 => {

@@ -29,12 +29,11 @@ use crate::exit::{self, Failure};
 #[command(after_help = "Exit codes: 0 success; 1 it failed; 2 wrong usage; 5 it cannot run here.")]
 pub struct ServeTcpPeer {
     /// The program with its arguments, as a shell reads them; {ip} and {port} in it are replaced by the
-    /// address that it is to listen on. Its figures are those of its process and of all that it
-    /// starts.
+    /// address to listen on. Its figures are those of its process and of all that it starts.
     #[arg(long, value_parser = CommandLine::parse)]
     command: CommandLine,
 
-    /// Address and port that the program is to listen on; port 0 takes any free one.
+    /// Address and port for the program to listen on; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     bind: SocketAddr,
 
@@ -62,7 +61,7 @@ const LOOK_WHETHER_READY_EVERY: Duration = Duration::from_millis(5);
 pub fn serve(args: &ServeTcpPeer) -> Result<u8, Failure> {
     if !args.command.mentions("{port}") {
         return Err(Failure::usage(format!(
-            "the command {} does not say where {{port}} goes: the program must listen where it is told to",
+            "the command {} does not say where {{port}} goes: the program must listen on that port",
             args.command
         )));
     }

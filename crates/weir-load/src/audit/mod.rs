@@ -257,7 +257,7 @@ impl Audit {
         {
             return Err(format!(
                 "a run of {size_bytes}-byte datagrams is open already, and below {STAMP_BYTES} \
-                 bytes nothing tells its datagrams from yours; wait for it to end, or choose \
+                 bytes its datagrams cannot be told from yours; wait for it to end, or choose \
                  another size (--length)"
             ));
         }

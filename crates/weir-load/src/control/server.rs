@@ -615,7 +615,7 @@ impl Conversation {
         let longest_ms = settings.duration_max.as_millis() as u64;
         if ask.lasts_ms() > longest_ms {
             return Err(format!(
-                "{} ms of warm-up and run are asked for, at most {longest_ms} ms are permitted; \
+                "{} ms of warm-up and run requested, but at most {longest_ms} ms permitted; \
                  lower --time, or with a number of datagrams or bytes --max-time",
                 ask.lasts_ms()
             ));
@@ -633,7 +633,7 @@ impl Conversation {
             match (asked, most) {
                 (Some(rate), Some(most)) if rate > most => {
                     return Err(format!(
-                        "{rate} {what} are asked for, at most {most} are permitted; lower {flag}"
+                        "{rate} {what} requested, but at most {most} permitted; lower {flag}"
                     ));
                 }
                 (None, Some(most)) => {
@@ -676,8 +676,8 @@ impl Conversation {
                 && rate + others > most
             {
                 return Err(format!(
-                    "{rate} {what} are asked for, and of the {most} that all generators together \
-                     may send {others} are others' now; ask for less, or wait for their end"
+                    "{rate} {what} requested, but of the {most} permitted to all generators together, \
+                     others have {others} now; request less, or wait for their end"
                 ));
             }
         }

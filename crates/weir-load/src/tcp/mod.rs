@@ -54,7 +54,8 @@ pub enum LoadError {
     Spec(String),
     /// Nobody agreed to it.
     #[error(
-        "{target} is not a loopback address, and connections are loaded on loopback only: a server elsewhere cannot be asked for its consent yet"
+        "{target} is not a loopback address, and connections are loaded on loopback only: a server \
+         elsewhere cannot give consent yet"
     )]
     NotLoopback {
         /// Where it should have gone.

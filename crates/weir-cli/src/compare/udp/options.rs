@@ -48,8 +48,8 @@ const IGNORED_BY_MEMORY: [&str; 24] = [
 pub(super) enum On {
     /// On the loopback device.
     Loopback,
-    /// On a pair of network devices between two network namespaces, made for the comparison and gone
-    /// with it; needs root.
+    /// On a pair of network devices between two network namespaces, created for the comparison and removed
+    /// after it; needs root.
     Veth,
 }
 
@@ -57,19 +57,18 @@ pub(super) enum On {
 #[derive(Debug, PartialEq, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct UdpArgs {
-    /// Design with its options, such as "rio-hybrid --threads 2"; may be given several times
-    /// [default: every design once, on its best provider, with at most as many threads as the
-    /// server has cores].
+    /// Design with its options, such as "rio-hybrid --threads 2"; repeatable [default: every design once, on
+    /// its best provider, with at most as many threads as the server has cores].
     #[arg(long)]
     pub(super) design: Vec<String>,
 
     /// A program of another library, to be compared with the designs: a name, "=", and its command.
     /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
-    /// its command it need not, and what it received is derived. May be given several times.
+    /// its command it need not, and what it received is derived. Repeatable.
     #[arg(long, value_name = "NAME=COMMAND")]
     pub(super) peer: Vec<String>,
 
-    /// Bytes that such a program wants to see at the beginning of each datagram.
+    /// Bytes that such a program expects at the beginning of each datagram.
     #[arg(long, value_name = "NAME=HEX", requires = "peer")]
     pub(super) peer_head: Vec<String>,
 
@@ -78,9 +77,8 @@ pub struct UdpArgs {
     #[arg(long, conflicts_with = "full")]
     pub(in crate::compare) quick: bool,
 
-    /// The whole study: every load, size, work and number of ports, flows and generators, receive
-    /// offload beside its absence, and sweeps over load, work and threads. --dry-run tells how long it
-    /// takes.
+    /// The whole study: every load, size, work and number of ports, flows and generators, with and without
+    /// receive offload, and sweeps over load, work and threads. --dry-run says how long it takes.
     #[arg(long)]
     pub(super) full: bool,
 
@@ -100,27 +98,27 @@ pub struct UdpArgs {
     pub(in crate::compare) rounds: Option<u32>,
 
     #[arg(short = 't', long, value_parser = parse_time, help = format!(
-        "Time that it may take in all [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
-         {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what their rounds take, \
-         see --dry-run]. What was asked for is a bound: nothing is begun that does not fit",
+        "Total time [default: {STANDARD_S}s, with --quick {QUICK_S}s (all kinds: \
+         {}s and {}s), with --variants {VARIANTS_BUDGET_S}s; with --rounds, or more loads than usual, what \
+         their rounds take, see --dry-run]. If given, it is a limit: nothing that does not fit is begun",
         part::ALL_STANDARD_S, part::ALL_QUICK_S
     ))]
     pub(in crate::compare) time: Option<Duration>,
 
     /// Payload of a datagram in bytes (k = 1024). Of this list and the following ones the first is the
-    /// base; each other value is compared by itself, with the first of the others.
+    /// base; each other value is compared alone, with the first values of the other lists.
     #[arg(
         short = 'l', long, visible_alias = "size", value_parser = parse_size, value_delimiter = ','
     )]
     pub(super) length: Vec<usize>,
 
-    /// Work per datagram: this many and one steps of a pseudo-random generator; shared:500 makes
-    /// them on state that all threads share under a lock [default: 0].
+    /// Work per datagram: this many steps plus one of a pseudo-random generator; shared:500 runs them on
+    /// state that all threads share under a lock [default: 0].
     #[arg(long, value_delimiter = ',')]
     pub(super) work: Vec<Work>,
 
-    /// Numbers of threads of each design that takes one and is not given one by --design: a row for
-    /// each.
+    /// Numbers of threads: a row for each, of every design that has this option and does not set it in
+    /// --design.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(super) threads: Vec<u32>,
 
@@ -135,11 +133,11 @@ pub struct UdpArgs {
     )]
     pub(super) parallel: Vec<u16>,
 
-    /// Generators: threads that send, on cores of their own as far as there are any [default: 1].
+    /// Generators: threads that send, on separate cores if available [default: 1].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) generators: Vec<u16>,
 
-    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    /// Receive buffer to request, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
     pub(super) rcvbuf: Option<usize>,
 
@@ -149,7 +147,7 @@ pub struct UdpArgs {
     pub(super) load: Vec<Pace>,
 
     /// Paced load besides saturation, in datagrams per second (k = 1000) or as a share of each
-    /// design's own maximum: 50k or 75%; may be given several times.
+    /// design's own maximum: 50k or 75%; repeatable.
     #[arg(long, value_parser = parse_pace)]
     pub(super) pace: Vec<Pace>,
 
@@ -162,19 +160,19 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(super) no_send_offload: bool,
 
-    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size come as
-    /// one. Only: such rows alone. Paired: each design with and without in the same rounds, which gives
-    /// the ratio; they are not ranked among each other [with --full on loopback: paired].
+    /// Servers with receive offload (UDP_GRO): several datagrams of one sender and one size arrive as one.
+    /// Only: such rows alone. Paired: each design with and without in the same rounds, which gives the ratio;
+    /// they are not ranked among each other [with --full on loopback: paired].
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "only")]
     pub(super) receive_offload: Option<ReceiveOffload>,
 
-    /// Servers whose sockets poll the queue of their device for so long before they wait, such as 50us;
-    /// may need CAP_NET_ADMIN. Such figures are compared among themselves only. On loopback there is
-    /// nothing to poll, and the report says so.
+    /// Servers whose sockets poll the queue of their device for this long before they wait, such as 50us; may
+    /// need CAP_NET_ADMIN. Such figures are compared only with each other. On loopback there is nothing to
+    /// poll, and the report says so.
     #[arg(long, value_parser = parse_polling)]
     pub(super) busy_poll: Option<u64>,
 
-    /// A load may end early once every verdict is given and half of every 95 % interval is at most
+    /// A load may end early once every comparison is decided and every 95 % confidence interval is within ±
     /// this share of its figure.
     #[arg(long, default_value = "5%", value_parser = parse_percent)]
     pub(in crate::compare) confidence: f64,
@@ -188,12 +186,12 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(in crate::compare) generator_cpu: Option<Cores>,
 
-    /// Where server and generator meet. On a link of their own AF_XDP takes part, and every row is
-    /// flooded with live frames; such figures are compared among themselves only.
+    /// Where server and generator meet. On a virtual link AF_XDP takes part, and every row is flooded with
+    /// live frames; such figures are compared only with each other.
     #[arg(long, value_enum, default_value_t = On::Loopback)]
     pub(super) on: On,
 
-    /// Seed of the order, to have it again.
+    /// Seed of the order, to reproduce it.
     #[arg(long)]
     pub(in crate::compare) seed: Option<u64>,
 
@@ -265,11 +263,11 @@ pub(super) enum Swept {
 /// Which rows have receive offload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ReceiveOffload {
-    /// None.
+    /// No row.
     No,
-    /// All.
+    /// Every row.
     Only,
-    /// Each has one beside it that does.
+    /// Each row with and without.
     Paired,
 }
 

@@ -37,11 +37,11 @@ pub struct ServePeer {
     #[arg(long, value_parser = CommandLine::parse)]
     command: CommandLine,
 
-    /// Address and port that the program is to receive on; port 0 takes any free one.
+    /// Address and port for the program to receive on; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     bind: Vec<SocketAddr>,
 
-    /// Address and port of the control channel, over which generators ask for consent.
+    /// Address and port of the control channel, over which generators request consent.
     #[arg(long, default_value = "127.0.0.1:0")]
     control: SocketAddr,
 
@@ -53,11 +53,11 @@ pub struct ServePeer {
     #[arg(long, default_value_t = weir::udp::DEFAULT_PAYLOAD_BYTES, value_parser = parse_size)]
     size: usize,
 
-    /// Work per datagram: this many and one steps of a pseudo-random generator.
+    /// Work per datagram: this many steps plus one of a pseudo-random generator.
     #[arg(long, default_value_t)]
     work: Work,
 
-    /// Receive buffer to ask for, in bytes (k = 1024) [default: the system's].
+    /// Receive buffer to request, in bytes (k = 1024) [default: the system's].
     #[arg(long, value_parser = parse_size)]
     rcvbuf: Option<usize>,
 
@@ -158,7 +158,7 @@ fn address(args: &ServePeer) -> Result<SocketAddr, Failure> {
         return Err(unavailable("a peer has no state that all its threads share"));
     }
     if args.busy_poll.is_some() {
-        return Err(unavailable("a peer is not told to poll the queue of its device"));
+        return Err(unavailable("busy polling is not available for peers"));
     }
     for (what, at) in [("bind", address), ("control", args.control)] {
         if !at.ip().to_canonical().is_loopback() {

@@ -103,7 +103,7 @@ impl Program {
             if ready.settings.get(name) != Some(&wanted) {
                 let what = format!("it does not say that it has {name} {wanted}");
                 return Err(Failure {
-                    message: format!("{what}, which was asked for"),
+                    message: format!("{what}, which was requested"),
                     code: exit::UNAVAILABLE,
                 });
             }
@@ -148,7 +148,7 @@ impl Program {
             Child::spawn_foreign(PEER, &command, false, &Interrupt::new()).map_err(failure)?;
         let mut sampler = Sampler::new();
         let began = in_datagrams(&mut sampler, address).ok_or_else(|| Failure {
-            message: "this system does not tell how many datagrams it delivered".into(),
+            message: "this system does not report how many datagrams it delivered".into(),
             code: exit::UNAVAILABLE,
         })?;
         let derived = Derived { sampler, began, started: began };

@@ -28,7 +28,7 @@ pub(super) static ENGINES: [About; 5] = [
     About { name: "send", summary: "one call a datagram", open: send::open },
     About {
         name: "xdp",
-        summary: "live frames past the kernel's network: up to 1024 a call, only if asked for",
+        summary: "live frames past the kernel's network: up to 1024 a call, only on request",
         open: xdp::open,
     },
 ];
