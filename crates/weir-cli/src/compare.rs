@@ -35,7 +35,7 @@ pub struct CompareArgs {
 /// What is compared.
 #[derive(Debug, Subcommand)]
 enum Kind {
-    /// UDP servers: how many datagrams they take, and what that costs.
+    /// UDP servers: how many datagrams they receive, and what that costs.
     Udp(Box<udp::UdpArgs>),
     /// TCP servers that echo: how many messages come back, how soon, and what that costs.
     Tcp(Box<tcp::TcpArgs>),

@@ -11,13 +11,13 @@ use weir::machine::{self, Check, Costs, Effect, Instruments, LoadMeter, Machine}
 
 use crate::exit;
 
-/// What on this machine falsifies or limits results: each with its evidence, what follows, and the command that
-/// changes it.
+/// Report what on this machine falsifies or limits results, each with its evidence, its consequence, and the
+/// command that changes it.
 ///
 /// It changes nothing, and measures for half a second what other programs do.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// What is fine, too.
+    /// Show passed checks, too.
     #[arg(short, long)]
     all: bool,
 

@@ -82,8 +82,7 @@ pub struct FloodArgs {
     length: usize,
 
     /// Bytes, in hexadecimal, written over the beginning of each datagram, stamp included: for a
-    /// server that insists on a header of its own. weir's servers take such datagrams for
-    /// strangers.
+    /// server that expects its own header. weir's servers count such datagrams as strangers.
     #[arg(long, default_value_t)]
     head: Head,
 

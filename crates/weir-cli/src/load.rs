@@ -44,11 +44,9 @@ const LETTERS: &str = "\
 Letters: -c, -b, -r, -x and -o are those of the client of the six classic models: connections of \
 each block, bytes of a message, bytes per second of each block, messages of each connection, and \
 messages under way. -p, -t, -l, -P, -F, -i, -O and -J are iperf3's, and take precedence: -t is \
-the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; -b is no \
-bit rate.
+the time, and the original's -t, a file to send, is -F. -l is the same as -b, and -P as -c; -b is not a bit rate.
 
-A file is sent by sendfile(2), as iperf3 does it with -Z: its bytes are not copied here. MSG_ZEROCOPY \
-would spare no more, since on loopback the kernel copies such bytes all the same.
+A file is sent by sendfile(2), as iperf3 does it with -Z: its bytes are not copied here. MSG_ZEROCOPY would save nothing more, since on loopback the kernel copies such bytes anyway.
 
 Held connections: -c 500k --every 60s sends one message a minute on each of half a million; processes \
 and addresses follow from the number.
@@ -137,7 +135,8 @@ pub struct LoadTcp {
     #[arg(long)]
     together: bool,
 
-    /// The server may refuse some connections, as at its limits: that is no failure, as long as it serves one.
+    /// The server may refuse some connections, such as at its limits: not a failure, as long as it serves
+    /// one.
     #[arg(long)]
     refusals_expected: bool,
 
@@ -146,7 +145,7 @@ pub struct LoadTcp {
     one_way: bool,
 
     #[arg(short, long, value_parser = parse_time, help = format!(
-        "How long messages are sent, once all blocks stand [default: {DURATION:?}; with -x from the \
+        "How long messages are sent, once all blocks are connected [default: {DURATION:?}; with -x from the \
          beginning on, and at most {DURATION_OF_A_NUMBER:?}]"
     ))]
     time: Option<Duration>,
@@ -190,7 +189,7 @@ pub struct LoadTcp {
     answer_timeout: Duration,
 
     #[arg(long, value_parser = parse_time, help = format!(
-        "How long is waited at the end for answers, and for the server to close its side [default: {:?}, and \
+        "How long to wait at the end for answers, and for the server to close its side [default: {:?}, and \
          {:?} for each connection]", DRAIN.0, DRAIN.1
     ))]
     drain: Option<Duration>,

@@ -427,7 +427,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 fn what_cannot_be_is_said_before_anything_runs() {
     for (words, said) in [
         (&["-o", "8", "-c", "4"][..], "add --pattern streaming"),
-        (&["-t", "0"], "nothing is measured"),
+        (&["-t", "0"], "measures nothing"),
         (&["--peer", "foo"], "{ip} {port}"),
     ] {
         let words = [&["compare", "tcp", "--json"], words].concat();

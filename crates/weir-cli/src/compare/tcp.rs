@@ -56,9 +56,9 @@ pub struct TcpArgs {
     design: Vec<String>,
 
     /// Any program that echoes TCP, to be compared with the designs: a name, "=", and its command, in
-    /// which {ip} and {port} are replaced by the address that it is to listen on, and {buffer} by the bytes
-    /// that weir's servers receive at a time. It is started without a shell, and is ready when it accepts a
-    /// connection. Repeatable.
+    /// which {ip} and {port} are replaced by the address to listen on, and {buffer} by the bytes that weir's
+    /// servers receive at a time. It is started without a shell, and is ready when it accepts a connection.
+    /// Repeatable.
     #[arg(long, value_name = "NAME=COMMAND")]
     peer: Vec<String>,
 

@@ -54,8 +54,9 @@ pub enum Serve {
 
 /// What a caller of a UDP server may rely on.
 const EXIT_CODES: &str = "\
-Exit codes: 0 success; 1 it failed; 2 wrong usage; 3 data or account of a run are wrong, or a run was not ended by its \
-generator, for instance because the server was stopped in the middle of it; 5 it cannot run here.";
+Exit codes: 0 success; 1 it failed; 2 wrong usage; 3 data or counts of a run are wrong, or a run was not \
+ended by its generator, for instance because the server was stopped in the middle of it; 5 it cannot run \
+here.";
 
 /// Options of `weir serve udp`.
 #[derive(Debug, Args)]

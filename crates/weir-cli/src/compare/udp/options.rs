@@ -62,9 +62,9 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(super) design: Vec<String>,
 
-    /// A program of another library, to be compared with the designs: a name, "=", and its command.
-    /// It talks with weir over its standard input and output (see peers/README.md); with {port} in
-    /// its command it need not, and what it received is derived. Repeatable.
+    /// A program on another library, to be compared with the designs: a name, "=", and its command. It talks
+    /// with weir over its standard input and output (see peers/README.md); with {port} in its command it need
+    /// not, and what it received is derived. Repeatable.
     #[arg(long, value_name = "NAME=COMMAND")]
     pub(super) peer: Vec<String>,
 
