@@ -15,7 +15,8 @@ impl FromStr for Cores {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no list of cores; right is 0 or 2,3 or 4-7");
+        let wrong =
+            || format!("{text:?} is not a list of cores; give for instance 0 or 2,3 or 4-7");
         let number = |part: &str| {
             part.trim().parse::<usize>().ok().filter(|core| *core < MOST_CORES).ok_or_else(wrong)
         };
@@ -37,8 +38,8 @@ impl FromStr for Cores {
 /// What is said where no thread may be bound to a core.
 pub fn unbound(why: &std::io::Error) -> String {
     format!(
-        "this process may not bind threads to cores (sched_setaffinity: {why}): everything runs wherever the \
-         system likes; allow it in the container's seccomp profile, or run outside it"
+        "this process may not bind threads to cores (sched_setaffinity: {why}): everything runs on any \
+         core; allow it in the container's seccomp profile, or run outside it"
     )
 }
 

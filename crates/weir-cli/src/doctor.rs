@@ -77,10 +77,10 @@ fn document(machine: &Machine, costs: Costs, checks: &[Check]) -> Value {
 const KINDS: [(Effect, &str); 4] = [
     (
         Effect::Falsifies,
-        "Falsifies figures: they change by themselves, or say nothing of other machines",
+        "Falsifies figures: they vary on their own, or say nothing about other machines",
     ),
     (Effect::Limits, "Limits figures: they are lower than they could be, or something cannot run"),
-    (Effect::Unknown, "Not known"),
+    (Effect::Unknown, "Unknown"),
     (Effect::None, "Fine"),
 ];
 
@@ -92,7 +92,7 @@ fn shown(machine: &Machine, checks: &[Check], all: bool) -> String {
         machine.cpu_model.as_deref().unwrap_or("This machine"),
         machine.cores.len(),
         machine.os,
-        machine.kernel.as_deref().unwrap_or("(version not known)"),
+        machine.kernel.as_deref().unwrap_or("(unknown version)"),
         checks.len(),
         count(Effect::Falsifies),
         count(Effect::Limits),

@@ -264,7 +264,7 @@ pub fn resolve(target: &str) -> anyhow::Result<IpAddr> {
         return Ok(address);
     }
     let addresses = (target, 0).to_socket_addrs().map_err(|error| {
-        Usage(format!("{target:?} is no address, and no name that is known: {error}"))
+        Usage(format!("{target:?} is neither an address nor a known name: {error}"))
     })?;
     let first = addresses.map(|address| address.ip()).next();
     first.ok_or_else(|| Usage(format!("the name {target:?} has no address")).into())
@@ -277,8 +277,9 @@ fn resolve_control(control: &str, target: IpAddr) -> anyhow::Result<SocketAddr> 
     if let Ok(address) = control.parse() {
         return Ok(address);
     }
-    let wrong =
-        || Usage(format!("--control {control:?} is no address and port, such as 127.0.0.1:5200"));
+    let wrong = || {
+        Usage(format!("--control {control:?} is not an address and port, such as 127.0.0.1:5200"))
+    };
     let mut addresses = control.to_socket_addrs().map_err(|_| wrong())?;
     // Of several addresses of a name, the one that is to be flooded.
     addresses.find(|address| address.ip() == target).ok_or_else(|| wrong().into())
@@ -318,7 +319,7 @@ fn invalid(report: &FloodReport) -> Option<String> {
         account.and_then(|account| account.pointer(path)).and_then(|errors| errors.as_bool())
     };
     let data_errors = has("/data_errors").or_else(|| has("/audit/data_errors")) == Some(true);
-    let wrong = "the server received datagrams that were not sent like that; see its counts";
+    let wrong = "the server received datagrams that differ from what was sent; see its counts";
     let data_errors = data_errors.then(|| wrong.into());
     report.unbalanced().or(data_errors).or_else(|| report.lost_too_much())
 }

@@ -252,7 +252,9 @@ impl FromStr for Range {
         let bytes = |text: &str| {
             let bytes = parse_size(text)?;
             u32::try_from(bytes).map_err(|_| {
-                format!("{text:?} is too long for a message: these are its bytes, and no bit rate")
+                format!(
+                    "{text:?} is too long for a message: it is a number of bytes, not a bit rate"
+                )
             })
         };
         Ok(Self(Sizes { least: bytes(least)?, most: bytes(most)? }))
@@ -266,8 +268,8 @@ fn parse_whole(text: &str) -> Result<u32, String> {
 fn parse_every(text: &str) -> Result<Duration, String> {
     match parse_time(text)? {
         every if every.is_zero() => {
-            Err("a message every 0 s is no rate; give a time, such as 60s or 1ms, or leave this out for the \
-                 next message after each answer"
+            Err("an interval of 0 s gives no rate; give a time, such as 60s or 1ms, or leave this out for \
+                 the next message after each answer"
                 .into())
         }
         every => Ok(every),
@@ -285,9 +287,9 @@ fn server(target: &str, port: Option<u16>) -> anyhow::Result<SocketAddr> {
     let Some((name, named)) = named else {
         return Ok(SocketAddr::new(resolve(bare)?, port.unwrap_or(PORT)));
     };
-    let named: u16 = named
-        .parse()
-        .map_err(|_| Usage(format!("{named:?} in {target:?} is no port; right is 0 to 65535")))?;
+    let named: u16 = named.parse().map_err(|_| {
+        Usage(format!("{named:?} in {target:?} is not a port; allowed: 0 to 65535"))
+    })?;
     if let Some(port) = port.filter(|port| *port != named) {
         return Err(Usage(format!(
             "the target {target} has port {named}, and --port says {port}; give one of them"

@@ -117,7 +117,7 @@ fn print_report(text: &str) -> Result<(), exit::Failure> {
 
 fn lost_results(error: &std::io::Error) -> exit::Failure {
     exit::Failure::failed(format!(
-        "cannot write the results to standard output: {error}; send it elsewhere"
+        "cannot write the results to standard output: {error}; send them elsewhere"
     ))
 }
 

@@ -71,7 +71,7 @@ impl FromStr for Which {
         let parts = text.split_once('/').and_then(|(index, of)| {
             Some(Share { index: index.parse().ok()?, of: of.parse().ok()? })
         });
-        parts.map(Self).ok_or_else(|| format!("{text:?} is no part; right is 0/3"))
+        parts.map(Self).ok_or_else(|| format!("{text:?} is not a part, such as 0/3"))
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn serve(spec: &LoadSpec, stop: &Arc<Stop>) -> Result<(), tcp::LoadEr
                     let _ = sender.send(times);
                 }
                 Ok(Order::Stop) => stopped.request(StopReason::Asked),
-                Err(error) => say!("weir load tcp: an order that is none: {error}"),
+                Err(error) => say!("weir load tcp: an invalid order: {error}"),
             }
         }
         stopped.request(StopReason::Asked);
@@ -222,7 +222,7 @@ fn listen(index: usize, output: impl BufRead, sender: &Sender<(usize, Told)>) {
             return;
         }
     }
-    let message = "it ended without a word".into();
+    let message = "it ended without a report".into();
     let _ = sender.send((index, Told::Failed { message, code: crate::exit::FAILED }));
 }
 

@@ -277,7 +277,7 @@ fn parse_max_receives(text: &str) -> Result<u64, String> {
 
 fn some_a_second(rate: u64) -> Result<u64, String> {
     match rate {
-        0 => Err("0 is not allowed: nothing would be received; leave it out for any".into()),
+        0 => Err("0 is not allowed: nothing would be received; leave it out for no limit".into()),
         rate => Ok(rate),
     }
 }

@@ -171,8 +171,8 @@ pub fn settings(machine: &Machine) -> Vec<Setting> {
         setting(boost.path, on, &boost.off.to_string(), "cores keep their nominal speed")
     });
     let buffers = [
-        (machine.rmem_max_bytes, "rmem_max", "larger receive buffers may be asked for"),
-        (machine.wmem_max_bytes, "wmem_max", "larger send buffers may be asked for"),
+        (machine.rmem_max_bytes, "rmem_max", "larger receive buffers can be requested"),
+        (machine.wmem_max_bytes, "wmem_max", "larger send buffers can be requested"),
     ];
     let buffers = buffers.into_iter().filter_map(|(most, name, why)| {
         let most = most.filter(|most| *most < BUFFER_WANTED)?.to_string();
@@ -246,7 +246,7 @@ fn quota(machine: &Machine) -> Check {
                 "a control group gives this process {} cores' time at most",
                 thousandths as f64 / 1000.0
             ),
-            "it is stopped for what is left of each period, which shows as latency and lost datagrams",
+            "it is stopped for the rest of each period, which shows as latency and lost datagrams",
             "run it outside of that control group (cpu.max)",
         ),
         None => Check::fine("quota", "no control group limits the time of the cores"),
@@ -259,7 +259,7 @@ fn pinning() -> Check {
             "pinning",
             Effect::Falsifies,
             format!("no thread may be bound to a core here (sched_setaffinity: {why})"),
-            "servers, generators and designs run wherever the system likes, and disturb each other",
+            "servers, generators and designs run on any core, and disturb each other",
             "allow it in the container's seccomp profile, or run outside it",
         ),
         None => Check::fine("pinning", "threads can be bound to cores"),
@@ -324,8 +324,8 @@ fn virtualised(machine: &Machine, costs: Option<Costs>) -> Check {
         "virtual",
         Effect::Falsifies,
         format!("this is a virtual machine{measured}"),
-        "its cores change speed and place by themselves",
-        "compare only what was measured at the same core-to-core latency",
+        "its cores may change speed and place at any time",
+        "compare only figures measured at the same core-to-core latency",
     )
 }
 
@@ -383,7 +383,7 @@ fn of_load(load: Load) -> [Check; 2] {
             "load",
             Effect::Falsifies,
             format!("other programs use {} of the cores", percent(share)),
-            "they slow down what is measured",
+            "they slow down the measurement",
             "end them",
         ),
         Some(share) => {
@@ -530,7 +530,7 @@ fn deferred_frees(machine: &Machine) -> Check {
             Effect::Limits,
             format!("up to {most} buffers are given back to the core that allocated them (net.core.skb_defer_max)"),
             "over loopback the generator's core pays for part of what the server frees",
-            "nothing need be done: it is so for all designs alike; to see the difference",
+            "nothing need be done, as it is the same for all designs; to see the difference",
         )
         .command("sysctl net.core.skb_defer_max=0"),
         None => Check::fine("skb_defer", "this kernel frees buffers where they are received"),
@@ -559,7 +559,7 @@ fn queues(device: &super::NetworkDevice, machine: &Machine) -> Check {
             "queues",
             Effect::Limits,
             format!("the device {name} has {count} receive queue(s) for {cores} cores, and spreads none of its work (RPS)"),
-            "what comes over it is received by as many cores as there are queues, however many a design uses",
+            "its datagrams are received by as many cores as it has queues, however many a design uses",
             "let the other cores take part",
         )
         .command(format!("echo {} > /sys/class/net/{name}/queues/rx-0/rps_cpus", all_cores(cores)));

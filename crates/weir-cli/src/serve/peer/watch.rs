@@ -374,7 +374,9 @@ impl Receiver for PeerWatch {
         }
         let mut state = self.lock();
         if state.course.is_some() {
-            return Err("a run is open already, and a peer counts for one; wait for its end".into());
+            return Err(
+                "a run is open already, and a peer counts for only one; wait for its end".into()
+            );
         }
         let mut settings = AuditSettings::for_run(run);
         if self.verify_all {
