@@ -178,7 +178,7 @@ fn a_design_without_an_active_set_says_why() {
     let server = output(&["serve", "tcp", "--json", "--design", "blocking", "--active", "5"]);
     assert_eq!(server.status.code(), Some(2), "{}", common::errors(&server));
     let reason = document(&server)["reason"].to_string();
-    assert!(reason.contains("blocking has no active set: each connection has threads"), "{reason}");
+    assert!(reason.contains("blocking has no active set: each connection has its own"), "{reason}");
     let listed = document(&output(&["designs", "--json"]));
     for design in listed["tcp_designs"].as_array().expect("a list") {
         let how = design["active_set_how"].as_str().expect("in words");

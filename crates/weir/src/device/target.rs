@@ -133,11 +133,11 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
     let never = |what: &str| Err(format!("it is {what}; there is no flag for it; {READABLE}"));
     let unless_named = |what: &str| {
         Err(format!(
-            "it is {what}; if this one is harmless, name it once more with --device; {READABLE}"
+            "it is {what}; if this one is harmless, also name it with --device; {READABLE}"
         ))
     };
     let of_others = |what: &str| {
-        never(&format!("{what}, and what is read of it is lost to whom it was meant for"))
+        never(&format!("{what}, and data read from it is lost to its intended reader"))
     };
     match found {
         Found::Null => Ok(Kind::Null),
@@ -147,8 +147,8 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
         Found::Nothing => Ok(Kind::Nothing),
         Found::Elsewhere(..) if named => Ok(Kind::File),
         Found::Elsewhere(_, system) => unless_named(&format!(
-            "a file of a file system that is not known to hold only what was stored ({system}), and reading some \
-             of these acts, or takes away what others should read"
+            "a file of a file system that is not known to hold only stored data ({system}), and reading \
+             some of these has side effects, or consumes data meant for others"
         )),
         Found::Directory => never("a directory"),
         Found::Block => never("a block device, which may hold somebody's data"),
@@ -158,8 +158,8 @@ pub(super) fn judge(found: &Found, named: bool) -> Result<Kind, String> {
         }
         Found::Character(_) if named => Ok(Kind::Character),
         Found::Character(driver) => unless_named(&format!(
-            "a character device{}, and opening some of them acts (a tape rewinds, a watchdog begins to \
-             count)",
+            "a character device{}, and opening some of them has side effects (a tape rewinds, a watchdog \
+             begins to count)",
             driver.as_ref().map_or(String::new(), |driver| format!(" of the driver {driver}"))
         )),
         Found::Pipe => of_others("a pipe"),
@@ -175,21 +175,22 @@ pub(super) fn judge_for_writing(found: &Found) -> Result<Kind, String> {
         Found::Null => return Ok(Kind::Null),
         Found::Zero => return Ok(Kind::Zero),
         Found::File(_) => "a regular file",
-        Found::Harmless => "a character device that does not throw away what is written",
+        Found::Harmless => "a character device that does not discard what is written",
         Found::Elsewhere(..) => {
-            "a file of a file system that is not known to hold only what was stored, where a write may act"
+            "a file of a file system that is not known to hold only stored data, where a write may have \
+             side effects"
         }
-        Found::Nothing => "weir's own nothing device, which knows no writes",
+        Found::Nothing => "weir's own nothing device, which has no writes",
         Found::Directory => "a directory",
         Found::Block => "a block device",
         Found::Character(_) => "a character device that does something with what is written",
-        Found::Pipe => "a pipe, of which somebody reads",
+        Found::Pipe => "a pipe, which somebody reads",
         Found::Event => "an eventfd",
         Found::Socket => "a socket",
         Found::Other(name) => name,
     };
     Err(format!(
-        "it is {what}; weir writes only to what throws it away: /dev/null (1:3) and /dev/zero (1:5), by \
+        "it is {what}; weir writes only to what discards it: /dev/null (1:3) and /dev/zero (1:5), by \
          their numbers, and there is no flag for anything else"
     ))
 }

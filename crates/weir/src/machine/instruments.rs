@@ -47,7 +47,11 @@ pub(super) const CHECKERS: [(&str, &str, Cost); 16] = [
     ("DEBUG_KMEMLEAK", "each allocation is noted", Cost::Much),
     ("DEBUG_PREEMPT", "each use of a core's own data is checked", Cost::Much),
     ("SLUB_DEBUG_ON", "each small allocation is checked", Cost::Much),
-    ("FAULT_INJECTION", "some calls can be told to fail, and ask whether they are", Cost::Little),
+    (
+        "FAULT_INJECTION",
+        "calls can be made to fail, and each checks whether it should",
+        Cost::Little,
+    ),
 ];
 
 impl Instruments {

@@ -91,7 +91,7 @@ impl Ring {
                 Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(Entered::TryAgain),
                 Some(libc::EBADR) => Err(io::Error::new(
                     io::ErrorKind::OutOfMemory,
-                    "the kernel lost completions for want of memory (EBADR)",
+                    "the kernel lost completions for lack of memory (EBADR)",
                 )),
                 _ => Err(e),
             },

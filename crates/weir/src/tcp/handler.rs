@@ -158,7 +158,7 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refused::Full => "as much output waits for the peer as the limit allows",
+            Refused::Full => "the output waiting for the peer has reached its limit",
             Refused::NothingReceived => "there is nothing to echo: nothing was received",
             Refused::TooLate => "an echo goes first, and something was sent before it",
             Refused::Finished => "this side of the connection is finished",

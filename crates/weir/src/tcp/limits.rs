@@ -97,13 +97,13 @@ impl Limits {
             return wrong("output-bytes", "0 is not allowed: nothing could be answered".into());
         }
         if self.active == Some(0) {
-            return wrong("active", "0 is not allowed: nobody would be served".into());
+            return wrong("active", "0 is not allowed: no connection would be served".into());
         }
         for (name, time) in
             [("silent", self.silent), ("idle", self.idle), ("stalled", self.stalled)]
         {
             if time == Some(Duration::ZERO) {
-                return wrong(name, "no time at all is not allowed; leave it out for any".into());
+                return wrong(name, "0 is not allowed; leave it out for no limit".into());
             }
         }
         Ok(())

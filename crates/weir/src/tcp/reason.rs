@@ -58,7 +58,7 @@ impl fmt::Display for Reason {
             Reason::Failed(e) => write!(f, "it broke: {e}"),
             Reason::Silent => f.write_str("nothing came from the peer for too long"),
             Reason::Stalled => f.write_str("the peer took no output for too long"),
-            Reason::OutputFull => f.write_str("the peer left more output lying than may be"),
+            Reason::OutputFull => f.write_str("the peer left too much output unread"),
             Reason::Filter(why) | Reason::Declined(why) => write!(f, "a filter closed it: {why}"),
             Reason::Stopped => f.write_str("the server stopped"),
             Reason::Panicked(text) => write!(f, "the handler panicked: {text}"),

@@ -104,10 +104,10 @@ impl fmt::Display for Refused {
             Refused::Sink => "this server is a sink: allow replies by its limits",
             Refused::TooLong => "the reply is longer than the limit allows for this datagram",
             Refused::Rate => "the limit on replies per second is reached",
-            Refused::TooMany => "as many copies as one datagram may be answered with are sent",
+            Refused::TooMany => "one datagram may be answered with no more copies",
             Refused::Loop => {
-                "it would go round for ever: to this server itself, to a service that answers \
-                 whatever it is sent, or the same bytes to the same source again and again"
+                "it would loop for ever: it goes to this server itself or to a service that answers \
+                 anything, or repeats identical bytes to one source"
             }
         })
     }

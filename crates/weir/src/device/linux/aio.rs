@@ -96,7 +96,7 @@ impl AioQueue {
         region: Arc<Region>,
     ) -> Result<Self, Error> {
         if descriptor.may_wait || descriptor.delay.is_some() {
-            let reason = "what is read keeps a read waiting, and libaio would wait for it when it starts \
+            let reason = "a read of this device waits for data, and libaio would wait for it when starting \
                           one";
             return Err(Unavailable::new(what, reason)
                 .advise("take a design on io_uring, or read a file or /dev/zero")

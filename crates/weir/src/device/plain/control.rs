@@ -20,7 +20,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::Control "control", Read;
-    summary: "one thread makes a control call that does nothing, again and again";
+    summary: "one thread makes a control call that does nothing, in a loop";
     origin: "ioctl(2); the fast control path of the original";
     options {}
     provider: |_| "ioctl";

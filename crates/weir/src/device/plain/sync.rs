@@ -21,7 +21,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::Synchronous "sync", Read;
-    summary: "one thread reads, and reads again when that is over";
+    summary: "one thread reads in a loop";
     origin: "read(2); the synchronous ReadFile of the original";
     options {}
     provider: |_| Plain::PROVIDER;

@@ -18,7 +18,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::SynchronousEmpty "sync-empty", Read;
-    summary: "one thread reads 0 bytes again and again, so no driver is asked";
+    summary: "one thread makes zero-length reads in a loop, which reach no driver";
     origin: "read(2); the 0-byte ReadFile of the original";
     options {}
     provider: |_| Plain::PROVIDER;

@@ -1,4 +1,4 @@
-//! `threads`: several threads read, each one thing after the other.
+//! `threads`: several threads, each reading in a loop.
 //!
 //! As `sync`, with as many reads at a time as there are threads. It costs a stack for each, and where
 //! I/Os take time, a sleep and a wake-up for each of them. It fails where threads outnumber the cores and
@@ -20,7 +20,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::Threads "threads", Read;
-    summary: "several threads read, each one thing after the other";
+    summary: "several threads, each reading in a loop";
     origin: "read(2)";
     options {
         /// Threads that read; 0 for as many as there are cores.

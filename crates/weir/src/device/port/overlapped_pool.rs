@@ -31,7 +31,7 @@ use std::{
 design! {
     #[derive(Copy, Eq)]
     device::OverlappedPool "overlapped-pool", Port;
-    summary: "one thread takes what is over, and a pool handles it and reads again";
+    summary: "one thread takes completions, and a pool handles them and reads again";
     origin: "overlapped ReadFile on a thread pool, Windows 2000; the asynchronous original";
     options {
         /// Reads outstanding.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 design! {
     #[derive(Copy, Eq)]
     device::Port "port", Port;
-    summary: "several threads take what is over from one completion port, and read again";
+    summary: "several threads take completions from one completion port, and read again";
     origin: "I/O completion ports, Windows NT 3.5";
     options {
         /// Reads outstanding.

@@ -18,7 +18,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::Libaio "libaio", Queue;
-    summary: "one thread starts batches of reads by one call and takes them by another";
+    summary: "one thread starts batches of reads with one call and takes them with another";
     origin: "io_submit(2), Linux 2.6";
     options {
         /// Reads outstanding.

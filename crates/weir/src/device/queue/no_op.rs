@@ -20,7 +20,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::NoOp "no-op", Queue;
-    summary: "one thread keeps requests outstanding on a ring that do nothing: the floor";
+    summary: "one thread keeps requests that do nothing outstanding on a ring: the lower bound";
     origin: "io_uring, Linux 5.1: IORING_OP_NOP";
     options {
         /// Requests outstanding.

@@ -23,7 +23,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::Ring "ring", Queue;
-    summary: "one thread keeps reads outstanding on a ring, and starts a batch by one entry";
+    summary: "one thread keeps reads outstanding on a ring, and starts a batch with one system call";
     origin: "io_uring, Linux 5.1";
     options {
         /// Reads outstanding.

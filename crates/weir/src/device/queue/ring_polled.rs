@@ -33,7 +33,7 @@ design! {
         batch: u32 = 32, 1..=io::MOST_DEPTH;
         /// Looks that find nothing before the program waits in the kernel.
         polls: u32 = 10_000, 1..=1_000_000_000;
-        /// Whether file and memory are known to the ring, as in ring-registered.
+        /// Whether file and memory are registered with the ring, as in ring-registered.
         registered: bool = true, Named(&["true", "false"]);
     }
     provider: |_| "uring";

@@ -22,7 +22,7 @@ use crate::{
 design! {
     #[derive(Copy, Eq)]
     device::RingRegistered "ring-registered", Queue;
-    summary: "as ring, with a file and memory that the ring knows";
+    summary: "as ring, with file and memory registered with the ring";
     origin: "io_uring, Linux 5.1: registered files and buffers";
     options {
         /// Reads outstanding.

@@ -88,19 +88,19 @@ impl Native {
         if options.receive_time {
             return Err(Unavailable::new(
                 "the receive time of datagrams",
-                "sockets of Windows do not tell it with a datagram here",
+                "Windows sockets do not report it with the datagram here",
             )
             .into());
         }
         if options.receive_offload {
-            return Err(Unavailable::new("receive offload", "it is not written for Windows yet")
+            return Err(Unavailable::new("receive offload", "it is not supported on Windows yet")
                 .advise("leave it off")
                 .into());
         }
         if options.peer_errors {
             return Err(Unavailable::new(
                 "errors of peers",
-                "Windows tells by WSAECONNRESET alone, which is not written here yet",
+                "Windows reports it only as WSAECONNRESET, which is not supported here yet",
             )
             .advise("do not ask for them: none of them makes a call fail (SIO_UDP_CONNRESET)")
             .into());

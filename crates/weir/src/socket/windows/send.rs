@@ -156,7 +156,7 @@ pub fn replies_from_local_address() -> Result<(), Unavailable> {
     });
     proved.clone().map_err(|reason| {
         Unavailable::new("answering from the address that was written to", reason)
-            .advise("bind each address of this machine by itself")
+            .advise("bind each address of this machine separately")
     })
 }
 

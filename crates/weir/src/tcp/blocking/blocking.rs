@@ -36,10 +36,10 @@ design! {
     availability: |_| stream::availability();
     parks_threads: |_| true;
     active_set: |_| ActiveSet::Absent(
-        "each connection has threads of its own, which serve nobody else meanwhile",
+        "each connection has its own threads, which serve no other",
     );
     idle_holds: |_| IdleHolds::Buffer(
-        "a buffer: its thread waits in the system with where to receive, and on two stacks",
+        "a buffer and two stacks: its thread sleeps in a receive",
     );
 }
 

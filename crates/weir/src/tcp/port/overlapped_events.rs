@@ -44,12 +44,12 @@ use std::{
 
 design! {
     tcp::OverlappedEvents "overlapped-events", Overlapped;
-    summary: "an event for each operation; threads that wait for a group of at most 64 events each";
+    summary: "an event for each operation; threads, each waiting for a group of at most 64 events";
     origin: "the overlapped server with events of Jones and Ohlund";
     options {
         /// Events of a group, of which one wakes its thread and two are a connection's.
         group: u32 = 64, 3..=4096;
-        /// Most sends of a group outstanding at a time, of peers that are not stuck; further ones wait.
+        /// Most sends of a group outstanding at a time, of peers that are not stalled; further ones wait.
         sends: u32 = 8, 1..=4096;
         /// Accepts outstanding at each address.
         accepts: u32 = 5, 1..=4096;
@@ -58,8 +58,8 @@ design! {
     }
     provider: |_| NativeEvents::NAME;
     availability: |_| NativeEvents::default().availability();
-    active_set: |_| ActiveSet::Absent("each thread has a group of its own, and knows of no other's order");
-    idle_holds: |_| IdleHolds::Buffer("a buffer: that of the receive that it waits with");
+    active_set: |_| ActiveSet::Absent("each thread has its own group and does not know the order of others");
+    idle_holds: |_| IdleHolds::Buffer("a buffer: that of its outstanding receive");
 }
 
 impl OverlappedEvents {

@@ -45,12 +45,12 @@ design! {
         accepts: u32 = 5, 1..=65_536;
         /// Most accepts outstanding at each address.
         accepts_most: u32 = 500, 1..=65_536;
-        /// How many more accepts are outstanding when they have run dry.
+        /// How many more accepts to start when they run dry.
         accept_burst: u32 = 100, 0..=65_536;
         /// Most sends outstanding, of all connections; further ones wait.
         sends: u32 = 200, 1..=1_000_000;
-        /// Most sends outstanding besides, of peers that are stuck; where there are more, the one that is for longest
-        /// is closed. 0 for as many as there may be connections.
+        /// Most further sends outstanding, of stalled peers; beyond that the connection stalled longest is
+        /// closed. 0 for one per connection.
         stuck: u32 = 0, 0..=1_000_000;
         /// Operations that wait before a take that need not enter the kernel submits them.
         submit_after: u32 = Shape::BEST.submit_after, 1..=65_536;
@@ -61,7 +61,7 @@ design! {
     parks_threads: |design| design.threads != 1;
     active_set: |_| ActiveSet::InOrder; // the threads share one order
     idle_holds: |_| IdleHolds::Buffer(
-        "a buffer for each of its receives: they are outstanding to be filled at once",
+        "a buffer for each of its outstanding receives",
     );
 }
 

@@ -26,16 +26,16 @@ use crate::{
 
 design! {
     tcp::Epoll "epoll", Epoll on EpollSet;
-    summary: "each thread waits until connections are ready and drains them, within a bound";
+    summary: "each thread waits until connections are ready and drains them, up to a limit";
     origin: "epoll(7), Linux 2.6";
     options {
         /// Threads, each with a set and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
-        /// Whether a connection is told as long as it is ready, or when something came.
+        /// Whether a connection is reported for as long as it is ready, or when something arrives.
         trigger: Trigger = Trigger::Level, Named(&["level", "edge"]);
-        /// How threads share what connects: by a socket each, or by one that wakes one of them.
+        /// How threads share new connections: by a socket each, or by one that wakes one of them.
         share: Share = Share::Sockets, Named(&["sockets", "exclusive"]);
     }
     resolve: |design| or_cores(&mut design.threads);

@@ -33,7 +33,7 @@ use std::{sync::Arc, time::Instant};
 
 design! {
     tcp::EventSelect "event-select", Events on Events;
-    summary: "threads that wait for a group of at most 64 handles each; another thread when all are full";
+    summary: "threads, each waiting for a group of at most 64 handles; another thread when all are full";
     origin: "the WSAEventSelect server of Jones and Ohlund";
     options {
         /// Handles of a group, of which one wakes its thread.

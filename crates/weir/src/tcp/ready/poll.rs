@@ -23,7 +23,7 @@ use crate::{
 
 design! {
     tcp::Poll "poll", Poll;
-    summary: "each thread hands the whole list of its connections to the system and looks through it for those that are ready";
+    summary: "each thread passes the list of its connections to the system and scans it for ready ones";
     origin: "poll(2), System V";
     options {
         /// Threads, each with a list and connections of its own; 0 for as many as there are cores.

@@ -23,7 +23,7 @@ use crate::{
 
 design! {
     tcp::Select "select", Select on Sets;
-    summary: "one thread builds its sets anew for each wait and asks every connection whether it was meant";
+    summary: "one thread rebuilds its sets for each wait and checks every connection against the answer";
     origin: "the non-blocking server of Jones and Ohlund; select(2)";
     options {
         /// Most receives from a connection for one wake-up.

@@ -22,7 +22,7 @@ use crate::{
 
 design! {
     tcp::SelectIndexed "select-indexed", Select on Set;
-    summary: "one thread keeps its sets up to date and steps through what the answer names";
+    summary: "one thread keeps its sets up to date and steps through the set bits of the answer";
     origin: "what Jones and Ohlund suggest for their non-blocking server; select(2)";
     options {
         /// Most receives from a connection for one wake-up.

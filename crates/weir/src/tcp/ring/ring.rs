@@ -34,18 +34,19 @@ use crate::{
 
 design! {
     tcp::Ring "ring", Rio;
-    summary: "each thread asks for what it wants in a ring, and takes what completed from it";
+    summary: "each thread writes requests into a ring and takes completions from it";
     origin: "io_uring, Linux 5.1 and 6.0";
     options {
         /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
-        /// Most slices of a ring that its connections receive into; it begins with 64 and gets more where they do not do.
+        /// Most slices of a ring that its connections receive into; it begins with 64 and gets more if they
+        /// run short.
         slices: u32 = 512, 4..=32_768;
-        /// Most rings of a thread; 0 for as many as the connections need that there may be.
+        /// Most rings of a thread; 0 for as many as the connection limit requires.
         rings: u32 = 0, 0..=1024;
         /// What a connection waits with for something to receive.
         idle: Idle = Idle::Receive, Idle::NAMES;
-        /// Bytes from which on a send is made from where they lie (zero copy); 0 for never.
+        /// Size from which sends are zero-copy; 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);
     }
     provider: |_| engine::provider();

@@ -32,18 +32,19 @@ use std::{
 
 design! {
     tcp::RingHybrid "ring-hybrid", Rio;
-    summary: "a ring for each thread, which polls while it wins before it waits";
+    summary: "a ring per thread, which busy-polls while that pays before it sleeps";
     origin: "RIO hybrid, Holgate 2012, for TCP";
     options {
         /// Threads, each with a ring and connections of its own; 0 for as many as there are cores.
         threads: u32 = 0, 0..=256;
-        /// Most slices of a ring that its connections receive into; it begins with 64 and gets more where they do not do.
+        /// Most slices of a ring that its connections receive into; it begins with 64 and gets more if they
+        /// run short.
         slices: u32 = 512, 4..=32_768;
-        /// Most rings of a thread; 0 for as many as the connections need that there may be.
+        /// Most rings of a thread; 0 for as many as the connection limit requires.
         rings: u32 = 0, 0..=1024;
-        /// Bytes from which on a send is made from where they lie (zero copy); 0 for never.
+        /// Size from which sends are zero-copy; 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);
-        /// Spells of polling in a thousand that must win for it to go on (tunable).
+        /// Spells of polling in a thousand that must pay off for it to go on (tunable).
         threshold: u32 = 500, 0..=1000;
         /// How long a spell lasts before waiting, in microseconds (tunable); 0 for none.
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);

@@ -21,7 +21,7 @@ use crate::{
 
 design! {
     tcp::RioTcp "rio-tcp", Rio;
-    summary: "each thread posts a slice for every connection, and takes what completed";
+    summary: "each thread posts a slice for every connection and takes completions";
     origin: "registered I/O, Windows 8; left open by Holgate 2012";
     options {
         /// Threads, each with a queue and connections of its own; 0 for as many as there are cores.
@@ -30,7 +30,7 @@ design! {
         posts: u32 = 1, 1..=16;
         /// Slices of a thread; 0 for as many as its connections may post, and for their answers.
         slices: u32 = 0, 0..=16_777_216;
-        /// Most tables of connections of a thread; 0 for as many as the connections need that there may be.
+        /// Most tables of connections of a thread; 0 for as many as the connection limit requires.
         tables: u32 = 0, 0..=1024;
     }
     provider: |_| engine::provider();
@@ -38,7 +38,7 @@ design! {
     resolve: |design| or_cores(&mut design.threads);
     active_set: |design| ActiveSet::of(design.threads);
     idle_holds: |_| IdleHolds::Buffer(
-        "the slices posted for it: a receive is asked for with where it goes",
+        "the slices posted for it: a receive names its slice beforehand",
     );
 }
 

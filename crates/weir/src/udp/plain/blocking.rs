@@ -19,7 +19,7 @@ use crate::{
 
 design! {
     udp::Blocking "blocking", Socket;
-    summary: "each thread receives one datagram after the other and sleeps in between";
+    summary: "each thread receives one datagram per blocking call";
     origin: "polled UDP, Holgate 2011; recvfrom(2) in a loop";
     options {
         /// Threads that receive on each address.

@@ -20,10 +20,10 @@ use crate::{
 
 design! {
     udp::Epoll "epoll", Epoll on EpollSet;
-    summary: "each thread waits until sockets are ready and drains them, within a bound";
+    summary: "each thread waits until sockets are ready and drains them, up to a limit";
     origin: "epoll(7), Linux 2.6";
     options {
-        /// Threads, each with a set of its own that holds every socket.
+        /// Threads, each with its own set, which holds every socket.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received from a socket for one wake-up.
         drain: u32 = 64, 1..=65_536;

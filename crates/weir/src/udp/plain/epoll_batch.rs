@@ -19,10 +19,10 @@ use crate::{
 
 design! {
     udp::EpollBatch "epoll-batch", Epoll on EpollSet;
-    summary: "each thread waits until sockets are ready and takes batches from them, within a bound";
+    summary: "each thread waits until sockets are ready and takes batches from them, up to a limit";
     origin: "epoll(7) and recvmmsg(2), Linux 2.6.33";
     options {
-        /// Threads, each with a set of its own that holds every socket.
+        /// Threads, each with its own set, which holds every socket.
         threads: u32 = 1, 1..=256;
         /// Most datagrams received by one call.
         batch: u32 = 64, 1..=1024;

@@ -22,7 +22,7 @@ use crate::{
 
 rio_design! {
     RioEvent "rio-event";
-    summary: "one thread waits for registered I/O to complete and takes all that has come";
+    summary: "one thread waits for registered I/O to complete and takes everything that has completed";
     origin: "RIO event, Holgate 2011";
     options {
         /// Provider of registered I/O.

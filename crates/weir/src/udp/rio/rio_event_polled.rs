@@ -22,7 +22,7 @@ use crate::{
 
 rio_design! {
     RioEventPolled "rio-event-polled";
-    summary: "one thread takes what is there again and again, and waits only when there was nothing";
+    summary: "one thread dequeues in a loop and sleeps only after an empty dequeue";
     origin: "RIO event polled, Holgate 2012";
     options {
         /// Provider of registered I/O.

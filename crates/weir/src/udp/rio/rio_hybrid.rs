@@ -39,7 +39,7 @@ use std::{
 
 rio_design! {
     RioHybrid "rio-hybrid";
-    summary: "one thread polls registered I/O while it is winning; others join when it is overwhelmed";
+    summary: "one thread busy-polls registered I/O while that pays; others join when batches get too large";
     origin: "RIO hybrid, Holgate 2012";
     options with threshold_within_dequeue {
         /// Provider of registered I/O.
@@ -50,7 +50,7 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// Datagrams in one dequeue from which on a second thread joins (tunable).
+        /// Datagrams in one dequeue at which a second thread joins (tunable).
         threshold: u32 = 666, 1..=65_536;
         /// How long to poll after the last datagram before waiting, in microseconds (tunable).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 rio_design! {
     RioHybridReader "rio-hybrid-reader";
-    summary: "one thread polls registered I/O while it is winning, and another posts what it finished";
+    summary: "one thread busy-polls registered I/O while that pays; another posts the slices it finished";
     origin: "complex hybrid, Holgate 2012";
     options with threshold_within_dequeue {
         /// Provider of registered I/O.
@@ -37,7 +37,7 @@ rio_design! {
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
         dequeue_max: u32 = 1000, 1..=65_536;
-        /// Datagrams in one dequeue from which on a second thread joins (tunable).
+        /// Datagrams in one dequeue at which a second thread joins (tunable).
         threshold: u32 = 666, 1..=65_536;
         /// How long to poll after the last datagram before waiting, in microseconds (tunable).
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 rio_design! {
     RioReader "rio-reader";
-    summary: "threads take turns to dequeue, and hand what they finished to one thread that posts it";
+    summary: "threads take turns to dequeue, and pass finished slices to one thread that posts them";
     origin: "RIO IOCP with a reader thread, Holgate 2012";
     options {
         /// Provider of registered I/O.

@@ -32,7 +32,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 design! {
     udp::RioSharded "rio-sharded", Rio;
-    summary: "each core has a thread, a socket on the same address and a queue of its own";
+    summary: "each core has its own thread, queue and socket, all sockets on the same address";
     origin: "SO_REUSEPORT, Linux 3.9";
     options with a_receive_for_each_thread {
         /// Provider of registered I/O.

@@ -122,7 +122,7 @@ fn what_must_not_be_written_to() -> Result<Completion, Failed> {
         ("/dev/urandom".into(), "a character device"),
         (terminal, "a character device"),
         ("/dev".into(), "a directory"),
-        ("/proc/self/comm".into(), "a write may act"),
+        ("/proc/self/comm".into(), "a write may have side effects"),
     ];
     if nothing::missing().is_none() {
         all.push((nothing::PATH.into(), "no writes"));
@@ -278,7 +278,7 @@ fn what_others_read_is_not_consumed() -> Result<Completion, Failed> {
             assert!(matches!(said, Error::Refused { .. }), "{path:?}: {said:?}");
             let said = said.to_string();
             assert!(said.contains(what) && said.contains("no flag"), "{path:?}: {said}");
-            assert!(said.contains("lost to whom"), "{path:?}: {said}");
+            assert!(said.contains("lost to its intended reader"), "{path:?}: {said}");
         }
     }
     // All is still there, for whom it was meant.

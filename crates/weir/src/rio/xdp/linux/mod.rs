@@ -144,13 +144,16 @@ impl Xdp {
     fn check(&self, endpoint: &Endpoint) -> Result<(), Error> {
         let refuse = |what: &str, advice: &str| Err(self.unavailable(what).advise(advice).into());
         if endpoint.options.receive_time {
-            return refuse("no kernel takes the time here", "do not ask for receive times");
+            return refuse(
+                "the kernel records no receive times here",
+                "do not ask for receive times",
+            );
         }
         if endpoint.options.receive_offload {
             return refuse("a frame holds one datagram", "do not ask for receive offload");
         }
         if endpoint.options.peer_errors {
-            return refuse("errors of peers are not heard here yet", "do not ask for them");
+            return refuse("errors of peers are not reported here yet", "do not ask for them");
         }
         if endpoint.options.busy_poll.is_some() {
             return refuse(
@@ -376,8 +379,8 @@ fn granted(ports: &[OpenedPort], serves_devices: bool) -> Vec<(&'static str, Str
             (Place::Native, Some(_)) => "native, zero-copy: the device uses the slices",
             (Place::Native, None) => "native, copied by the kernel",
             (Place::Generic, _) => {
-                "generic, copied by the kernel from buffers of its own; what a sender of this \
-                 machine left to a device to sum or to cut is discarded"
+                "generic, copied by the kernel from its own buffers; packets of this machine that leave \
+                 checksums or segmentation to a device are discarded"
             }
         };
         granted.push(("xdp", how.into()));
