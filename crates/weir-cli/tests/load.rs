@@ -126,7 +126,7 @@ fn a_server_that_is_full_says_so() {
         Served::start(&["--echo", "--connections-max", "3", "--design", "epoll --threads 1"]);
     let load = server.load(&["-c", "10", "-t", "300ms"]);
     assert_eq!(load.status.code(), Some(1), "{}", errors(&load));
-    assert!(errors(&load).contains("7 refused by the server in words"), "{}", errors(&load));
+    assert!(errors(&load).contains("7 refused by the server with a reason"), "{}", errors(&load));
     let load = server.load(&["-c", "10", "-t", "300ms", "--refusals-expected"]);
     assert_eq!(load.status.code(), Some(0), "{}", errors(&load));
     let report = &document(&load)["report"];

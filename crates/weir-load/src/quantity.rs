@@ -25,7 +25,11 @@ fn scaled(text: &str, k: f64, ending: &[&str], example: &str) -> Result<f64, Str
         "m" => 2,
         "g" => 3,
         "t" => 4,
-        _ => return Err(format!("{text:?} has an unknown unit {unit:?}; right is {example}")),
+        _ => {
+            return Err(format!(
+                "{text:?} has an unknown unit {unit:?}; write for instance {example}"
+            ));
+        }
     };
     let value = number * k.powi(power);
     if value.is_finite() { Ok(value) } else { Err(format!("{text:?} is too large")) }
@@ -72,7 +76,7 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let (percent, unit) = split(text)?;
     if !matches!(unit, "" | "%") {
-        return Err(format!("{text:?} has an unknown unit {unit:?}; right is 75%"));
+        return Err(format!("{text:?} has an unknown unit {unit:?}; write for instance 75%"));
     }
     let share = percent / 100.0;
     if share > 0.0 && share <= 1.0 {
@@ -94,7 +98,9 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         _ => {
-            return Err(format!("{text:?} has an unknown unit {unit:?}; right is 10, 500ms or 2m"));
+            return Err(format!(
+                "{text:?} has an unknown unit {unit:?}; write for instance 10, 500ms or 2m"
+            ));
         }
     };
     let seconds = number * unit_s;

@@ -230,7 +230,7 @@ pub enum LineError {
         most: usize,
     },
     /// Not one of the messages in JSON.
-    #[error("a line that is no message: {0}")]
+    #[error("a line that is not a message: {0}")]
     NoMessage(String),
 }
 

@@ -536,7 +536,7 @@ impl Conversation {
             |secret, said: &Option<String>| nonces.proves(Side::Generator, secret, said.as_deref());
         if key.is_some_and(|key| !proves(key, &proof.key)) {
             let reason =
-                "the generator has not the key of this server; give it the same --key-file";
+                "the generator does not have this server's key; give it the same --key-file";
             return refuse(self, reason, ControlError::Key);
         }
         if !settings.any_build && !build.is_some_and(|build| proves(build, &proof.build)) {
@@ -820,7 +820,7 @@ struct RunWatch {
 fn still_to_come(outstanding: Outstanding, phase: &str, waited: Duration) -> String {
     match outstanding.queued_bytes {
         Some(bytes) if bytes > 0 => format!(
-            "{waited:?} after the end of the {phase}, datagrams still lie in the server's sockets \
+            "{waited:?} after the end of the {phase}, datagrams still wait in the server's sockets \
              ({bytes} bytes of the kernel's memory): the server was given no core, or hangs"
         ),
         _ => format!("{waited:?} after the end of the {phase}, datagrams still arrived"),

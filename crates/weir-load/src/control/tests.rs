@@ -378,7 +378,7 @@ fn a_generator_that_talks_nonsense_hears_why_and_is_left() {
     let mut endless = vec![b'x'; LINE_BYTES_MAX];
     endless.push(b'\n');
     for (says, hears) in [
-        (b"GET / HTTP/1.1\r\n".to_vec(), "no message"),
+        (b"GET / HTTP/1.1\r\n".to_vec(), "not a message"),
         (endless, "more than"),
         (line(&Message::Start { run: 7 }), "start where hello was due"),
     ] {

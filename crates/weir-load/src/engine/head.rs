@@ -42,7 +42,7 @@ impl FromStr for Head {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no head: write hexadecimal digits, two for each of at most \
+                "{text:?} is not a head: write hexadecimal digits, two for each of at most \
                  {HEAD_BYTES_MAX} bytes"
             )
         };

@@ -161,7 +161,7 @@ impl FloodReport {
     pub fn lost_too_much(&self) -> Option<String> {
         let most = self.max_loss_percent?;
         let (Some(lost), Some(percent)) = (self.lost_packets, self.lost_percent) else {
-            return Some("what was lost is not known, so --max-loss cannot be held".into());
+            return Some("what was lost is not known, so --max-loss cannot be checked".into());
         };
         (percent > most).then(|| {
             format!(

@@ -118,7 +118,7 @@ impl FloodSpec {
             }
         }
         if self.ports.contains(&0) {
-            return wrong("port 0 is no port; give the one the server printed".into());
+            return wrong("port 0 is not a port; give the one the server printed".into());
         }
         let bounds = [
             ("datagram size in bytes (--length)", self.size_bytes, 0, DATAGRAM_BYTES_MAX),

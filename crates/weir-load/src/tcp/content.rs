@@ -172,7 +172,7 @@ fn check(metadata: &Metadata) -> Result<(), String> {
         return Err("it is a directory; give a file".into());
     }
     if !metadata.is_file() {
-        return Err("it is no regular file, and so has no length".into());
+        return Err("it is not a regular file, so it has no length".into());
     }
     if metadata.len() == 0 {
         return Err("it is empty: there is nothing to send".into());

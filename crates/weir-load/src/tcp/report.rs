@@ -369,7 +369,7 @@ impl LoadReport {
             (counts.timed_out, "not made in time"),
             (counts.connect_failed, "not to be made"),
             (counts.unfinished, "still being made at the end"),
-            (refused, "refused by the server in words"),
+            (refused, "refused by the server with a reason"),
             (counts.reset, "broken off by the server"),
             (counts.broken, "broken"),
             (counts.ended_by_server, "ended by the server before their time"),

@@ -207,12 +207,12 @@ impl LoadSpec {
             return Err(LoadError::NotLoopback { target });
         }
         if self.target.port() == 0 {
-            return wrong("port 0 is no port; give the one the server printed".into());
+            return wrong("port 0 is not a port; give the one the server printed".into());
         }
         if self.sizes.most > MESSAGE_BYTES_MAX {
             return wrong(format!(
                 "messages (--buffer) of {} bytes are too long: {MESSAGE_BYTES_MAX} at most; it is the length \
-                 of a message, and no bit rate",
+                 of a message, not a bit rate",
                 self.sizes.most
             ));
         }
@@ -286,15 +286,15 @@ impl LoadSpec {
         }
         if self.sends.is_some() && !self.warm_up.is_zero() {
             return wrong(
-                "a warm-up (--omit) and a number of messages (--sends) do not go together: it is \
-                 all of them that are measured"
+                "a warm-up (--omit) and a number of messages (--sends) do not go together: all of them are \
+                 measured"
                     .into(),
             );
         }
         if self.together && (self.sends.is_some() || self.one_way || self.pace != Pace::Closed) {
             return wrong(
-                "connections that begin together (--together) are for messages that come back, as fast as \
-                 they do, for a time: not with --sends, --one-way or a rate"
+                "--together is for messages that follow as fast as they come back, for a given time: not \
+                 with --sends, --one-way or a rate"
                     .into(),
             );
         }

@@ -441,11 +441,9 @@ mod tests {
         assert!(said(Found::Block).contains("block device"));
         assert!(said(Found::Character(Some("mtd".into()))).contains("driver is mtd"));
         assert!(said(Found::Character(Some("watchdog".into()))).contains("watchdog, and opening"));
-        assert!(
-            said(Found::Character(Some("tty".into()))).contains("a terminal, and what is read")
-        );
+        assert!(said(Found::Character(Some("tty".into()))).contains("a terminal, and data read"));
         assert!(said(Found::Directory).contains("directory"));
-        assert!(said(Found::Pipe).contains("a pipe, and what is read of it is lost"));
+        assert!(said(Found::Pipe).contains("a pipe, and data read from it is lost"));
         assert!(said(Found::Elsewhere(0, "nsfs".into())).contains("(nsfs)"));
     }
 }

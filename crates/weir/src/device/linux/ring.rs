@@ -136,7 +136,7 @@ impl RingQueue {
             let until = Some(Instant::now() + PATIENCE);
             queue
                 .take(1, until, &calls, |_, outcome, _| answer = Some(outcome))
-                .map_err(|e| Error::io("taking what is over", e))?;
+                .map_err(|e| Error::io("taking completions", e))?;
             match answer {
                 Some(Outcome::Moved(0)) => Ok(()),
                 Some(Outcome::Failed(e)) => {

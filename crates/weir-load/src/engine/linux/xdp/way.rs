@@ -67,7 +67,8 @@ pub fn to(target: IpAddr) -> Result<Way, NoWay> {
     let kind = about.fixed(DEVICE).map(|fixed| u16::from_ne_bytes([fixed[2], fixed[3]]));
     let mac = about.attribute(DEVICE, MAC).and_then(|mac| mac.try_into().ok());
     let (Some(libc::ARPHRD_ETHER), Some(from)) = (kind, mac) else {
-        let reason = format!("{name}, which is on the route to {target}, is no Ethernet device");
+        let reason =
+            format!("{name}, which is on the route to {target}, is not an Ethernet device");
         return Err((reason, "flood an address beyond one, or use another engine"));
     };
     let mtu = number(&about, DEVICE, MTU).unwrap_or(1500) as usize;
