@@ -311,13 +311,13 @@ fn a_program_that_cheats_has_no_rank() {
     let cheats = [
         ("second", "a socket on its port was closed"),
         ("invents", "were sent"),
-        ("copies", "the kernel gave all programs together"),
+        ("copies", "to all programs together"),
         ("doubles", "were sent"),
         ("turns", "it says that it received"),
         ("guesses", "are wrong: it has not read"),
         ("wide", "chose a mask"),
-        ("inflates", "while the run went"),
-        ("blind", "hands back no proof"),
+        ("inflates", "during the run"),
+        ("blind", "returns no proof"),
     ];
     let peer = |name: &str| format!("{name}={python} {path} {name}");
     let mut peers: Vec<String> = cheats.iter().map(|(name, _)| peer(name)).collect();

@@ -344,7 +344,9 @@ impl Child {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(left) {
             Ok(Event::Line(line)) => Ok(Some(line)),
-            Ok(Event::Unreadable) => Err(self.garbage(what, "a line that is too long or no text")),
+            Ok(Event::Unreadable) => {
+                Err(self.garbage(what, "a line that is too long or not UTF-8"))
+            }
             Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => {
                 self.output_ended = true;
                 Ok(None)

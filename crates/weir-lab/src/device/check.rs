@@ -123,7 +123,7 @@ fn check_writes(design: AnyDesign) -> Result<Option<String>, Error> {
         None => (!right).then(|| {
             format!(
                 "of {IOS} writes of {LENGTH} bytes {} were issued, {} completed and {} failed, and {} bytes \
-                 were taken",
+                 were written",
                 of.issued, of.completed, of.failed, of.bytes
             )
         }),
@@ -162,11 +162,11 @@ fn check_reads(design: AnyDesign) -> Result<Seen, Error> {
     let reads_nothing = wants == Wants::Nothing;
     if reads_nothing {
         if of.bytes != 0 {
-            say(format!("it asks for nothing, and got {} bytes", of.bytes));
+            say(format!("it requests nothing, and got {} bytes", of.bytes));
         }
     } else {
         if of.bytes != IOS * LENGTH as u64 {
-            say(format!("{IOS} I/Os of {LENGTH} bytes brought {} bytes", of.bytes));
+            say(format!("{IOS} I/Os of {LENGTH} bytes returned {} bytes", of.bytes));
         }
         let unread = (0..BLOCKS).find(|block| !handlers().any(|handler| handler.blocks[*block]));
         if let Some(block) = unread {

@@ -251,7 +251,11 @@ fn a_time_that_was_asked_for_is_a_bound() {
             assert!(results.unranked(0, row).unwrap().contains("time"), "{results:?}");
         }
         if !results.has_figures() {
-            assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
+            assert!(
+                results.error.as_ref().unwrap().contains("no time for a run"),
+                "{:?}",
+                results.error
+            );
             assert_eq!(
                 results.exit_code(),
                 exit::FAILED,

@@ -134,22 +134,22 @@ pub fn command(peer: &Peer, run: &Run, cores: &[usize]) -> Result<CommandLine, S
 /// Why it delivered nothing.
 pub fn made(said: &FioDocument, command: &CommandLine) -> Result<Made, String> {
     let [job] = &said.jobs[..] else {
-        return Err(format!("fio told of {} jobs instead of one", said.jobs.len()));
+        return Err(format!("fio reported {} jobs instead of one", said.jobs.len()));
     };
     let reads = &job.read;
     if job.error != 0 {
         let error = std::io::Error::from_raw_os_error(job.error);
         let hint = match reads.io_bytes {
-            0 => "; it takes a read that brings nothing for an error",
+            0 => "; it treats an empty read as an error",
             _ => "",
         };
         return Err(format!("fio refuses it: {error}{hint}"));
     }
     if reads.total_ios == 0 {
-        return Err("fio made no I/O in the time that was measured".into());
+        return Err("fio made no I/O in the measured time".into());
     }
     if reads.runtime == 0 {
-        return Err("fio tells no time of reads that bring nothing".into());
+        return Err("fio reports no time for empty reads".into());
     }
     let (ios, seconds) = (reads.total_ios as f64, reads.runtime as f64 / 1e3);
     // I/Os that took no time of a core do not exist: where fio saw none, it is not known.
@@ -233,7 +233,7 @@ mod tests {
         (no_cpu.jobs[0].usr_cpu, no_cpu.jobs[0].sys_cpu) = (0.0, 0.0);
         let run = made(&no_cpu, &none()).unwrap();
         assert_eq!((run.ios_per_s, run.cpu_ns_per_io, run.cores_busy), (2e6, None, None));
-        assert!(made(&document(5, 0), &none()).unwrap_err().contains("brings nothing"));
+        assert!(made(&document(5, 0), &none()).unwrap_err().contains("empty read"));
         assert!(made(&document(0, 0), &none()).unwrap_err().contains("no I/O"));
         let mut no_time = document(0, 7);
         no_time.jobs[0].read.runtime = 0;

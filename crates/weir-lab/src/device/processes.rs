@@ -125,8 +125,8 @@ impl Processes {
         }
         let run_ms = run.run_ms;
         Err(RunError::Failed(format!(
-            "not one I/O was over within the {run_ms} ms that were watched, in {MOST_ATTEMPTS} attempts, so \
-             there is no rate"
+            "no I/O completed within the measured {run_ms} ms, in {MOST_ATTEMPTS} attempts, so there is no \
+             rate"
         )))
     }
 
@@ -221,7 +221,7 @@ fn understood(child: Child, document: Document) -> Result<(Document, Report, Win
     let report = document.report.clone();
     match report.and_then(|report| report.window.clone().map(|window| (report, window))) {
         Some((report, window)) => Ok((document, report, window)),
-        None => Err(RunError::Failed(format!("{DESIGN} ended before it was watched"))),
+        None => Err(RunError::Failed(format!("{DESIGN} ended before it was measured"))),
     }
 }
 
@@ -274,7 +274,7 @@ fn made(
 fn came_empty(report: &Report) -> Option<String> {
     let empty = report.counts.empty;
     (empty > 0 && report.kind == Kind::File.to_string()).then(|| {
-        format!("{empty} reads of the file came empty: it has become shorter meanwhile, or holds nothing")
+        format!("{empty} reads of the file were empty: it has become shorter meanwhile, or holds nothing")
     })
 }
 

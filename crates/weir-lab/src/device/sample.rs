@@ -126,8 +126,8 @@ metrics! {
         |s| Some(s.latency_ns?.max as f64), |all| all.max;
     /// What taking latencies costs of an I/O's CPU time.
     SAMPLING, "sampling_percent", "%", "sampling\n", Lower, percent_of, |s| s.made.sampling_percent;
-    /// CPU time of the process for each I/O, threads that the kernel lends it included; the parts are found by
-    /// sampling at the timer's ticks.
+    /// CPU time of the process for each I/O, including its kernel threads; the parts are found by sampling at
+    /// the timer's ticks.
     CPU, "cpu_ns_per_io", "ns", "CPU ns/I/O\nuser/system", Lower, whole, |s| s.made.cpu_ns_per_io;
     /// The part of it in the kernel.
     CPU_SYSTEM, "cpu_system_ns_per_io", "ns", "CPU ns/I/O\nsystem", Lower, whole, |s| s.made.cpu_system_ns_per_io;
@@ -136,7 +136,7 @@ metrics! {
         |s| Some(s.made.cores_busy? * 100.0);
     /// Entries into the kernel for each I/O.
     KERNEL_ENTRIES, "kernel_entries_per_io", "1", "calls\n/I/O", Lower, per_message, |s| s.made.kernel_entries_per_io;
-    /// I/Os that came at once.
+    /// I/Os taken at once.
     TAKEN, "ios_per_take", "I/Os", "I/Os\n/take", Higher, three_figures, |s| s.made.ios_per_take;
     /// Context switches for each I/O.
     CONTEXT_SWITCHES, "context_switches_per_io", "1", "switches\n/I/O", Lower, small,
@@ -145,9 +145,9 @@ metrics! {
     HAND_OVERS, "hand_overs_per_io", "1", "hand-overs\n/I/O", Lower, per_message, |s| s.made.hand_overs_per_io;
     /// How the rate changes within a run.
     CHANGE, "change_percent_per_s", "%/s", "change\n%/s", Higher, three_figures, |s| s.change_percent_per_s;
-    /// A cache line's way from core to core.
+    /// Time of a cache line from core to core.
     CORE_TO_CORE, "core_to_core_ns", "ns", "core to\ncore ns", Lower, whole, |s| s.when.core_to_core_ns;
-    /// Share of all cores that other programs had.
+    /// Share of all cores that other programs used.
     OTHERS, "load_of_others_percent", "%", "others\nof cores", Lower, percent_of,
         |s| s.when.load_of_others.map(|share| share * 100.0);
 }

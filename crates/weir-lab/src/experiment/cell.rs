@@ -332,8 +332,8 @@ impl<S> Default for Cell<S> {
 }
 
 /// Why a cell of another machine has no rank.
-pub(crate) const OF_ANOTHER_MACHINE: &str = "the machine was another (core to core) in so many of its runs that fewer than 3 are like those of the other \
-     rows; more time (-t) gives more runs";
+pub(crate) const OF_ANOTHER_MACHINE: &str = "the machine changed (core to core): fewer than 3 of its runs \
+                                         match those of the other rows; more time (-t) gives more runs";
 
 /// Fewest samples of the usual machine that a median may rest on alone.
 const FEWEST_ALIKE: usize = 3;
@@ -513,7 +513,7 @@ pub(crate) fn busy_machine(loads: &[f64]) -> Option<String> {
     let busy = loads.iter().filter(|load| **load > MOST_LOAD_OF_OTHERS).count();
     (busy * 10 >= loads.len().max(1)).then(|| {
         format!(
-            "in {busy} of {} runs other programs had more than {} of the cores ({} usually): the \
+            "in {busy} of {} runs other programs used more than {} of the cores ({} usually): the \
              figures are too low, and rows are not compared fairly; end those programs",
             loads.len(),
             percent(MOST_LOAD_OF_OTHERS),

@@ -53,7 +53,7 @@ pub enum RunError {
     #[error("{0}")]
     Unavailable(String),
     /// The time for all was over before it was through: that is no fault of the row.
-    #[error("the time for all was over: {0}")]
+    #[error("the total time was used up: {0}")]
     TimeIsUp(String),
     /// Something came between that may be none of the row's.
     #[error("{0}")]
@@ -371,7 +371,7 @@ impl<K: Course> Experiment<'_, '_, K> {
                             && self.time.has_room(self.bench.elapsed_s(), takes_ms) =>
                     {
                         attempt += 1;
-                        let again = format!("the check of {row} was made again: {reason}");
+                        let again = format!("the check of {row} was repeated: {reason}");
                         results.warnings.push(again);
                     }
                     other => break other,

@@ -181,7 +181,7 @@ pub(crate) fn said<S: Measured>(cells: &[Cell<S>]) -> String {
     if !again.is_empty() {
         let (count, why) = causes(&again);
         let were = if count == 1 { "run was" } else { "runs were" };
-        text.push_str(&format!(" {count} disturbed {were} made again ({why})."));
+        text.push_str(&format!(" {count} disturbed {were} repeated ({why})."));
     }
     if !standing.is_empty() {
         let (count, why) = causes(&standing);
@@ -256,7 +256,7 @@ mod tests {
                 (first.disturbed, first.replaced, first.counted),
                 (Some(cause), true, false)
             );
-            assert!(said(&[cell]).contains(" 1 disturbed run was made again (1: "));
+            assert!(said(&[cell]).contains(" 1 disturbed run was repeated (1: "));
         }
     }
 

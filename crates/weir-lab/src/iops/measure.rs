@@ -125,7 +125,7 @@ pub fn measure(
     let mut warnings = crate::machine::warnings_of_ios(&machine, load);
     if spec.device.kind() == Kind::File && total.empty > 0 {
         warnings.push(format!(
-            "{} reads of the file came empty: it holds nothing, or has become shorter meanwhile",
+            "{} reads of the file were empty: it holds nothing, or has become shorter meanwhile",
             total.empty
         ));
     }

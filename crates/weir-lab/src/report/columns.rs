@@ -107,8 +107,8 @@ impl<K: Told> Column<K> {
     /// Entries into the kernel, or how many there were at least.
     pub fn entries(metric: &'static Metric<K::Sample>) -> Self {
         let about = format!(
-            "{}; ≥ without those by which threads wait for each other and wake each other (futex), which are not \
-             counted: such a number is compared with no other",
+            "{}; ≥: futex calls, by which threads wait for and wake each other, are not counted, so this \
+             number is not compared with others",
             metric.about.trim_end_matches('.')
         );
         Self::figure(metric.heading, about, |at| {
@@ -127,8 +127,9 @@ impl<K: Told> Column<K> {
     /// The row's figure to the winner's: 1 for the winner.
     pub fn to_best() -> Self {
         let about = "to the figure of the best row of its group, the median over pairs of runs of one round; ~ a tie, \
-                     within the noise; ? open, too few pairs; - not ranked, for the reason below the table, and then \
-                     its figures stand alone. (again): the same row under a second name, which shows the noise";
+                     within the noise; ? undecided, too few pairs; - not ranked (reason below the table; \
+                     its figures are not compared). (again): the same row under a second name, which shows \
+                     the noise";
         Self::figure("× best\n", about, |at| {
             let place = at.ranking.place(at.row).filter(|_| !at.ranking.is_too_noisy());
             place.map_or_else(

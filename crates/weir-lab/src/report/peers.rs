@@ -38,7 +38,7 @@ impl<K: Told> Against<K> {
             Difference::TooFew(None) => {
                 let cells = &results.cells[load];
                 return format!(
-                    "Peers: how {own} stands to {peer} in {name} is not known: {}.",
+                    "Peers: how {own} compares with {peer} in {name} is unknown: {}.",
                     no_ratio_because(&cells[self.own], &cells[self.peer], self.metric)
                 );
             }

@@ -20,9 +20,9 @@ pub(crate) fn leads(ranking: &Ranking, name: &str, among: &str, figure: &str) ->
         Lead::Alone => format!("{name} is the fastest{among} with {figure}"),
         Lead::Shared => format!("{name} is one of the fastest{among} with {figure}"),
         Lead::NotShown => {
-            let who = if among.is_empty() { "No row".into() } else { format!("None{among}") };
+            let none = none("row", among);
             format!(
-                "{who} is shown to be faster than the others; the highest figure is {name}'s, {figure}"
+                "{none} is shown to be faster than the others; the highest figure is {name}'s, {figure}"
             )
         }
     })
@@ -34,8 +34,13 @@ pub(crate) fn nobody(ranking: &Ranking, among: &str, figure: &str) -> String {
         true => "Too noisy to compare: one design under two names differs from itself by more \
                  than 100 %."
             .into(),
-        false => format!("No design{among} delivered a {figure} that can be ranked."),
+        false => format!("{} delivered a {figure} that can be ranked.", none("design", among)),
     }
+}
+
+/// "No row", or "None of the ranked rows".
+pub(crate) fn none(of: &str, among: &str) -> String {
+    if among.is_empty() { format!("No {of}") } else { format!("None{among}") }
 }
 
 /// "1.62 times (1.55 to 1.70)".
@@ -49,7 +54,7 @@ pub(crate) fn worth(difference: &Difference) -> &'static str {
     match difference {
         Difference::Real(_) => "real",
         Difference::Tie(_) => "within the noise",
-        Difference::TooFew(_) => "open: too few comparable rounds",
+        Difference::TooFew(_) => "undecided: too few comparable rounds",
     }
 }
 
@@ -107,7 +112,7 @@ pub(crate) fn neighbours<K: Told>(
     let open = names(Place::is_open);
     if !open.is_empty() {
         said.push(format!(
-            "Open (marked ?): {}: {}.",
+            "Undecided (marked ?): {}: {}.",
             list(&shortened(open)),
             why_open(results, load, ranking)
         ));
@@ -119,7 +124,7 @@ pub(crate) fn neighbours<K: Told>(
 fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> String {
     let pairs = ranking.places.iter().filter_map(Place::open_pairs).min().unwrap_or(0);
     if pairs >= FEWEST_SAMPLES {
-        return "the noise is not known, since no row was ranked under two names".into();
+        return "the noise is unknown, because no row was ranked under two names".into();
     }
     let cells = &results.cells[load];
     let samples = || cells.iter().flat_map(|cell| &cell.samples);
@@ -134,7 +139,7 @@ fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> St
     }
     if ranking.unlike_pairs > 0 {
         let times = number_of(ranking.unlike_pairs, "time");
-        causes.push(format!("{times} it changed between two runs"));
+        causes.push(format!("it changed {times} between two runs"));
     }
     let failed: u32 = cells.iter().map(|cell| cell.failed_runs).sum();
     if failed > 0 {
@@ -142,8 +147,8 @@ fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> St
     }
     let causes = if causes.is_empty() { "a figure is unknown".into() } else { list(&causes) };
     format!(
-        "a verdict takes {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs}, for \
-         {causes}; more time (-t) makes more"
+        "a verdict needs {FEWEST_SAMPLES} comparable rounds, and there are as few as {pairs} ({causes}); \
+         more time (-t) gives more"
     )
 }
 

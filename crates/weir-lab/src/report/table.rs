@@ -182,7 +182,7 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
         (Some(floor), Some(of)) => {
             format!("Noise floor {} ({of} under two names).", percent(floor))
         }
-        _ => "The noise floor is not known, so no difference is called real.".into(),
+        _ => "The noise floor is unknown, so no difference is called real.".into(),
     };
     let confidence = results.confidence(load);
     let _ = match confidence.widest {
@@ -191,8 +191,8 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
         }
         Some(widest) => write!(
             text,
-            " The confidence asked for (±{}) was not reached: the widest is ±{}; more time (-t) or fewer \
-             designs make it narrower.",
+            " The requested confidence (±{}) was not reached: the widest interval is ±{}; more time (-t) or \
+             fewer designs make it narrower.",
             percent(confidence.asked),
             percent(widest)
         ),
@@ -202,14 +202,14 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
     if unlike > 0 {
         let _ = write!(
             text,
-            " {unlike} of {runs} runs fell into a time when the machine was another (core to core): \
-             medians leave them out, pairs of one such time count."
+            " In {unlike} of {runs} runs the machine had changed (core to core): medians leave these out, \
+             while pairs of runs within one such period count."
         );
     }
     if ranking.unlike_pairs > 0 {
         let _ = write!(
             text,
-            " Left out, since the machine changed between two runs: {}.",
+            " Left out, because the machine changed between two runs: {}.",
             number_of(ranking.unlike_pairs, "comparison")
         );
     }
@@ -245,7 +245,11 @@ fn warnings<K: Told>(text: &mut String, results: &Results<K>, width: usize) {
         paragraph(text, &format!("warning: {warning}"), width);
     }
     if results.interrupted {
-        paragraph(text, "warning: ended before its plan was through; this is what there is", width);
+        paragraph(
+            text,
+            "warning: ended before the plan was complete; these are the results so far",
+            width,
+        );
     }
     if let Some(error) = &results.error {
         paragraph(text, &format!("error: {error}"), width);

@@ -104,7 +104,7 @@ impl Held {
         match (self.broke_at, &self.cause) {
             (Some(at), Some(cause)) => format!("{held}; at {at} it broke: {cause}"),
             (None, Some(cause)) => format!("{held}; {cause}"),
-            _ => format!("{held}, and was not asked for more"),
+            _ => format!("{held} (more was not tried)"),
         }
     }
 }

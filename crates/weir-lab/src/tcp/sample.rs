@@ -330,24 +330,24 @@ metrics! {
         |s| s.context_switches_per_message;
     /// The most threads of the server that there were.
     THREADS, "threads", "threads", "threads\n", Lower, whole, |s| Some(s.threads? as f64);
-    /// Memory of the server when all connections stood.
+    /// Memory of the server when all connections were open.
     MEMORY, "resident_bytes", "bytes", "memory\n", Lower, bytes, |s| Some(s.resident_bytes? as f64);
-    /// How much more the kernel held then than before, for both ends, the objects and stacks of other programs that
-    /// began meanwhile included; not shown for fewer than 500 connections.
+    /// What the kernel held more than before, for both ends, including objects and stacks of other programs
+    /// that began meanwhile; not shown for fewer than 500 connections.
     KERNEL_MEMORY, "kernel_bytes", "bytes", "kernel\n", Lower, bytes, |s| Some(s.kernel_bytes? as f64);
     /// Connections begun.
     ATTEMPTED, "attempted", "connections", "attempted\n", Higher, whole, |s| Some(s.attempted as f64);
     /// Connections made.
     CONNECTED, "connected", "connections", "connected\n", Higher, whole, |s| Some(s.connected as f64);
-    /// Connections served to the end of those that were asked for, in the run that served the fewest: one that was
-    /// refused or broke is none; where messages are as fast as they come back, a connection is made when its first
-    /// one has, and then all begin together.
-    SERVED, "served", "connections", "served/\nasked for", Higher, whole, |s| Some(s.served() as f64);
+    /// Of the requested connections, those served to their end, in the run that served the fewest; refused or
+    /// broken ones do not count. Where messages follow as fast as they come back, a connection counts as made
+    /// when its first message has come back, and all then begin together.
+    SERVED, "served", "connections", "served/\nrequested", Higher, whole, |s| Some(s.served() as f64);
     /// Connections made per second.
     CONNECTS, "connects_per_s", "connections/s", "connects/s\n", Higher, si, |s| s.connects_per_s;
-    /// A cache line's way from core to core.
+    /// Time of a cache line from core to core.
     CORE_TO_CORE, "core_to_core_ns", "ns", "core to\ncore ns", Lower, whole, |s| s.when.core_to_core_ns;
-    /// Share of all cores that other programs had.
+    /// Share of all cores that other programs used.
     OTHERS, "load_of_others_percent", "%", "others\nof cores", Lower, percent_of,
         |s| s.when.load_of_others.map(|share| share * 100.0);
 }

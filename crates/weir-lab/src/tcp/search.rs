@@ -223,7 +223,7 @@ mod tests {
         let (numbers, held) = tried(12_000, 50_000, 1_000_000);
         assert_eq!(numbers, [24_000, 48_000, 50_000]);
         assert_eq!((held.connections, held.broke_at), (Some(50_000), None));
-        assert!(held.said().contains("was not asked for more"));
+        assert!(held.said().contains("more was not tried"));
         assert!(tried(12_000, 12_000, 1_000_000).0.is_empty());
     }
 }

@@ -48,8 +48,8 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
     match peer.proof {
         Some(_) => Belief::Proved,
         None if !said.end_signalled => Belief::Claimed(
-            "not checked: the end of the run was not signalled, and with it comes what proofs of reading are \
-             checked by"
+            "not checked: the end of the run was not signalled, and proofs of reading are checked with what \
+             that signal carries"
                 .into(),
         ),
         None if !peer.stamped => Belief::Claimed(
@@ -58,7 +58,7 @@ pub fn of(peer: &PeerReport, said: Said) -> Belief {
                 .into(),
         ),
         None => Belief::Claimed(
-            "it hands back no proof that it read its datagrams (see peers/README.md), so its count is a \
+            "it returns no proof that it read its datagrams (see peers/README.md), so its count is a \
              claim"
                 .into(),
         ),
@@ -70,7 +70,7 @@ fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option
     let wrong = peer.proof.map_or(0, |proof| proof.wrong);
     if wrong > 0 {
         return Some(format!(
-            "{wrong} of the proofs of reading that it handed back are wrong: it has not read those datagrams"
+            "{wrong} of the proofs of reading that it returned are wrong: it has not read those datagrams"
         ));
     }
     if received > sent {
@@ -79,11 +79,11 @@ fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option
         ));
     }
     if peer.count_fell {
-        return Some("its count went down while the run went".into());
+        return Some("its count fell during the run".into());
     }
     if peer.counted > received {
         return Some(format!(
-            "it counted {} datagrams while the run went, and {received} at its end",
+            "it counted {} datagrams during the run, and {received} at its end",
             peer.counted
         ));
     }
@@ -91,8 +91,8 @@ fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option
         && received > kernel
     {
         return Some(format!(
-            "it says that it received {received} datagrams, and the kernel gave all programs together \
-             {kernel}"
+            "it says that it received {received} datagrams, and the kernel delivered {kernel} to all \
+             programs together"
         ));
     }
     if peer.sockets_closed > 0 {
@@ -105,13 +105,13 @@ fn contradiction(peer: &PeerReport, Said { received, sent, .. }: Said) -> Option
     let proof = peer.proof.filter(|proof| !proof.fits(received))?;
     if proof.is_chosen() {
         return Some(format!(
-            "it chose a mask (0x{:x}) that leaves too few proofs of reading, {}: whoever reads all datagrams \
-             adds a bit only when it holds more than {MOST}, and shows {LEAST} at least",
+            "it chose a mask (0x{:x}) that leaves too few proofs of reading, {}: a program that reads every \
+             datagram adds a bit only when it holds more than {MOST}, and shows {LEAST} at least",
             proof.mask, proof.right
         ));
     }
     Some(format!(
-        "it says that it received {received} datagrams, and the proofs of reading that it handed back are \
+        "it says that it received {received} datagrams, and the proofs of reading that it returned are \
          those of {:.0}",
         proof.received()
     ))
@@ -150,7 +150,7 @@ mod tests {
     fn what_cannot_be_checked_is_a_claim() {
         for (peer, said) in [
             (PeerReport { talks: false, ..honest() }, "does not talk with weir"),
-            (PeerReport { proof: None, ..honest() }, "hands back no proof"),
+            (PeerReport { proof: None, ..honest() }, "returns no proof"),
             (PeerReport { proof: None, stamped: false, ..honest() }, "below 32 bytes"),
         ] {
             let belief = of(&peer, SAID);
@@ -173,12 +173,12 @@ mod tests {
         for (peer, received, said) in [
             (PeerReport { proof: Some(wrong), ..honest() }, 900, "1 of the proofs"),
             (honest(), 1001, "1000 were sent"),
-            (PeerReport { count_fell: true, ..honest() }, 900, "went down"),
-            (PeerReport { counted: 901, ..honest() }, 900, "counted 901 datagrams while"),
+            (PeerReport { count_fell: true, ..honest() }, 900, "fell during"),
+            (PeerReport { counted: 901, ..honest() }, 900, "counted 901 datagrams during"),
             (
                 PeerReport { kernel_received: Some(246), ..honest() },
                 900,
-                "all programs together 246",
+                "delivered 246 to all programs",
             ),
             (PeerReport { sockets_closed: 1, ..honest() }, 900, "was closed by the end of"),
             (PeerReport { proof: Some(few), ..honest() }, 900, "are those of 450"),

@@ -116,7 +116,7 @@ pub fn per_second(results: &Results, load: usize, row: usize) -> Result<Option<u
         Rate::OfPartialDrop(share) => match before(Goal::PartialDrop).good() {
             Some(rate) => whole(rate * share),
             None => {
-                Err(NoRun::NotMeasured("no rate was found of which it loses little enough".into()))
+                Err(NoRun::NotMeasured("no rate was found at which it loses little enough".into()))
             }
         },
     }

@@ -415,12 +415,12 @@ fn where_not_even_the_checks_fit_that_is_said() {
     assert!(bench.clock_s <= 3.0, "{}", bench.clock_s);
     let said = results.warnings.iter().find(|w| w.contains("not even the checks")).unwrap();
     assert!(said.contains("61 rows") && said.contains("3 s") && said.contains("(-t)"), "{said}");
-    assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
+    assert!(results.error.as_ref().unwrap().contains("no time for a run"), "{:?}", results.error);
     assert_eq!(results.unranked(0, 59).unwrap(), NOT_CHECKED);
     assert_eq!(results.exit_code(), 1);
     // No time even for one of them.
     let (results, _) = bound(&designs, 0.2);
-    assert!(results.error.as_ref().unwrap().contains("no run fits"), "{:?}", results.error);
+    assert!(results.error.as_ref().unwrap().contains("no time for a run"), "{:?}", results.error);
     assert!(!results.has_figures());
     let untimed = (0..results.rows.len()).all(|row| {
         results.status(0, row) == Status::NotMeasured
@@ -796,7 +796,7 @@ fn a_row_that_is_always_disturbed_has_no_rank_and_still_stands_in_the_table_by_i
     let (mut results, _) = disturbed(Simulated { late: Some(|_| true), ..Simulated::default() });
     assert!(results.unranked(0, A).unwrap().contains("kept its pace in 98 %"));
     let text = crate::report::table::report(&results, 200);
-    assert!(text.contains("disturbed runs were made again ("), "{text}");
+    assert!(text.contains("disturbed runs were repeated ("), "{text}");
     // Both rows without a rank: in the order of their figures.
     for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
         sample.pace_kept = Some(0.98);
@@ -898,7 +898,7 @@ fn a_check_into_which_others_may_have_sent_is_made_again_once() {
     };
     let once = with(1);
     assert_eq!(once.conformance[0], Conformance::Passed);
-    let said = once.warnings.iter().find(|w| w.contains("was made again")).unwrap();
+    let said = once.warnings.iter().find(|w| w.contains("was repeated")).unwrap();
     assert!(said.contains("beside 1 datagram of strangers"), "{said}");
     let Conformance::Failed(reason) = &with(2).conformance[0] else { panic!("it must fail") };
     assert!(reason.contains("strangers"), "{reason}");

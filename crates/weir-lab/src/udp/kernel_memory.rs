@@ -261,9 +261,9 @@ impl Survey {
         }
         format!(
             "kernel memory against outstanding receives; nothing has been received; medians of \
-             {REPETITIONS}\n\n{}\n\nkernel: what the kernel holds more than before the server was \
-             started. Objects and stacks are the whole\nmachine's: with no server at all it changed \
-             by up to {}. Registered memory counts as the program's.\n{}{}",
+             {REPETITIONS}\n\n{}\n\nkernel: what the kernel holds beyond what it held before the server \
+             started. Objects and stacks are the whole\nmachine's: without any server they changed by up to \
+             {}. Registered memory counts as the program's.\n{}{}",
             table.trim_fmt(),
             bytes(self.noise_bytes() as f64),
             self.machine.warnings.iter().map(|w| format!("warning: {w}\n")).collect::<String>(),

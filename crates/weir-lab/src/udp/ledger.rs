@@ -111,7 +111,7 @@ impl Ledger {
         }
         let unseen = self.unseen();
         let hint = if unseen.is_empty() {
-            "no counter of the system tells where".into()
+            "no system counter says where".into()
         } else {
             format!("drops at {} cannot be seen here", unseen.join(" and "))
         };
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn more_than_that_is_said() {
         let text = sentence(&Ledger { received: 899_499, ..balanced() });
-        assert!(text.contains("1001 of 1000000") && text.contains("no counter"), "{text}");
+        assert!(text.contains("1001 of 1000000") && text.contains("no system counter"), "{text}");
         let text = sentence(&Ledger { received: 800_000, dropped_socket: None, ..balanced() });
         assert!(text.contains("drops at the socket cannot be seen here"), "{text}");
         let text = sentence(&Ledger { received: 1_000_000, ..balanced() });

@@ -335,7 +335,8 @@ impl course::Bench<Udp> for Processes {
 impl Bench for Processes {
     fn calibrate(&mut self, load: &Load) -> Result<f64, RunError> {
         if self.site.link().is_some() {
-            let reason = "on a link of its own it floods only who consents, and who consents reads";
+            let reason =
+                "on a virtual link it floods only a server that consents, and such a server reads";
             return Err(RunError::Failed(reason.into()));
         }
         let failed = |error: weir::Error| {

@@ -14,8 +14,8 @@ use crate::stats::compare::alike;
 use crate::udp::verdict::{NO_LOSS, PACE_KEPT};
 
 /// Why a peer has no rank by latency.
-const PEER_LATENCY: &str = "its latency is not measured: it answers nothing, and what it says of its latency itself cannot \
-                            be checked";
+const PEER_LATENCY: &str = "its latency is not measured: it answers nothing, and what it reports of its own \
+                            latency cannot be checked";
 
 impl Cell {
     /// The counts of the samples that count, added up.
@@ -284,8 +284,8 @@ pub fn unlike_calibration(results: &Results) -> Vec<String> {
         results.own.calibrations.iter().map(|c| time(c.core_to_core_ns)).collect();
     at.dedup();
     vec![format!(
-        "in {unlike} of {} runs the machine was another (core to core) than at the calibration of \
-         the generator ({}): in those its maximum is not known, and is not used",
+        "in {unlike} of {} runs the machine had changed (core to core) since the calibration of the \
+         generator ({}): in those its maximum is unknown and not used",
         results.samples().count(),
         at.join(", ")
     )]

@@ -316,7 +316,8 @@ metrics! {
     GENERATOR_CPU, "generator_cpu_utilization_percent", "%", "generator\nof cores", Lower, percent_of,
         |s| s.generator_cpu.map(|c| c * 100.0);
     /// Median one-way latency of all rounds together, evenly paced, from the time at which a datagram was due,
-    /// however late the generator sent it, to the handler; ± is of the rounds' own, by which rows are ranked.
+    /// however late the generator sent it, to the handler; ± is that of the rounds' medians, by which rows
+    /// are ranked.
     LATENCY_P50, "latency_ns.p50", "ns", "p50\nµs", Lower, microseconds,
         |s| Some(s.latency_ns?.p50 as f64), |all| all.p50;
     /// 99th percentile of the same.
@@ -354,9 +355,9 @@ metrics! {
         |s| Some(f64::from(s.threads_started));
     /// Share of the generator's windows of 10 ms in which it kept its pace.
     PACE, "pace_kept_percent", "%", "pace\nkept", Higher, percent_of_100, |s| s.pace_kept.map(|share| share * 100.0);
-    /// A cache line's way from core to core.
+    /// Time of a cache line from core to core.
     CORE_TO_CORE, "core_to_core_ns", "ns", "core to\ncore ns", Lower, whole, |s| s.when.core_to_core_ns;
-    /// Share of all cores that other programs had.
+    /// Share of all cores that other programs used.
     OTHERS, "load_of_others_percent", "%", "others\nof cores", Lower, percent_of,
         |s| s.when.load_of_others.map(|share| share * 100.0);
 }

@@ -105,7 +105,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
             let reason = format!("the generator kept its pace in {} of its windows", percent(kept));
             verdict(Limit::Generator, true, reason)
         } else {
-            verdict(Limit::Load, true, "all that was offered was taken".into())
+            verdict(Limit::Load, true, "everything offered was received".into())
         };
     }
     if let Some(of_maximum) = used_up(e.of_calibrated_maximum) {
@@ -118,8 +118,8 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     }
     if let Some(cpu) = used_up(e.server_cpu) {
         let reason = format!(
-            "server's cores {} busy, which those of a server that polls always are, and nothing to \
-             speak of was lost",
+            "server's cores {} busy, as those of a busy-polling server always are, and almost nothing was \
+             lost",
             percent(cpu)
         );
         return verdict(Limit::Server, true, reason);
@@ -180,7 +180,7 @@ mod tests {
             let generator_cpu = Some(generator_cpu);
             let busy = Evidence { server_cpu: Some(1.0), generator_cpu, ..saturated() };
             assert_eq!(limit(&busy), (Limit::Server, true));
-            assert!(judge(&busy).reason.contains("polls"), "{}", judge(&busy).reason);
+            assert!(judge(&busy).reason.contains("busy-polling"), "{}", judge(&busy).reason);
             let at_maximum = Evidence { of_calibrated_maximum: Some(0.97), ..busy };
             assert_eq!(limit(&at_maximum), (Limit::Generator, true));
             assert_eq!(limit(&Evidence { received: 900_000, ..busy }), (Limit::Server, false));

@@ -27,9 +27,9 @@ const MOST_CROSSINGS: usize = 12;
 pub fn of_load(results: &Results, load: usize, group: Group, ranking: &Ranking) -> Vec<String> {
     let among = match (results.groups(load).len(), group) {
         (1, _) => "",
-        (_, Group::Waits) => " of those that wait",
-        (_, Group::Polls) => " of those that poll",
-        (_, Group::Nothing) => " of those that read nothing",
+        (_, Group::Waits) => " of the sleeping designs",
+        (_, Group::Polls) => " of the busy-polling designs",
+        (_, Group::Nothing) => " of the designs that read nothing",
     };
     let Some(winner) = ranking.winner() else { return vec![nobody(ranking, among, "figure")] };
     let name = results.title(winner.row);
@@ -76,7 +76,7 @@ pub fn all(results: &Results) -> Vec<Answer> {
         of("How many I/Os should be outstanding?", depths(results)),
     ];
     if results.rows.iter().any(|row| row.peer.is_some()) {
-        all.push(of("How does weir stand to fio?", fio(results)));
+        all.push(of("How does weir compare with fio?", fio(results)));
     }
     if !by_delay(results).is_empty() {
         all.push(of("How long must an I/O take for asynchronous I/O to pay?", crossings(results)));
@@ -107,7 +107,7 @@ fn doubts(results: &Results, load: usize, best: usize, others: &[usize]) -> Stri
     let others = others.iter().filter(|other| **other != best);
     let all =
         others.map(|other| (results.against(load, &RATE, (best, *other)), results.title(*other)));
-    let words = ["", "", "tied within the noise with", "open against"];
+    let words = ["", "", "tied within the noise with", "undecided against"];
     let said: Vec<String> = by_verdict(all, words)
         .into_iter()
         .filter(|(what, _)| !what.is_empty())
@@ -128,15 +128,15 @@ fn asynchronous(results: &Results) -> Vec<String> {
     let mut said = vec![];
     for load in told(results) {
         let of = &results.loads[load];
-        for (group, who) in [(Group::Waits, "that wait"), (Group::Polls, "that poll")] {
+        for (group, who) in [(Group::Waits, "sleeping"), (Group::Polls, "busy-polling")] {
             let mut rows = own(results, load, group);
             rows.retain(|row| depth_of(&results.rows[*row]).is_some());
             let Some(best) = rows.first().copied() else { continue };
             let Some(ratio) = to(results, load, best, measure) else { continue };
             let p50 = |row: usize| known(results.median(load, row, &LATENCY_P50), short_time);
             said.push(format!(
-                "{of}: the best of the designs with several outstanding {who}, {}{}, makes {ratio} the \
-                 I/Os of {}, and the median I/O takes {} µs instead of {}{}.",
+                "{of}: the best {who} design with several outstanding, {}{}, makes {ratio} the I/Os of {}, \
+                 and the median I/O takes {} µs instead of {}{}.",
                 results.title(best),
                 doubts(results, load, best, &rows),
                 results.title(measure),
@@ -146,7 +146,7 @@ fn asynchronous(results: &Results) -> Vec<String> {
             ));
         }
     }
-    or_not_measured(said, "it takes a ranked design with several outstanding beside plain reads")
+    or_not_measured(said, "it takes a ranked design with several outstanding, and plain reads")
 }
 
 fn hand_overs(results: &Results) -> Vec<String> {
@@ -161,7 +161,7 @@ fn hand_overs(results: &Results) -> Vec<String> {
         for row in rows.iter().copied().filter(hands_over) {
             let Some(ratio) = to(results, load, row, alone) else { continue };
             said.push(format!(
-                "{}: {} hands {} of its completions to another thread, and makes {ratio} the I/Os of \
+                "{}: {} passes {} of its completions to another thread, and makes {ratio} the I/Os of \
                  {}, which keeps them{}.",
                 results.loads[load],
                 results.title(row),
@@ -171,7 +171,11 @@ fn hand_overs(results: &Results) -> Vec<String> {
             ));
         }
     }
-    or_not_measured(said, "it takes a ranked design that hands over beside one that does not")
+    or_not_measured(
+        said,
+        "it takes a ranked design that passes completions to another thread, and one that \
+                           does not",
+    )
 }
 
 fn floor(results: &Results) -> Vec<String> {
@@ -182,8 +186,8 @@ fn floor(results: &Results) -> Vec<String> {
             let Some(ratio) = to(results, load, row, measure) else { continue };
             let cpu = |row: usize| known(results.median(load, row, &CPU), |ns| format!("{ns:.0}"));
             said.push(format!(
-                "{}: {}, which reads nothing, makes {ratio} the I/Os of {}: {} ns of CPU time each, of \
-                 the other's {}.",
+                "{}: {}, which reads nothing, makes {ratio} the I/Os of {}: {} ns of CPU time each instead \
+                 of {}.",
                 results.loads[load],
                 results.title(row),
                 results.title(measure),
@@ -192,7 +196,7 @@ fn floor(results: &Results) -> Vec<String> {
             ));
         }
     }
-    or_not_measured(said, "it takes a ranked design that reads nothing beside plain reads")
+    or_not_measured(said, "it takes a ranked design that reads nothing, and plain reads")
 }
 
 /// Designs with several depths, and which is best.
@@ -234,7 +238,7 @@ fn depths(results: &Results) -> Vec<String> {
             }
         }
     }
-    or_not_measured(said, "no design ran with several depths; --sweep has them do so")
+    or_not_measured(said, "no design ran with several depths; use --sweep")
 }
 
 /// weir's rows beside those of fio that do the same.
@@ -278,7 +282,7 @@ fn fio(results: &Results) -> Vec<String> {
             ));
         }
     }
-    or_not_measured(said, "no engine of fio was ranked beside the design that does the same")
+    or_not_measured(said, "no engine of fio was ranked together with the design that does the same")
 }
 
 fn crossings(results: &Results) -> Vec<String> {
@@ -316,7 +320,7 @@ fn crossings_of(results: &Results, measure: usize, axis: &[usize]) -> Vec<String
         })
         .collect();
     if all.len() > MOST_CROSSINGS {
-        said.push(format!("{} more crossings stand in the document.", all.len() - MOST_CROSSINGS));
+        said.push(format!("{} more crossings are in the document.", all.len() - MOST_CROSSINGS));
     }
     for row in 0..results.rows.len() {
         let crosses = all.iter().any(|c| c.before == row || c.after == row);
@@ -335,7 +339,7 @@ fn crossings_of(results: &Results, measure: usize, axis: &[usize]) -> Vec<String
             .collect();
         if known.len() >= 2 {
             said.push(format!(
-                "{}, beside {}: {}.",
+                "{}, compared with {}: {}.",
                 name(row),
                 name(measure),
                 standings(results, &known)
@@ -349,7 +353,7 @@ fn crossings_of(results: &Results, measure: usize, axis: &[usize]) -> Vec<String
 fn standings(results: &Results, known: &[(usize, Difference)]) -> String {
     let delay = |load: usize| delay_us(&results.loads[load]).to_string();
     let all = known.iter().map(|(load, difference)| (*difference, delay(*load)));
-    let said = by_verdict(all, ["ahead", "behind", "within the noise", "open"])
+    let said = by_verdict(all, ["ahead", "behind", "within the noise", "undecided"])
         .into_iter()
         .map(|(standing, at)| format!("{standing} at {} µs", list(&at)));
     said.collect::<Vec<_>>().join(", ")
@@ -415,7 +419,7 @@ mod tests {
             sample.made.hand_overs_per_io = Some(1.0);
         }
         let text = said(&results, "hand-over");
-        assert!(text.contains("overlapped-pool hands 1.0 of its completions"), "{text}");
+        assert!(text.contains("overlapped-pool passes 1.0 of its completions"), "{text}");
         assert!(text.contains("0.20 times (0.20 to 0.20) (real) the I/Os of ring"), "{text}");
     }
 
@@ -443,7 +447,8 @@ mod tests {
         ];
         let mut results = results(&rows, 0);
         results.cells[0][4].samples.truncate(3);
-        let doubts = "(tied within the noise with ring --depth 128; open against ring --depth 256)";
+        let doubts =
+            "(tied within the noise with ring --depth 128; undecided against ring --depth 256)";
         let text = said(&results, "outstanding");
         let wanted = format!("ring --depth 64 has the most I/Os/s of ring {doubts}; by depth");
         assert!(text.contains(&wanted), "{text}");
@@ -501,7 +506,7 @@ mod tests {
             ),
             "{text}"
         );
-        assert!(text.contains("libaio, beside sync: behind at 0 and 10 µs."), "{text}");
+        assert!(text.contains("libaio, compared with sync: behind at 0 and 10 µs."), "{text}");
     }
 
     #[test]
@@ -518,8 +523,8 @@ mod tests {
         let text = said(&results, "How long");
         assert!(!text.contains("overtakes"), "{text}");
         for wanted in [
-            "ring, beside sync: ahead at 20 µs, within the noise at 0 and 10 µs.",
-            "libaio, beside sync: behind at 20 µs, within the noise at 0 µs, open at 10 µs.",
+            "ring, compared with sync: ahead at 20 µs, within the noise at 0 and 10 µs.",
+            "libaio, compared with sync: behind at 20 µs, within the noise at 0 µs, undecided at 10 µs.",
         ] {
             assert!(text.contains(wanted), "{wanted:?}: {text}");
         }
@@ -533,6 +538,9 @@ mod tests {
             [("sync", &[2e6, 90e3, 2e6, 2e6]), ("ring", &[1e6, 900e3, 1e6, 1e6])];
         let text = said(&under(loads, &rows, 0), "How long");
         assert!(text.contains("512 B: ring overtakes sync"), "{text}");
-        assert!(text.contains("4096 B: ring, beside sync: behind at 0 and 10 µs."), "{text}");
+        assert!(
+            text.contains("4096 B: ring, compared with sync: behind at 0 and 10 µs."),
+            "{text}"
+        );
     }
 }

@@ -21,8 +21,10 @@ use crate::report::{Answer, Told};
 
 impl Told for Devices {
     const KIND: &'static str = "iops";
-    const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not. What polls keeps a core busy even where something comes only \
-         now and then; what reads nothing shows what an I/O costs without one; each is ranked apart";
+    const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not. Busy-polling designs keep \
+                                  a core busy even when something arrives only now and then; designs that \
+                                  read nothing show a lower bound of what an I/O costs; each group is \
+                                  ranked separately";
     const RATIO_FIELD: Option<&'static str> = Some("ratio_to_sync");
 
     fn name(row: &Row) -> String {
@@ -43,7 +45,7 @@ impl Told for Devices {
         }
         said.extend(results.own.fio.as_ref().map(|fio| {
             format!(
-                "{}: its rows are programs of its own; their commands stand in the document",
+                "{}: runs as separate programs; their commands are in the document",
                 fio.version
             )
         }));
@@ -55,11 +57,11 @@ impl Told for Devices {
             let writes = results.loads.iter().any(|load| load.direction == Direction::Write);
             format!(
                 "checked before timing: each of weir's designs that reads something made {} reads of {} bytes \
-                 of a file of known content, and every byte of it came back right{}{}",
+                 of a file of known content, and every byte of it was right{}{}",
                 checked.ios,
                 checked.length_bytes,
-                if writes { "; and as many writes, each of which was taken as a whole" } else { "" },
-                if results.own.fio.is_some() { "; what fio reads is not looked at" } else { "" },
+                if writes { "; and as many writes, each of which was complete" } else { "" },
+                if results.own.fio.is_some() { "; what fio reads is not checked" } else { "" },
             )
         }));
         said
@@ -67,9 +69,9 @@ impl Told for Devices {
 
     fn beside(group: Group) -> &'static str {
         match group {
-            Group::Waits => ", what waits",
-            Group::Polls => ", what polls",
-            Group::Nothing => ", what reads nothing",
+            Group::Waits => ", sleeping designs",
+            Group::Polls => ", busy-polling designs",
+            Group::Nothing => ", designs that read nothing",
         }
     }
 
@@ -115,8 +117,8 @@ fn sampling(results: &Results, load: usize) -> Option<String> {
         .filter_map(|(row, cell)| Some((row, cell.estimate(&SAMPLING, results.seed)?.median)))
         .max_by(|(_, one), (_, other)| one.total_cmp(other))?;
     Some(format!(
-        "Taking latencies cost at most {percent:.2} % of an I/O's CPU time ({}, the median over its runs), by what \
-         reading the clock takes.",
+        "Taking latencies cost at most {percent:.2} % of an I/O's CPU time ({}, the median over its runs), \
+         estimated from the time to read the clock.",
         title(&results.rows[row])
     ))
 }
@@ -128,7 +130,7 @@ fn of_time(results: &Results, load: usize) -> String {
         return String::new();
     }
     let long = load == 0 && results.own.long_runs.iter().any(Option::is_some);
-    let of = if long { "its long run where it made one" } else { "its runs" };
+    let of = if long { "its long run, if it made one" } else { "its runs" };
     let lines: String = said.iter().map(|line| format!("  {line}\n")).collect();
     format!("\n{}: how the rate of each changes within {of}:\n{lines}", results.loads[load])
 }
@@ -164,11 +166,11 @@ mod tests {
         results.own.fio = Some(Fio { version: "fio-3.33".into() });
         let text = report(&results, 205);
         for wanted in [
-            "/dev/null, 4096 B, what waits",
-            "/dev/null, 4096 B, what polls",
-            "/dev/null, 4096 B, what reads nothing",
+            "/dev/null, 4096 B, sleeping designs",
+            "/dev/null, 4096 B, busy-polling designs",
+            "/dev/null, 4096 B, designs that read nothing",
             "sync (again)",
-            "fio-3.33: its rows are programs",
+            "fio-3.33: runs as separate programs",
             "Not ranked under /dev/null, 4096 B: fio psync: fio refuses it",
             "Noise floor",
             "how the rate of each changes within its runs",

@@ -100,8 +100,8 @@ impl Time {
     /// What is said of rows for whose check there was no time.
     pub fn unchecked(&self, rows: &[String], of: usize) -> String {
         format!(
-            "not even the checks of the {of} rows fit in the {} s that were asked for; not looked at: {}; give \
-             it more time (-t), or compare fewer designs (--design)",
+            "not even the checks of the {of} rows fit in the {} s requested; not checked: {}; give it more \
+             time (-t), or compare fewer designs (--design)",
             self.seconds,
             list(&shortened(rows.to_vec()))
         )
@@ -110,7 +110,7 @@ impl Time {
     /// Why there are no figures, where there was no time for a run.
     pub fn without_a_run(&self) -> String {
         format!(
-            "no run fits in what the checks left of the {} s that were asked for: give it more time (-t), or \
+            "the checks left no time for a run within the {} s requested; give it more time (-t), or \
              compare fewer designs (--design)",
             self.seconds
         )
@@ -119,7 +119,7 @@ impl Time {
 
 /// Why there are no figures, where no row can run or passed its check.
 pub const NONE_CAN_BE_MEASURED: &str =
-    "none of the designs can be measured here; the reasons stand in their rows";
+    "none of the designs can be measured here; their rows say why";
 
 /// Why a row has no figures for whose check there was no time.
 pub const NOT_CHECKED: &str = "there was no time for its check (-t)";

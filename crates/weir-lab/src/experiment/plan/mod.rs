@@ -29,8 +29,8 @@ pub fn rows_of_texts(
         known(&mut row)?;
         if rows.iter().any(|other| other.spec() == row.spec()) {
             return Err(format!(
-                "the design {text:?} is given twice; once is enough, for the experiment runs one \
-                 design under two names by itself"
+                "the design {text:?} is given twice; once is enough, as the experiment itself runs one \
+                 design under two names"
             ));
         }
         rows.push(row);

@@ -3,15 +3,15 @@
 
 use crate::experiment::plan::Role;
 use crate::experiment::ranking::Ranking;
-use crate::report::Answer;
 use crate::report::number::{bytes, microseconds, per_message, si, whole};
 use crate::report::sentences::{
     causes, is_worse, known, leads, neighbours, nobody, or_not_measured, times, worth,
 };
 use crate::report::words::{list, number_of, shortened};
+use crate::report::{Answer, Told as _};
 use crate::stats::compare::Difference;
 use crate::tcp::plan::Pattern;
-use crate::tcp::results::Results;
+use crate::tcp::results::{Results, Tcp};
 use crate::tcp::sample::{
     CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, MEMORY, MESSAGES, SERVER_CPU, THREADS, word,
 };
@@ -20,8 +20,8 @@ use crate::tcp::sample::{
 pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -> Vec<String> {
     let among = match (results.groups(load).len(), group) {
         (1, _) => "",
-        (_, false) => " of those that wait",
-        (_, true) => " of those that poll",
+        (_, false) => " of the sleeping designs",
+        (_, true) => " of the busy-polling designs",
     };
     let Some(winner) = ranking.winner() else { return vec![nobody(ranking, among, "figure")] };
     let name = results.title(winner.row);
@@ -29,7 +29,7 @@ pub fn of_load(results: &Results, load: usize, group: bool, ranking: &Ranking) -
     let mut said = vec![match results.loads[load].block_bytes_per_s {
         None => format!("{}.", lead.unwrap_or_default()),
         Some(_) => {
-            format!("{}; what was offered was the same for all.", lead.unwrap_or_default())
+            format!("{}; the offered load was the same for all.", lead.unwrap_or_default())
         }
     }];
     said.extend(neighbours(results, load, ranking));
@@ -56,7 +56,7 @@ fn last(results: &Results, load: usize, ranking: &Ranking) -> Option<String> {
     let causes = causes(results, load, (last.row, winner.row), &costs, explains);
     let why = match causes.is_empty() {
         true => String::new(),
-        false => format!("; that takes, for a message, {}", list(&causes)),
+        false => format!(", which uses, per message, {}", list(&causes)),
     };
     let (first, last) = (results.title(winner.row), results.title(last.row));
     Some(format!("{first} is {} {last}, the slowest{why}.", times(&ratio)))
@@ -68,7 +68,7 @@ pub fn all(results: &Results) -> Vec<Answer> {
     vec![
         of("Which design for few connections, and which for many?", which(results)),
         of("What does a thread for each connection cost?", threads(results)),
-        of("What does polling buy?", polling(results)),
+        of("What does busy-polling gain?", polling(results)),
     ]
 }
 
@@ -96,20 +96,16 @@ fn which(results: &Results) -> Vec<String> {
             let mut names = vec![results.title(winner.row)];
             let tied = ranking.places.iter().filter(|place| place.ties_with_winner());
             names.extend(tied.map(|place| results.title(place.row)));
-            let who = match (results.groups(load).len(), group) {
-                (1, _) => "",
-                (_, false) => " of what waits",
-                (_, true) => " of what polls",
-            };
+            let group = if results.groups(load).len() > 1 { Tcp::beside(group) } else { "" };
             let open = ranking.places.iter().filter(|place| place.is_unclear());
             let open: Vec<String> = open.map(|place| results.title(place.row)).collect();
             let open = match open.is_empty() {
                 true => String::new(),
-                false => format!("; open against {}", list(&shortened(open))),
+                false => format!("; undecided against {}", list(&shortened(open))),
             };
             let limited = results.cells[load][winner.row].verdict().map(|v| word(v.limited_by));
             said.push(format!(
-                "{}: {}{who} with {} messages/s (limited by: {}{open}).",
+                "{}{group}: {} with {} messages/s (limited by: {}{open}).",
                 results.loads[load],
                 list(&shortened(names)),
                 si(winner.median),
@@ -165,7 +161,7 @@ fn threads(results: &Results) -> Vec<String> {
     for load in 0..results.loads.len() {
         said.extend((0..results.rows.len()).filter_map(|row| held(load, row)));
     }
-    let what = "it takes a ranked design with a thread for each connection beside one with fewer, and several \
+    let what = "it takes a ranked design with a thread for each connection, one with fewer, and several \
                 connections";
     or_not_measured(said, what)
 }
@@ -174,7 +170,7 @@ fn polling(results: &Results) -> Vec<String> {
     let loads =
         (0..results.loads.len()).filter(|load| results.loads[*load].pattern == Pattern::PingPong);
     let said: Vec<String> = loads.filter_map(|load| polling_under(results, load)).collect();
-    or_not_measured(said, "no design that polls was ranked beside one that waits")
+    or_not_measured(said, "no busy-polling design was ranked together with a sleeping one")
 }
 
 fn polling_under(results: &Results, load: usize) -> Option<String> {
@@ -194,8 +190,8 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
     };
     let p50 = |row: usize| known(results.median(load, row, &LATENCY_P50), microseconds);
     Some(format!(
-        "{}: the best that polls, {}, has {} the messages/s ({}) and {} the median round trip ({}, {} \
-         instead of {} µs) of the best that waits, {}, and keeps {} of a core busy instead of {}.",
+        "{}: the best busy-polling design, {}, has {} the messages/s ({}) and {} the median round trip ({}, \
+         {} instead of {} µs) of the best sleeping design, {}, and keeps {} of a core busy instead of {}.",
         results.loads[load],
         results.title(poll),
         times(&rate.ratio()?),
@@ -287,7 +283,7 @@ mod tests {
             text.starts_with("No row is shown to be faster") && !text.contains("fastest"),
             "{text}"
         );
-        assert!(said(&open, "few").contains("; open against poll)"), "{}", said(&open, "few"));
+        assert!(said(&open, "few").contains("; undecided against poll)"), "{}", said(&open, "few"));
     }
 
     #[test]

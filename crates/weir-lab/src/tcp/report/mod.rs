@@ -28,9 +28,11 @@ use crate::tcp::search;
 
 impl Told for Tcp {
     const KIND: &'static str = "tcp";
-    const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; neither, each waited for the other; \
-         load, it was taken at its rate. What polls keeps a core busy with one connection in ping-pong, or never gives \
-         it up; it is ranked apart from what waits. INVALID: bytes were wrong or lost, see below the table";
+    const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; \
+                                  neither, each waited for the other; load, everything was served at its \
+                                  rate. Busy-polling designs keep a core busy with one connection in \
+                                  ping-pong, or never yield it; they are ranked separately from sleeping \
+                                  designs. INVALID: bytes were wrong or lost, see below the table";
     const LATENCY_FIELD: &'static str = "round_trip_of_all_runs_ns";
 
     fn name(row: &Row) -> String {
@@ -59,7 +61,7 @@ impl Told for Tcp {
     }
 
     fn beside(polls: bool) -> &'static str {
-        if polls { ", what polls" } else { ", what waits" }
+        if polls { ", busy-polling designs" } else { ", sleeping designs" }
     }
 
     fn columns(results: &Results, load: usize) -> Vec<Column<Self>> {
@@ -92,13 +94,13 @@ impl Told for Tcp {
     fn legend(results: &Results) -> Vec<String> {
         let has_peers = results.rows.iter().any(|row| row.peer.is_some());
         let peer = has_peers.then(|| {
-            "peer: a program of another library. Its figures are those that the system counts of its process; \
-             its calls into the kernel are not known, and its threads are all that it has."
+            "peer: a program on another library. Its figures are what the system counts for its process; \
+             its calls into the kernel are unknown, and its threads are all that it has."
                 .to_owned()
         });
         let rate = results.loads.iter().find_map(|load| load.block_bytes_per_s).map(|rate| {
             format!(
-                "at a rate: each block of connections is sent {} bytes/s in all.",
+                "at a rate: each block of connections is sent {} bytes/s in total.",
                 si(f64::from(rate))
             )
         });
@@ -139,8 +141,8 @@ fn untold(results: &Results) -> Option<String> {
     let ours = if least == most { least.to_string() } else { format!("{least} to {most}") };
     (!names.is_empty()).then(|| {
         format!(
-            "not told how many bytes to receive at a time ({BUFFER} in the command): {}; weir's servers \
-             receive {ours}",
+            "free to choose how many bytes to receive at a time (no {BUFFER} in the command): {}; weir's \
+             servers receive {ours}",
             list(&shortened(names))
         )
     })
@@ -295,18 +297,18 @@ mod tests {
         results.cells[0][0].samples[2].cause = Some("no descriptor".into());
         let text = report(&results, 205);
         for wanted in [
-            "ping-pong, 64 B, 64 connections, what waits",
-            "ping-pong, 64 B, 64 connections, what polls",
+            "ping-pong, 64 B, 64 connections, sleeping designs",
+            "ping-pong, 64 B, 64 connections, busy-polling designs",
             "epoll (again)",
             "go (peer)",
             "Not ranked: poll: 60 of 64 connections were made: no descriptor",
             "server on core 0, client on core 1",
             "Noise floor",
-            "not told how many bytes to receive at a time ({buffer} in the command): go (peer);",
+            "free to choose how many bytes to receive at a time (no {buffer} in the command): go (peer);",
         ] {
             assert!(text.contains(wanted), "{wanted:?} is missing of\n{text}");
         }
-        let waits = text.find("what waits").unwrap();
+        let waits = text.find("sleeping designs").unwrap();
         let epoll = text[waits..].find("epoll").unwrap();
         assert!(epoll < text[waits..].find("go (peer)").unwrap(), "the best is first\n{text}");
     }

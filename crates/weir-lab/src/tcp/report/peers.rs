@@ -47,7 +47,7 @@ pub fn against(results: &Results, load: usize) -> Vec<(Against<Tcp>, bool)> {
 
 /// In words.
 pub fn said(results: &Results, load: usize) -> Vec<String> {
-    let beside = |polls: bool| if polls { ", which polls," } else { "" };
+    let beside = |polls: bool| if polls { ", which busy-polls," } else { "" };
     against(results, load)
         .iter()
         .map(|(found, polls)| found.said(results, load, beside(*polls)))
@@ -92,7 +92,7 @@ mod tests {
         let said = said(&results, 0).join(" ");
         assert!(
             said.contains(
-                "Peers: how epoll stands to ncat (peer) in the CPU time per message is not known: in each \
+                "Peers: how epoll compares with ncat (peer) in the CPU time per message is unknown: in each \
                  of their 7 common rounds a figure is 0."
             ),
             "{said}"

@@ -50,14 +50,14 @@ impl Link {
     /// What this machine lacks, and what to do.
     pub fn make() -> Result<Self, Unavailable> {
         let (server, has_ipv6) = native::make()
-            .map_err(|reason| Unavailable::new("a link of its own (veth)", reason))
+            .map_err(|reason| Unavailable::new("a virtual link (veth)", reason))
             .map_err(|unavailable| unavailable.advise(native::ADVICE))?;
         Ok(Self { server, has_ipv6 })
     }
 
     /// What it is, for a report.
     pub fn describe(&self) -> &'static str {
-        "a pair of veth devices between two network namespaces of their own; GRO at the server's"
+        "a pair of veth devices between two separate network namespaces, with GRO at the server's"
     }
 }
 

@@ -35,8 +35,8 @@ impl FromStr for Work {
         };
         let steps = number.parse().map_err(|_| {
             format!(
-                "{text:?} is no work; say a number of steps (500), or with steps on state that \
-                 all threads share under a lock, shared:500"
+                "{text:?} is not a valid work; give a number of steps (500), or shared:500 for steps on \
+                 state that all threads share under a lock"
             )
         })?;
         Ok(Self { steps, shared })

@@ -29,12 +29,12 @@ pub fn all(results: &Results) -> Vec<Answer> {
     let mut answers = vec![
         of("Is registered I/O worth it here, and when?", registered(results)),
         of("How many threads?", threads(results)),
-        of("What does polling cost?", polling(results)),
+        of("What does busy-polling cost?", polling(results)),
     ];
     let more = [
         of("Where does work change the order?", work(results)),
-        of("What does receive offload bring?", receive_offload(results)),
-        of("How much is taken without loss?", highest(results)),
+        of("What does receive offload gain?", receive_offload(results)),
+        of("How much is received without loss?", highest(results)),
     ];
     answers.extend(more.into_iter().filter(|answer| !answer.sentences.is_empty()));
     answers
@@ -66,26 +66,26 @@ fn registered(results: &Results) -> Vec<String> {
             let verdict = results.cells[load][row].verdict();
             !results.loads[load].is_paced() && verdict.is_some_and(|verdict| verdict.lower_bound)
         });
-        let bound = if bound { ", both at least that: the server was not the limit" } else { "" };
+        let bound = if bound { ", both lower bounds: the server was not the limit" } else { "" };
         let text = format!(
             "{} ({}: {}{}{bound})",
             results.loads[load],
             results.rows[with],
-            ratio.unwrap_or_else(|| "beside ".into()),
+            ratio.unwrap_or_else(|| "compared with ".into()),
             results.rows[without],
         );
         all.push((difference, text));
     }
     let words = [
-        "Yes, the best with it really beats the best without at",
-        "No, it is really worse at",
+        "Yes, the best design with it is faster than the best without at",
+        "No, it is slower at",
         "Within the noise at",
-        "Open, for want of comparable rounds or of a noise floor, at",
+        "Undecided (too few comparable rounds, or no noise floor) at",
     ];
     let sentences = by_verdict(all, words)
         .into_iter()
         .map(|(what, loads)| format!("{what}: {}.", loads.join("; ")));
-    let what = "no load has a ranked design of registered I/O beside one without";
+    let what = "no load has both a ranked design of registered I/O and one without";
     or_not_measured(sentences.collect(), what)
 }
 
@@ -97,16 +97,15 @@ fn threads(results: &Results) -> Vec<String> {
     }
     if said.is_empty() {
         return vec![
-            "Not measured: no design ran on several numbers of threads; --sweep threads has them do \
-             so."
-            .into(),
+            "Not measured: no design ran on several numbers of threads; use --sweep threads."
+                .into(),
         ];
     }
     if results.own.server_cores.len() == 1 {
         said.insert(
             0,
-            "The server has one core here, so more threads bring no more computing: only \
-             what it costs to hand over between them is seen."
+            "The server has one core here, so more threads add no computing power: only the cost of \
+             switching between them shows."
                 .into(),
         );
     }
@@ -133,17 +132,17 @@ fn threads_under(results: &Results, sweep: &Sweep, load: usize) -> Option<String
         let text = match difference {
             Difference::Real(ratio) => {
                 let [many, few] = [farthest, fewest].map(|stop| sweep.stops[stop].at);
-                format!("{name} ({many} threads {} {few})", times(&ratio))
+                format!("{name} ({many} threads: {} the rate of {few})", times(&ratio))
             }
             _ => name.clone(),
         };
         all.push((difference, text));
     }
     let words = [
-        "more threads are really better for",
-        "more are really worse for",
-        "they change nothing beyond the noise for",
-        "open for",
+        "more threads help",
+        "more threads hurt",
+        "no difference beyond the noise for",
+        "undecided for",
     ];
     let parts: Vec<String> = by_verdict(all, words)
         .into_iter()
@@ -237,14 +236,14 @@ fn polling_under(results: &Results, load: usize) -> Option<String> {
                 Some(ratio) => {
                     format!("a latency {} lower ({})", times(&ratio), worth(&difference))
                 }
-                None => "what cannot be told: no comparable rounds".into(),
+                None => "an unknown gain (no comparable rounds)".into(),
             },
         }
     };
     Some(format!(
-        "{}: what polls ({}) keeps {} of a core busy, what waits ({}) {}. The best that polls, {}, has \
-         p50 {} and p99 {} µs, the best that waits, {}, {} and {} µs: polling costs {:.2} of a core \
-         more, and buys {} at the median and {} at the 99th percentile.",
+        "{}: busy-polling designs ({}) keep {} of a core busy, sleeping designs ({}) {}. The best \
+         busy-polling design, {}, has p50 {} and p99 {} µs; the best sleeping design, {}, has {} and {} µs. \
+         Busy-polling costs {:.2} of a core more and gives {} at the median and {} at the 99th percentile.",
         first_upper(&results.loads[load]),
         names(&polls),
         range(&polls),
@@ -274,7 +273,7 @@ pub fn crossings(results: &Results, sweep: &Sweep) -> Option<String> {
         return None;
     }
     let (kind, unit) = match sweep.axis {
-        Axis::Work { shared: false } => ("With work on state of each thread's own", "steps"),
+        Axis::Work { shared: false } => ("With work on each thread's own state", "steps"),
         Axis::Work { shared: true } => ("With work on state that all threads share", "steps"),
         Axis::Threads { .. } => ("With more threads", "threads"),
     };
@@ -297,16 +296,20 @@ pub fn crossings(results: &Results, sweep: &Sweep) -> Option<String> {
     let within = all.len() - real.len();
     let noise = match within {
         0 => String::new(),
-        1 => "; one more changes within the noise".into(),
-        n => format!("; {n} more change within the noise"),
+        1 => "; one more crossing is within the noise".into(),
+        n => format!("; {n} more crossings are within the noise"),
     };
     let best = |stop: usize| sweep.best(results, stop).map(|design| sweep.names[design].clone());
     let best = match (best(0), best(sweep.stops.len() - 1)) {
-        (Some(a), Some(b)) => format!(" Most is taken by {a} at {first} {unit}, by {b} at {last}."),
+        (Some(a), Some(b)) => {
+            format!(" Most is received by {a} at {first} {unit}, and by {b} at {last}.")
+        }
         _ => String::new(),
     };
     let changes = match real.is_empty() {
-        true => format!("no design really overtakes another between {first} and {last} {unit}"),
+        true => format!(
+            "no design overtakes another beyond the noise between {first} and {last} {unit}"
+        ),
         false => {
             let more = real.len().saturating_sub(MOST_CROSSINGS);
             let mut named: Vec<String> = real.into_iter().take(MOST_CROSSINGS).collect();
@@ -327,7 +330,9 @@ fn receive_offload(results: &Results) -> Vec<String> {
             Some(ratio) => {
                 format!("{} {} ({})", times(&ratio), results.rows[gain.plain], worth(&gain.ratio))
             }
-            None => format!("in no comparable round with {}", results.rows[gain.plain]),
+            None => {
+                format!("not comparable with {} (no comparable rounds)", results.rows[gain.plain])
+            }
         };
         let traditional = gains.to_traditional.map(|gain| format!("; it is {}", of(gain)));
         Some(format!(

@@ -11,7 +11,9 @@ fn said(results: &Results, question: &str) -> String {
 fn registered_io_is_worth_what_the_best_with_it_has_over_the_best_without() {
     let said = said(&fixture::results(), "registered I/O");
     assert!(
-        said.starts_with("Yes, the best with it really beats the best without at: saturation"),
+        said.starts_with(
+            "Yes, the best design with it is faster than the best without at: saturation"
+        ),
         "{said}"
     );
     assert!(said.contains("rio-hybrid --threads 1 on uring: 1.55 times"), "{said}");
@@ -57,8 +59,8 @@ fn polling_costs_a_core_and_buys_latency() {
         }
     }
     let said = said(&results, "polling");
-    assert!(said.contains("(rio-hybrid --threads 1 on uring) keeps 0.99 of a core"), "{said}");
-    assert!(said.contains("polling costs 0.74 of a core more"), "{said}");
+    assert!(said.contains("(rio-hybrid --threads 1 on uring) keep 0.99 of a core"), "{said}");
+    assert!(said.contains("Busy-polling costs 0.74 of a core more"), "{said}");
     assert!(said.contains("a latency 3.62 times"), "{said}");
     let mut of_a_peer = results;
     for row in [3, 4] {

@@ -91,7 +91,7 @@ fn borrowed(at: &At<Udp>) -> String {
 
 fn drops() -> Column<Udp> {
     let about =
-        "percent of sent, at the device, at the queue of the CPU, at the socket; ? cannot be seen";
+        "percent of sent, at the device, at the queue of the CPU, at the socket; ? not visible";
     Column::figure("drops\ndev/cpu/sock", about, |at| {
         let Some(ledger) = at.cell().ledger() else { return UNKNOWN.into() };
         let Ledger { sent, dropped_device, dropped_cpu_queue, dropped_socket, .. } = ledger;

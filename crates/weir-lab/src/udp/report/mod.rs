@@ -28,9 +28,11 @@ use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
 
 impl Told for Udp {
     const KIND: &'static str = "udp";
-    const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send no more; both, that and the server \
-         took nearly all of it; memory, the system refused or dropped them before any socket; load, all that was offered \
-         evenly was taken; unknown, none of these. INVALID: its data or its ledger is wrong, see below the table";
+    const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send \
+                                  no more; both, that and the server received nearly everything; memory, \
+                                  the system refused or dropped datagrams before any socket; load, \
+                                  everything that was offered evenly was received; unknown, none of these. \
+                                  INVALID: its data or its ledger is wrong, see below the table";
     const RATIO_FIELD: Option<&'static str> = Some("ratio_to_traditional");
 
     fn title(row: &Row) -> String {
@@ -119,10 +121,10 @@ impl Told for Udp {
         }
         if results.rows.iter().any(|row| row.peer.is_some()) {
             said.push(
-                "peer: a program of another library, which accounts for its datagrams as our servers do, and \
-                 answers none, so no latency of it is measured. Its counts are held against the generator's, the \
-                 kernel's and proofs that it read the datagrams; kernel entries are its own word. Threads used: \
-                 those with a twentieth of its CPU time."
+                "peer: a program on another library, which counts its datagrams as weir's servers do, and \
+                 answers none, so its latency is not measured. Its counts are checked against the \
+                 generator's, the kernel's and proofs that it read the datagrams; its kernel entries are \
+                 its own claim. Threads used: those with at least a twentieth of its CPU time."
                     .into(),
             );
         }
@@ -132,9 +134,9 @@ impl Told for Udp {
             |load: usize| (0..results.rows.len()).any(|row| results.claimed(load, row).is_some());
         if derived || (0..results.loads.len()).any(claimed) {
             said.push(
-                "claimed: nothing shows that the program reads its datagrams, so it has no rank, whatever its \
-                 figures. Of one that knows nothing of weir they are what the kernel delivered by UDP to all \
-                 programs."
+                "claimed: nothing shows that the program reads its datagrams, so it has no rank. The \
+                 figures of a program that does not talk with weir are what the kernel delivered by UDP to \
+                 all programs."
                     .into(),
             );
         }
@@ -183,8 +185,7 @@ fn checked(results: &Results) -> Option<String> {
     };
     let talks = passed(|row| row.peer.as_ref().is_some_and(|peer| !peer.is_derived()));
     let derived = passed(|row| row.peer.as_ref().is_some_and(Peer::is_derived));
-    let flood =
-        "each datagram of a paced flood came byte for byte, or is counted as dropped by the kernel";
+    let flood = "each datagram of a paced flood arrived byte for byte, or is counted as dropped by the kernel";
     let mut said = vec![];
     if let Some(checked) = &results.own.checked
         && let Some(longest) = checked.sizes_bytes.last()
@@ -203,7 +204,7 @@ fn checked(results: &Results) -> Option<String> {
         });
     }
     if derived {
-        said.push("of a derived peer only the number of datagrams of the flood was".into());
+        said.push("of a derived peer only the number of datagrams of the flood was checked".into());
     }
     (!said.is_empty()).then(|| format!("checked before timing: {}", said.join("; ")))
 }

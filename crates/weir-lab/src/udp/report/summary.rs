@@ -4,7 +4,7 @@ use crate::experiment::cell::{Better, Status};
 use crate::experiment::ranking::{Lead, Ranking, no_ratio_because};
 use crate::experiment::verdict::Limit;
 use crate::report::number::{microseconds, percent, si};
-use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, times};
+use crate::report::sentences::{causes, is_worse, known, leads, neighbours, nobody, none, times};
 use crate::report::words::{list, shortened};
 use crate::stats::compare::Difference;
 use crate::udp::results::Results;
@@ -49,11 +49,13 @@ pub fn of_throughput(
     if let Some(verdict) = verdict.filter(|verdict| verdict.lower_bound) {
         let what = match verdict.limited_by {
             Limit::Generator => "the generator was the limit",
-            Limit::Both => "the generator could send no more, and the server took nearly all",
+            Limit::Both => {
+                "the generator could send no more, and the server received nearly everything"
+            }
             Limit::Memory => "memory or a queue of the system was the limit",
             Limit::Server => "the server was busy, and lost nothing",
             Limit::Load => "the load was the limit",
-            Limit::Unknown => "nothing that can be seen was the limit",
+            Limit::Unknown => "no limit was found",
         };
         said.push(format!("Its figure is a lower bound: {what} ({}).", verdict.reason));
     }
@@ -87,7 +89,7 @@ pub fn of_latency(
         Some(Lead::NotShown) => format!(
             "{} is shown to have a lower median latency than the others; the lowest figure is {name}'s: \
              {figures}.",
-            if among.is_empty() { "No row".into() } else { format!("None{among}") }
+            none("row", among)
         ),
     }];
     said.extend(better_unranked(results, load, offloaded, winner.median));
@@ -139,7 +141,7 @@ fn better_unranked(
     let have = if names.len() == 1 { "has" } else { "have" };
     (!names.is_empty()).then(|| {
         let names = list(&shortened(names));
-        format!("{names} {have} a better figure, but no rank: the reason stands below.")
+        format!("{names} {have} a better figure, but no rank, for the reason given below.")
     })
 }
 
@@ -167,22 +169,29 @@ fn against(
             times(ratio)
         ),
         Difference::TooFew(None) => {
-            format!("how it stands to {other}, the traditional design, is not known: {}", because())
+            format!(
+                "how it compares with {other}, the traditional design, is unknown: {}",
+                because()
+            )
         }
     }
 }
 
 /// What explains the winner's lead over the traditional design: the figures that speak for it.
 fn why(results: &Results, load: usize, winner: usize, traditional: usize) -> Option<String> {
-    let costs = [
+    let used = [
         (&CPU, "ns of CPU time per datagram"),
         (&KERNEL_ENTRIES, "kernel entries per 1000 datagrams"),
         (&CONTEXT_SWITCHES, "context switches per 1000 datagrams"),
-        (&BATCH_P50, "datagrams at a time (median)"),
     ];
+    let handled = [(&BATCH_P50, "datagrams at a time (median)")];
     let explains = |ours, theirs, better| is_worse(theirs, ours, better);
-    let causes = causes(results, load, (winner, traditional), &costs, explains);
-    (!causes.is_empty()).then(|| format!("Why: it takes {}.", list(&causes)))
+    let said = [("it uses", &used[..]), ("it handles", &handled)].map(|(what, metrics)| {
+        let causes = causes(results, load, (winner, traditional), metrics, explains);
+        (!causes.is_empty()).then(|| format!("{what} {}", list(&causes)))
+    });
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| format!("Why: {}.", said.join("; ")))
 }
 
 #[cfg(test)]
@@ -202,7 +211,7 @@ mod tests {
         let of = |difference, floor| against(&difference, "port", floor, || "it is 0".into());
         assert!(of(Difference::Tie(ratio), Some(0.9)).contains("tie within"));
         assert!(of(Difference::TooFew(Some(ratio)), None).contains("too few"));
-        let unknown = "how it stands to port, the traditional design, is not known: it is 0";
+        let unknown = "how it compares with port, the traditional design, is unknown: it is 0";
         assert_eq!(of(Difference::TooFew(None), None), unknown);
     }
 }
