@@ -50,9 +50,8 @@ impl Machine {
         let mut machine = Self { properties, warnings };
         machine.warnings.extend(machine.unbound().map(|why| {
             format!(
-                "no thread may be bound to a core here ({why}): servers, generators and designs run wherever \
-                 the system likes, and disturb each other; allow it in the container's seccomp profile, or \
-                 run outside it"
+                "no thread may be bound to a core here ({why}): servers, generators and designs run on any \
+                 core, and disturb each other; allow it in the container's seccomp profile, or run outside it"
             )
         }));
         machine
