@@ -8,14 +8,14 @@ pub mod bpf;
 mod contract;
 pub mod counters;
 #[forbid(unsafe_code)]
-mod crew;
-#[forbid(unsafe_code)]
 mod design;
 pub mod device;
 #[forbid(unsafe_code)]
 pub mod error;
 #[forbid(unsafe_code)]
 pub mod filter;
+#[forbid(unsafe_code)]
+mod lifecycle;
 #[forbid(unsafe_code)]
 pub mod limits;
 pub mod machine;

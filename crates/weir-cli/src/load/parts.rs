@@ -157,16 +157,16 @@ fn tell(told: &Told) {
 // ---- the one that leads them --------------------------------------------------------------
 
 /// The processes; they are ended when dropped.
-struct Crew {
+struct Processes {
     children: Vec<(Child, Option<ChildStdin>)>,
     told: Receiver<(usize, Told)>,
 }
 
-impl Crew {
-    fn call(count: u32, run: Option<u32>) -> anyhow::Result<Self> {
+impl Processes {
+    fn start(count: u32, run: Option<u32>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find the executable itself")?;
         let (sender, told) = mpsc::channel();
-        let mut crew = Self { children: Vec::new(), told };
+        let mut started = Self { children: Vec::new(), told };
         for index in 0..count {
             let mut command = Command::new(&program);
             command.args(std::env::args_os().skip(1)).args(["--part", &format!("{index}/{count}")]);
@@ -184,11 +184,11 @@ impl Crew {
             })?;
             let output = child.stdout.take().expect("it is piped");
             let input = child.stdin.take();
-            crew.children.push((child, input));
+            started.children.push((child, input));
             let sender = sender.clone();
             thread::spawn(move || listen(index as usize, BufReader::new(output), &sender));
         }
-        Ok(crew)
+        Ok(started)
     }
 
     fn order(&mut self, order: Order) {
@@ -200,7 +200,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Processes {
     fn drop(&mut self) {
         for (child, input) in &mut self.children {
             drop(input.take());
@@ -234,7 +234,7 @@ pub(super) fn load(
     stop: &Stop,
     mut watch: impl FnMut(Event<'_>),
 ) -> anyhow::Result<LoadReport> {
-    let mut crew = Crew::call(processes, run)?;
+    let mut started = Processes::start(processes, run)?;
     let mut gathered = Gathered::new(processes as usize);
     let (mut whole, mut settled, mut stopped) = (None::<Part>, 0, false);
     let mut failed = None;
@@ -242,12 +242,12 @@ pub(super) fn load(
     let mut phases: Vec<(u64, Event<'_>)> = Vec::new();
     while gathered.left() > 0 {
         let until_ns = phases.last().map_or(u64::MAX, |(at_ns, _)| at_ns.saturating_sub(now_ns()));
-        match crew.told.recv_timeout(LOOK_EVERY.min(Duration::from_nanos(until_ns))) {
+        match started.told.recv_timeout(LOOK_EVERY.min(Duration::from_nanos(until_ns))) {
             Ok((_, Told::Settled)) => {
                 settled += 1;
                 if settled == processes {
                     let times = spec.times_from(now_ns() + LEAD_NS);
-                    crew.order(Order::Times(times));
+                    started.order(Order::Times(times));
                     watch(Event::Settled);
                     if spec.sends.is_none() {
                         let Times { measure_from_ns, end_ns } = times;
@@ -279,7 +279,7 @@ pub(super) fn load(
             phases.pop().into_iter().for_each(|(_, phase)| watch(phase));
         }
         if stop.is_requested() && !std::mem::replace(&mut stopped, true) {
-            crew.order(Order::Stop);
+            started.order(Order::Stop);
         }
     }
     match (failed, whole) {

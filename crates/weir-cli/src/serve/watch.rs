@@ -43,10 +43,10 @@ pub struct Watch {
     audit: Arc<Audit>,
     verify_all: bool,
     events: Sender<Event>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
-struct State {
+struct WatchState {
     /// Until it is stopped.
     server: Option<Running<Measured>>,
     sampler: Sampler,
@@ -105,7 +105,7 @@ impl Watch {
         let mut sampler = Sampler::new();
         let whole = Course::begin(&server, &mut sampler);
         let addresses = server.local_addresses().to_vec();
-        let mut state = State {
+        let mut state = WatchState {
             server: Some(server),
             sampler,
             entries: None,
@@ -120,7 +120,7 @@ impl Watch {
         Self { design, addresses, audit, verify_all, events, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -385,7 +385,7 @@ impl Receiver for Watch {
     }
 }
 
-impl State {
+impl WatchState {
     /// Counts for a run from now on, whatever was counted for it before.
     fn begin(&mut self, run: u32) {
         let Some(server) = &self.server else { return };

@@ -11,10 +11,10 @@ use super::Event;
 /// Whoever waits for a child is woken by an event in the same channel that brings the
 /// child's lines, so that nothing has to poll.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<Shared>);
+pub struct Interrupt(Arc<Listeners>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct Listeners {
     raised: AtomicBool,
     listeners: Mutex<Vec<(u32, SyncSender<Event>)>>,
 }

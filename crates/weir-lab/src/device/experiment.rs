@@ -134,5 +134,4 @@ fn run_long(
 }
 
 #[cfg(test)]
-#[path = "experiment_tests.rs"]
 mod tests;

@@ -123,5 +123,4 @@ pub fn heed_descriptors(results: &mut Results, limit: Option<u64>) -> Vec<String
 }
 
 #[cfg(test)]
-#[path = "experiment_tests.rs"]
 mod tests;

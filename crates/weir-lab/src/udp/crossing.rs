@@ -258,5 +258,4 @@ pub fn changes((first, second): (usize, usize), known: &[(f64, f64, bool)]) -> V
 }
 
 #[cfg(test)]
-#[path = "crossing_tests.rs"]
 mod tests;

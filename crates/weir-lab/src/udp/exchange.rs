@@ -172,5 +172,4 @@ fn pattern(sender: usize, size: usize) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[path = "exchange_tests.rs"]
 mod tests;

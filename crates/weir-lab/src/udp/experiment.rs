@@ -195,5 +195,4 @@ fn disturbance(sample: &Sample, load: &Load) -> Option<Disturbance> {
 }
 
 #[cfg(test)]
-#[path = "experiment_tests.rs"]
 mod tests;

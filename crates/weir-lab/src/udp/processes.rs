@@ -397,5 +397,4 @@ fn milliseconds(extent: Extent) -> (u64, u64) {
 }
 
 #[cfg(all(test, unix))]
-#[path = "processes_tests.rs"]
 mod tests;

@@ -292,5 +292,4 @@ pub fn unlike_calibration(results: &Results) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[path = "results_tests.rs"]
 mod tests;

@@ -174,7 +174,7 @@ impl Run {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AuditState {
     runs: Vec<Run>,
     runs_begun: u64,
     loose: Vec<Arc<Loose>>,
@@ -182,7 +182,7 @@ struct State {
     loose_retired: LooseCounts,
 }
 
-impl State {
+impl AuditState {
     fn run(&self, run: u32) -> Option<&Run> {
         self.runs.iter().find(|open| open.settings.run == run)
     }
@@ -204,7 +204,7 @@ pub struct Audit {
     room: Arc<Room>,
     /// Raised whenever the list of runs changes, so that auditors look at it again.
     epoch: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<AuditState>,
 }
 
 impl Audit {
@@ -219,7 +219,7 @@ impl Audit {
         BITMAP_BYTES_IN_ALL - self.room.bytes()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AuditState> {
         // Nothing in here panics half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -195,7 +195,7 @@ struct Peer {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ControlShared {
     receiver: Arc<dyn Receiver>,
     settings: ControlSettings,
     stopping: AtomicBool,
@@ -230,7 +230,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl ControlShared {
     fn peers(&self) -> MutexGuard<'_, HashMap<u64, Peer>> {
         lock(&self.peers)
     }
@@ -284,7 +284,7 @@ impl Shared {
 /// Listens for generators. Dropping it ends all their connections, and so their floods.
 pub struct ControlServer {
     local: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ControlShared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -308,7 +308,7 @@ impl ControlServer {
             generators_per_address: settings.peers_per_address_max,
             idle_grace: settings.idle_grace,
         });
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControlShared {
             receiver,
             settings,
             stopping: AtomicBool::new(false),
@@ -376,7 +376,7 @@ impl Drop for ControlServer {
 /// How long to leave the listener alone after it failed (out of descriptors, mostly).
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<ControlShared>) {
     for number in 0.. {
         let accepted = listener.accept();
         if shared.is_stopping() {
@@ -390,7 +390,12 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
+fn admit(
+    number: u64,
+    stream: TcpStream,
+    from: SocketAddr,
+    shared: &Arc<ControlShared>,
+) -> io::Result<()> {
     let wire = Wire::new(stream)?;
     let handle = Arc::new(wire.handle()?);
     let settings = &shared.settings;
@@ -430,7 +435,7 @@ fn admit(number: u64, stream: TcpStream, from: SocketAddr, shared: &Arc<Shared>)
 struct Conversation {
     number: u64,
     wire: Wire,
-    shared: Arc<Shared>,
+    shared: Arc<ControlShared>,
     /// Whether it has introduced itself.
     known: bool,
     /// Set at its end.
@@ -784,7 +789,7 @@ impl Conversation {
     /// looked at yet is in no socket any more, but is missing in the account of what was `sent`: it
     /// is waited for longer.
     fn wait_until_drained(&self, run: &AgreedRun, phase: &str, quiet: Duration, sent: Option<u64>) {
-        let Shared { receiver, settings, .. } = &*self.shared;
+        let ControlShared { receiver, settings, .. } = &*self.shared;
         let deadline = Instant::now() + settings.quiet_within;
         let step = (quiet / 8).max(Duration::from_millis(1));
         let mut outstanding = Outstanding::default();

@@ -16,11 +16,8 @@ mod lane;
 mod refusal;
 mod send;
 
-#[cfg(not(target_os = "linux"))]
-#[path = "elsewhere.rs"]
-mod table;
-#[cfg(target_os = "linux")]
-#[path = "linux/mod.rs"]
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+#[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
 mod table;
 
 use std::{io, net::Ipv4Addr, time::Duration};

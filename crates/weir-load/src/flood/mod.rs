@@ -6,21 +6,21 @@
 //!
 //! Every flood has an end in time, and goes to loopback unless a server consented to it.
 
-mod crew;
 mod describe;
 mod generator;
 mod report;
 mod run;
 mod spec;
+mod threads;
 
 use std::{io, net::SocketAddr};
 
 use weir::Unavailable;
 
-pub(crate) use crew::text_of;
 pub use report::{EndedBy, FloodReport, LoadReport, Progress};
 pub use run::{Event, flood, settings};
 pub use spec::{FloodSpec, GENERATORS_MAX, INTERVAL_MIN, random_run};
+pub(crate) use threads::text_of;
 
 use crate::control::ControlError;
 

@@ -4,10 +4,10 @@ use std::{net::SocketAddr, sync::Arc, thread};
 
 use super::{
     FloodError, FloodSpec,
-    crew::{Crew, text_of},
     describe::describe,
     generator::{Generator, Live, Obtained, Setup},
     report::{FloodReport, Progress, assemble},
+    threads::{Senders, text_of},
 };
 use crate::{
     clock::now_ns,
@@ -66,16 +66,16 @@ pub fn flood(
     let armed = || control.is_some().then(|| lease.arm(now_ns()));
 
     thread::scope(|scope| {
-        // Dropping the crew ends its threads, on every way out of here.
-        let crew = Crew::call(scope, spec, &setups, &lives, stop, &lease)?;
-        let obtained = crew.obtained()?;
+        // Dropping `senders` ends their threads, on every way out of here.
+        let senders = Senders::start(scope, spec, &setups, &lives, stop, &lease)?;
+        let obtained = senders.obtained()?;
         let quantum = quantum(spec, &obtained)?;
         watch(Event::Ready(&describe(spec, &ports, &obtained, quantum)));
 
         let mut warm_up_sent = 0;
         if let Some(run) = spec.warm_up_run() {
             let armed = armed();
-            let outcomes = crew.run(run, quantum, spec.warm_up, None, &mut |_| {})?;
+            let outcomes = senders.run(run, quantum, spec.warm_up, None, &mut |_| {})?;
             drop(armed);
             warm_up_sent = outcomes.iter().map(|outcome| outcome.sent).sum();
         }
@@ -83,7 +83,7 @@ pub fn flood(
             control.start(spec.run)?;
         }
         let armed = armed();
-        let outcomes = crew.run(spec.run, quantum, spec.duration, spec.datagrams, &mut watch)?;
+        let outcomes = senders.run(spec.run, quantum, spec.duration, spec.datagrams, &mut watch)?;
         drop(armed);
         let mut report = assemble(spec, ports, obtained, quantum, outcomes, stop);
         report.warm_up_sent = warm_up_sent;
@@ -95,7 +95,7 @@ pub fn flood(
                 late_skipped: report.late_skipped,
                 cpu_ns: report.cpu_ns,
                 elapsed_ns: report.elapsed_ns,
-                secret: Some(crew.secret),
+                secret: Some(senders.secret),
             };
             match control.end(end) {
                 Ok(account) => report.reported(account),

@@ -7,8 +7,8 @@ use super::{
     part::Seen,
     report::Reading,
     sources::Sources,
-    system::{self, Bell, Set},
-    worker::{self, Note, Outcome, Shared},
+    system::{self, Set, WakeEvent},
+    worker::{self, LoadShared, Note, Outcome},
 };
 use crate::{
     clock::now_ns,
@@ -87,7 +87,7 @@ fn run(
     let settings = settings(spec)?;
     let file = sent_file(spec)?;
     let lives: Vec<Live> = (0..spec.threads).map(|_| Live::default()).collect();
-    let shared = Shared {
+    let shared = LoadShared {
         measure_from_ns: AtomicU64::new(NEVER),
         end_ns: AtomicU64::new(NEVER),
         sources: Mutex::new(Sources::to(spec.target.ip(), spec.share.index)),
@@ -97,7 +97,7 @@ fn run(
     for _ in 0..spec.threads {
         sets.push(Set::new(EVENTS).map_err(LoadError::Wait)?);
     }
-    let bells = sets.iter().map(Set::bell).collect();
+    let wake_events = sets.iter().map(Set::wake_event).collect();
     thread::scope(|scope| {
         let (sender, notes) = mpsc::channel();
         let (ready_sender, ready) = mpsc::channel();
@@ -124,7 +124,7 @@ fn run(
         ready.iter().take(spec.threads).collect::<Result<(), _>>()?;
         watch(Event::Ready(&settings));
         let began_ns = now_ns();
-        let mut leader = Leader::new(spec, stop, &shared, &lives, bells, began_ns);
+        let mut leader = Leader::new(spec, stop, &shared, &lives, wake_events, began_ns);
         starts.iter().for_each(|start| {
             // It waits for it.
             let _ = start.send(began_ns);
@@ -214,9 +214,9 @@ pub fn settings(spec: &LoadSpec) -> Result<Vec<(&'static str, String)>, LoadErro
 struct Leader<'a> {
     spec: &'a LoadSpec,
     stop: &'a Stop,
-    shared: &'a Shared,
+    shared: &'a LoadShared,
     lives: &'a [Live],
-    bells: Vec<Bell>,
+    wake_events: Vec<WakeEvent>,
     began_ns: u64,
     measure_from_ns: u64,
     end_ns: u64,
@@ -231,9 +231,9 @@ impl<'a> Leader<'a> {
     fn new(
         spec: &'a LoadSpec,
         stop: &'a Stop,
-        shared: &'a Shared,
+        shared: &'a LoadShared,
         lives: &'a [Live],
-        bells: Vec<Bell>,
+        wake_events: Vec<WakeEvent>,
         began_ns: u64,
     ) -> Self {
         let nothing = Reading { at_ns: began_ns, counts: Default::default(), cpu_ns: Some(0) };
@@ -243,7 +243,7 @@ impl<'a> Leader<'a> {
             stop,
             shared,
             lives,
-            bells,
+            wake_events,
             began_ns,
             measure_from_ns: NEVER,
             end_ns: NEVER,
@@ -265,11 +265,11 @@ impl<'a> Leader<'a> {
         (self.measure_from_ns, self.end_ns) = (measure_from_ns, end_ns);
         self.shared.measure_from_ns.store(self.measure_from_ns, Relaxed);
         self.shared.end_ns.store(self.end_ns.saturating_add(ns(self.spec.tail)), Relaxed);
-        self.ring();
+        self.signal();
     }
 
-    fn ring(&self) {
-        self.bells.iter().for_each(Bell::ring);
+    fn signal(&self) {
+        self.wake_events.iter().for_each(WakeEvent::signal);
     }
 
     fn lead(
@@ -352,7 +352,7 @@ impl<'a> Leader<'a> {
         if self.stop.is_requested() && self.shared.end_ns.load(Relaxed) > now {
             self.end_ns = self.end_ns.min(now);
             self.shared.end_ns.store(now, Relaxed);
-            self.ring();
+            self.signal();
         }
         if self.from.is_none() && now >= self.measure_from_ns && now < self.end_ns {
             self.from = Some(self.read(now));

@@ -39,7 +39,7 @@ use std::{
 use weir::timer::{TICK, Tick, Wheel};
 
 /// What the threads of a load share.
-pub(super) struct Shared {
+pub(super) struct LoadShared {
     /// Latencies of messages from here on are recorded.
     pub(super) measure_from_ns: AtomicU64,
     /// Until here messages are begun.
@@ -153,7 +153,7 @@ const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(super) struct Worker<'a> {
     spec: &'a LoadSpec,
-    shared: &'a Shared,
+    shared: &'a LoadShared,
     live: &'a Live,
     notes: Sender<Note>,
     /// Its number among those of all processes.
@@ -199,7 +199,7 @@ pub(super) struct Worker<'a> {
 /// Runs one thread of a load, and tells when it has ended.
 pub(super) fn serve(
     spec: &LoadSpec,
-    shared: &Shared,
+    shared: &LoadShared,
     live: &Live,
     number: usize,
     set: Set,
@@ -220,7 +220,7 @@ pub(super) fn serve(
 impl<'a> Worker<'a> {
     fn new(
         spec: &'a LoadSpec,
-        shared: &'a Shared,
+        shared: &'a LoadShared,
         live: &'a Live,
         number: usize,
         set: Set,

@@ -7,7 +7,7 @@
 // What this module needs of an OS: the functions below, of the same names.
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
-mod sys;
+mod native;
 
 use std::io;
 
@@ -17,7 +17,7 @@ use std::io;
 /// pinning. Where the operating system does not say, it is as many cores, from 0, as the
 /// standard library would run threads on. On Windows, the first 64 at most.
 pub fn allowed_cores() -> Vec<usize> {
-    match sys::allowed_cores() {
+    match native::allowed_cores() {
         Some(cores) if !cores.is_empty() => cores,
         _ => (0..std::thread::available_parallelism().map_or(1, |cores| cores.get())).collect(),
     }
@@ -40,14 +40,14 @@ pub fn pin_current_thread(core: usize) -> io::Result<()> {
 /// Also if the set is empty; a core that does not exist is an error on Windows, and on
 /// Linux only if no other is left.
 pub fn pin_current_thread_to(cores: &[usize]) -> io::Result<()> {
-    sys::pin_current_thread_to(cores)
+    native::pin_current_thread_to(cores)
 }
 
 /// Why this process may bind no thread to any core, if it may not: a container's filter or a security module
 /// forbids it, whatever the cores. On Linux that is found out by binding the calling thread to the cores that it has;
 /// nothing on Windows forbids it.
 pub fn forbidden() -> Option<io::Error> {
-    sys::forbidden()
+    native::forbidden()
 }
 
 /// Binds the calling thread to a set of cores, if this process may bind threads at all. Gives why it may not, if
@@ -67,19 +67,19 @@ pub fn pin_where_permitted(cores: &[usize]) -> io::Result<Option<io::Error>> {
 
 /// The core the calling thread runs on at this moment.
 pub fn current_core() -> Option<usize> {
-    sys::current_core()
+    native::current_core()
 }
 
 /// The NUMA node of a core: the memory of that node is nearest to it. `None` if there is no
 /// such core, or the system has no NUMA nodes.
 pub fn numa_node(core: usize) -> Option<usize> {
-    sys::numa_node(core)
+    native::numa_node(core)
 }
 
 /// The other cores that share the physical core of this one, in rising order; empty if there
 /// is none, or the operating system does not say.
 pub fn siblings(core: usize) -> Vec<usize> {
-    sys::siblings(core).into_iter().filter(|other| *other != core).collect()
+    native::siblings(core).into_iter().filter(|other| *other != core).collect()
 }
 
 #[cfg(test)]

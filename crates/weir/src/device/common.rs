@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    crew::{Shared, lock},
+    lifecycle::{Lifecycle, lock},
 };
 use std::{
     io,
@@ -15,7 +15,7 @@ use std::{
 
 /// What the threads of a run share.
 pub(super) struct Common {
-    pub shared: Shared,
+    pub shared: Lifecycle,
     /// I/Os that may still be issued, if that is limited.
     left: Option<AtomicU64>,
     /// Bytes that an I/O is expected to move.
@@ -46,7 +46,7 @@ impl Common {
         what: String,
     ) -> Self {
         Self {
-            shared: Shared::default(),
+            shared: Lifecycle::default(),
             left: ios.map(AtomicU64::new),
             expected,
             ends,

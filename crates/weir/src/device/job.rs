@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Error,
     counters::os::{ThreadId, ThreadUsage},
-    crew::{Readiness, contain, lock, text_of},
+    lifecycle::{Readiness, contain, lock, text_of},
     memory::{Layout, Region},
 };
 use std::{

@@ -12,7 +12,7 @@ use crate::{
         device::{Counters, Snapshot},
         os::{ThreadId, ThreadUsage},
     },
-    crew::lock,
+    lifecycle::lock,
 };
 use std::{
     marker::PhantomData,

@@ -7,7 +7,7 @@ use super::{
     positions::Positions,
     sampling::Sampling,
 };
-use crate::{Error, counters::device::Counters, crew::Readiness, wake::Waker};
+use crate::{Error, counters::device::Counters, lifecycle::Readiness, wake::Waker};
 use std::{
     io,
     sync::{Arc, mpsc},

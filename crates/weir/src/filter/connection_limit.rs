@@ -2,7 +2,7 @@
 
 use super::Filter;
 use crate::{
-    crew::lock,
+    lifecycle::lock,
     tcp::{Asks, Handler, Output, REFUSAL, Reason},
 };
 use std::{
@@ -24,18 +24,18 @@ use std::{
 ///
 /// All connections of the server share one lock, which is taken when one comes and when it goes.
 #[derive(Debug, Clone)]
-pub struct ConnectionLimit(Arc<Shared>);
+pub struct ConnectionLimit(Arc<Limits>);
 
 #[derive(Debug)]
-struct Shared {
+struct Limits {
     in_all: u32,
     per_address: u32,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     count: u32,
     /// As many entries as hosts with open connections.
     by_address: HashMap<IpAddr, u32>,
@@ -45,7 +45,7 @@ impl ConnectionLimit {
     /// At most so many in all, and so many from one address; [`u32::MAX`] for any number.
     pub fn new(in_all: u32, per_address: u32) -> Self {
         let (open, refused) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { in_all, per_address, open, refused }))
+        Self(Arc::new(Limits { in_all, per_address, open, refused }))
     }
 
     /// Connections that are open now.
@@ -64,7 +64,7 @@ impl ConnectionLimit {
     }
 
     fn admit(&self, peer: SocketAddr) -> Result<Ticket, String> {
-        let Shared { in_all, per_address, .. } = *self.0;
+        let Limits { in_all, per_address, .. } = *self.0;
         let host = host(peer.ip());
         let mut open = lock(&self.0.open);
         if open.count >= in_all {
@@ -96,7 +96,7 @@ fn host(address: IpAddr) -> IpAddr {
 /// The place of a connection, given back when it is dropped.
 #[derive(Debug)]
 struct Ticket {
-    shared: Arc<Shared>,
+    shared: Arc<Limits>,
     host: IpAddr,
 }
 

@@ -20,10 +20,10 @@ use std::{
 /// The bound should not be above [`Limits::output_bytes`](crate::tcp::Limits::output_bytes), which
 /// pauses receiving of its own.
 #[derive(Debug, Clone)]
-pub struct FlowControl(Arc<Shared>);
+pub struct FlowControl(Arc<Settings>);
 
 #[derive(Debug)]
-struct Shared {
+struct Settings {
     bytes: usize,
     policy: Policy,
     dropped_messages: AtomicU64,
@@ -89,7 +89,7 @@ impl FlowControl {
         let (dropped_messages, dropped_bytes) = Default::default();
         let blocked = AtomicU64::new(0);
         let bytes = bytes.max(1);
-        Self(Arc::new(Shared { bytes, policy, dropped_messages, dropped_bytes, blocked }))
+        Self(Arc::new(Settings { bytes, policy, dropped_messages, dropped_bytes, blocked }))
     }
 
     /// Messages dropped so far, of all connections, and their bytes.
@@ -128,7 +128,7 @@ impl Filter for FlowControl {
 /// A handler behind a [`FlowControl`].
 #[derive(Debug)]
 pub struct Flow<H> {
-    shared: Arc<Shared>,
+    shared: Arc<Settings>,
     peer: SocketAddr,
     /// What waits, and how it is cut into messages. None waits without something being handed on.
     waiting: Queue,

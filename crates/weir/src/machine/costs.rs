@@ -37,9 +37,9 @@ impl Costs {
     pub fn measure() -> Self {
         let cores = affinity::allowed_cores();
         Self {
-            call_ns: super::sys::call().then(|| {
+            call_ns: super::native::call().then(|| {
                 median_ns(STEPS, || {
-                    black_box(super::sys::call());
+                    black_box(super::native::call());
                 })
             }),
             clock_ns: Some(median_ns(STEPS, || {

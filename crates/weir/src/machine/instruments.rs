@@ -58,7 +58,7 @@ impl Instruments {
     /// Looks. It reads some small files, and the settings of the kernel's build, which takes some
     /// milliseconds; nothing is remembered.
     pub fn find() -> Self {
-        super::sys::instruments()
+        super::native::instruments()
     }
 
     /// A check for each thing looked at.

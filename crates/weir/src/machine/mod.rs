@@ -18,7 +18,7 @@
 // What this module needs of an OS: describe() -> Machine, instruments() -> Instruments.
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
-mod sys;
+mod native;
 
 mod checks;
 mod core_to_core;
@@ -166,7 +166,7 @@ impl Machine {
             cores: affinity::allowed_cores().into_iter().map(core).collect(),
             os: std::env::consts::OS,
             architecture: std::env::consts::ARCH,
-            ..sys::describe()
+            ..native::describe()
         }
     }
 }

@@ -36,13 +36,13 @@ mod tests;
 /// The limit, and the threads under it.
 #[derive(Debug)]
 pub struct Limit {
-    state: Mutex<State>,
+    state: Mutex<LimitState>,
     /// One for each thread: waking one wakes that one.
     places: Box<[Condvar]>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimitState {
     /// Most threads that run at a time.
     limit: u32,
     running: u32,
@@ -108,7 +108,7 @@ impl Limit {
     pub fn new(limit: u32, threads: usize) -> Self {
         assert!(limit > 0, "a limit of 0 lets nobody run");
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(LimitState {
                 limit,
                 running: 0,
                 led: false,
@@ -155,7 +155,7 @@ impl Limit {
         self.lock().running
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LimitState> {
         // Nothing that runs under the lock can panic half way through a change.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -167,7 +167,7 @@ impl Limit {
     }
 }
 
-impl State {
+impl LimitState {
     /// Gives away what a change has set free: at most one permit, and the lead.
     fn settle(&mut self) -> Wake {
         let mut wake = self.admit();
@@ -344,7 +344,7 @@ impl Seat<'_> {
         drop(self.admitted(state));
     }
 
-    fn admitted<'l>(&mut self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State>
+    fn admitted<'l>(&mut self, mut state: MutexGuard<'l, LimitState>) -> MutexGuard<'l, LimitState>
     where
         Self: 'l,
     {
@@ -368,7 +368,7 @@ impl Seat<'_> {
         self.place
     }
 
-    fn stop_running(&mut self, state: &mut State) {
+    fn stop_running(&mut self, state: &mut LimitState) {
         if self.role == Role::Running {
             state.running -= 1;
         }
@@ -376,7 +376,7 @@ impl Seat<'_> {
         self.role = Role::Outside;
     }
 
-    fn stop_leading(&mut self, state: &mut State) {
+    fn stop_leading(&mut self, state: &mut LimitState) {
         assert_eq!(self.role, Role::Leading, "only the leader can do this");
         state.led = false;
         self.role = Role::Outside;

@@ -7,7 +7,7 @@
 //   threads_left() -> Option<ThreadsLeft>
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
-mod sys;
+mod native;
 mod tree;
 
 pub use tree::{Tree, TreeUsage};
@@ -21,7 +21,7 @@ use std::process::Command;
 /// It goes with the thread, not the process: start the program from one that stays. A program
 /// that changes its user when it is started (set-user-ID) is not held.
 pub fn end_with_this_thread(command: &mut Command) {
-    sys::end_with_this_thread(command);
+    native::end_with_this_thread(command);
 }
 
 /// Tells the operating system that this process will have so many threads that wait for each other.
@@ -30,7 +30,7 @@ pub fn end_with_this_thread(command: &mut Command) {
 /// with thousands of threads, each that is woken is searched for among hundreds. This asks for a slot for each thread,
 /// but no more than 8192, which is 512 KiB (`PR_FUTEX_HASH_SET_SLOTS(2const)`). It never takes slots away.
 pub fn expect_threads(count: u32) {
-    sys::expect_threads(count);
+    native::expect_threads(count);
 }
 
 /// How many more threads a process may have.
@@ -49,7 +49,7 @@ pub struct ThreadsLeft {
 /// mappings up (`vm.max_map_count`; a thread takes four) the runtime of Rust cannot set a thread up that has
 /// started already, and ends the process. A sixteenth of the mappings is left for memory that is asked for later.
 pub fn threads_left() -> Option<ThreadsLeft> {
-    sys::threads_left()
+    native::threads_left()
 }
 
 #[cfg(all(test, target_os = "linux"))]

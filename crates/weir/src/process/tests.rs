@@ -33,13 +33,13 @@ fn threads_that_are_left_are_known() {
 #[test]
 fn threads_that_are_expected_have_a_slot_each() {
     expect_threads(1000);
-    let Some(least) = sys::slots() else {
+    let Some(least) = native::slots() else {
         eprintln!("skipped: a kernel before 6.17 has no slots for each process");
         return;
     };
     assert!(least >= 1024, "{least}");
     expect_threads(10);
-    assert!(sys::slots() >= Some(least), "none are taken away");
+    assert!(native::slots() >= Some(least), "none are taken away");
 }
 
 /// Set where [`a_thread_takes_no_more_mappings_than_is_said`] runs in a process of its own.
@@ -56,7 +56,7 @@ fn a_thread_takes_no_more_mappings_than_is_said() {
         let output = command.args(["--exact", name]).env(ALONE, "1").output().expect("it starts");
         return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
-    let before = sys::mappings().expect("a list");
+    let before = native::mappings().expect("a list");
     let barrier = Barrier::new(THREADS as usize + 1);
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -68,9 +68,9 @@ fn a_thread_takes_no_more_mappings_than_is_said() {
             builder.spawn_scoped(scope, body).expect("a thread");
         }
         barrier.wait();
-        let more = sys::mappings().expect("a list") - before;
+        let more = native::mappings().expect("a list") - before;
         barrier.wait();
-        assert!(more <= sys::MAPPINGS_OF_A_THREAD * THREADS + others, "{more}");
-        assert!(more > (sys::MAPPINGS_OF_A_THREAD - 1) * THREADS, "{more}: fewer would do");
+        assert!(more <= native::MAPPINGS_OF_A_THREAD * THREADS + others, "{more}");
+        assert!(more > (native::MAPPINGS_OF_A_THREAD - 1) * THREADS, "{more}: fewer would do");
     });
 }

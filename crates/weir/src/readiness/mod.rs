@@ -7,7 +7,7 @@
 //! connections, which come and go, there are besides [`Select`], [`SelectIndexed`], [`Events`] and
 //! [`Signals`]; all of them are [`Streams`].
 //!
-//! What a file for an operating system must supply: a bell (something that can be rung from
+//! What a file for an operating system must supply: a wake event (something that can be signalled from
 //! any thread and shows up as ready), and the mechanism's own set of sockets.
 //!
 //! What holds for each:
@@ -26,12 +26,12 @@
 //!
 //! [`DatagramSocket::end_receiving`]: crate::socket::DatagramSocket::end_receiving
 
-pub(crate) mod bell;
 pub mod epoll;
 pub mod events;
 pub mod poll;
 pub mod select;
 pub mod signals;
+pub(crate) mod wake_event;
 
 #[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
 mod streams_tests;

@@ -11,7 +11,7 @@
 //! more looks again every [`LOOK_AGAIN`].
 
 use super::{Completions, Entered, Ring, Token};
-use crate::{counters::Counters, readiness::bell::Bell, rio::Woken, wake::Waker};
+use crate::{counters::Counters, readiness::wake_event::WakeEvent, rio::Woken, wake::Waker};
 use io_uring::{opcode, squeue, types};
 use std::{
     io,
@@ -29,26 +29,31 @@ static AT_ONCE: types::Timespec = types::Timespec::new();
 /// began: 50 entries into the kernel a second at most, and only while next to nothing arrives.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What rings when a wait must end.
+/// What ends a wait in the ring.
 #[derive(Debug)]
 pub(crate) struct Alarm {
-    shared: Arc<Shared>,
+    shared: Arc<AlarmState>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    bell: Bell,
+struct AlarmState {
+    wake_event: WakeEvent,
     /// Set by a [`Waker`] and cleared by the wait that it ended.
     asked: AtomicBool,
 }
 
 impl Alarm {
-    /// An alarm that nobody has rung.
+    /// An alarm that nobody has raised.
     ///
     /// # Errors
     /// What eventfd(2) answered.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { shared: Arc::new(Shared { bell: Bell::new()?, asked: AtomicBool::new(false) }) })
+        Ok(Self {
+            shared: Arc::new(AlarmState {
+                wake_event: WakeEvent::new()?,
+                asked: AtomicBool::new(false),
+            }),
+        })
     }
 
     /// What a program ends a wait with. [`Alarm::was_asked`] answers for it.
@@ -56,13 +61,13 @@ impl Alarm {
         let shared = Arc::clone(&self.shared);
         Waker::new(move || {
             shared.asked.store(true, Ordering::Release);
-            shared.bell.ring();
+            shared.wake_event.signal();
         })
     }
 
     /// Ends a wait for a reason of the provider's own.
-    pub fn ring(&self) {
-        self.shared.bell.ring();
+    pub fn raise(&self) {
+        self.shared.wake_event.signal();
     }
 
     /// Whether a [`Waker`] was used since the last time this said so.
@@ -104,7 +109,7 @@ impl Alarm {
                 return Ok(if there > 0 { Woken::Ready } else { Woken::TimedOut });
             }
             if entered == Some(Entered::Done) && there > 0 {
-                return Ok(Woken::Ready); // ended early, by `Alarm::ring`
+                return Ok(Woken::Ready); // ended early, by `Alarm::raise`
             }
             let slice = left.into_iter().chain(look_again).min();
             counters.kernel_entries.one();
@@ -120,7 +125,7 @@ impl Alarm {
     /// `token`; that of the second says that it must be armed again.
     pub fn entries(&self, token: Token) -> [squeue::Entry; 2] {
         let events = (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32;
-        let poll = opcode::PollAdd::new(types::Fd(self.shared.bell.fd()), events)
+        let poll = opcode::PollAdd::new(types::Fd(self.shared.wake_event.fd()), events)
             .build()
             .user_data(token.user_data())
             .flags(squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS);
@@ -128,9 +133,9 @@ impl Alarm {
         [poll, end]
     }
 
-    /// Forgets past rings. To be called before it is armed again: a ring that comes in between
+    /// Forgets past signals. To be called before it is armed again: a signal that comes in between
     /// sets it off at once.
     pub fn reset(&self) {
-        self.shared.bell.clear();
+        self.shared.wake_event.clear();
     }
 }

@@ -200,7 +200,7 @@ fn a_ring_of_the_alarm_ends_a_wait_early() {
     arm(&alarm, &mut submissions, &counters);
     let other = thread::spawn({
         let alarm = Arc::clone(&alarm);
-        move || alarm.ring()
+        move || alarm.raise()
     });
     let woken = alarm.wait(&ring, &mut completions, 1, None, &counters).unwrap();
     assert_eq!((woken, completions.len()), (Woken::Ready, 1));

@@ -54,7 +54,7 @@ impl Signals {
 
     /// The program wakes the thread.
     pub(super) fn set_woken(&self) {
-        // The bell that is rung next is a call into the kernel, which orders this before it.
+        // The wake event that is signalled next is a call into the kernel, which orders this before it.
         self.woken.store(true, Release);
     }
 
@@ -81,20 +81,20 @@ mod loom_tests {
     use crate::sync::{Condvar, Mutex};
     use loom::{sync::Arc, thread};
 
-    /// The work, and the bell that a wait ends with.
+    /// The work, and the wake event that a wait ends with.
     #[derive(Default)]
     struct Shared {
         signals: Signals,
         slices: Mutex<u32>,
         sends: Mutex<u32>,
-        bell: Mutex<bool>,
-        rung: Condvar,
+        wake_event: Mutex<bool>,
+        signalled: Condvar,
     }
 
     impl Shared {
         fn ring(&self) {
-            *self.bell.lock().unwrap() = true;
-            self.rung.notify_one();
+            *self.wake_event.lock().unwrap() = true;
+            self.signalled.notify_one();
         }
 
         /// Waits until `work` has been left: for ever, if a poster does not ring.
@@ -104,11 +104,11 @@ mod loom_tests {
                 let nothing = *work.lock().unwrap() == 0;
                 self.signals.looked(nothing);
                 if nothing {
-                    let mut rung = self.bell.lock().unwrap();
-                    while !*rung {
-                        rung = self.rung.wait(rung).unwrap();
+                    let mut signalled = self.wake_event.lock().unwrap();
+                    while !*signalled {
+                        signalled = self.signalled.wait(signalled).unwrap();
                     }
-                    *rung = false;
+                    *signalled = false;
                 }
                 self.signals.no_longer_waiting();
                 if !nothing {

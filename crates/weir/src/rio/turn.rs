@@ -21,13 +21,13 @@ use std::io;
 
 /// Hands one queue from thread to thread.
 pub struct Turns<Q> {
-    state: Mutex<State<Q>>,
+    state: Mutex<TurnsState<Q>>,
     /// Where threads without a turn sleep: one for each, so that waking one wakes that one.
     places: Box<[Condvar]>,
     waker: Waker,
 }
 
-struct State<Q> {
+struct TurnsState<Q> {
     /// The queue, while nobody holds a turn.
     queue: Option<Q>,
     /// Threads that parked, the latest on top.
@@ -50,7 +50,7 @@ impl<Q: CompletionQueue> Turns<Q> {
     pub fn new(queue: Q, threads: usize) -> Self {
         let waker = queue.waker();
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(TurnsState {
                 queue: Some(queue),
                 parked: Vec::with_capacity(threads),
                 woken: vec![false; threads],
@@ -112,7 +112,7 @@ impl<Q: CompletionQueue> Turns<Q> {
 }
 
 impl<Q> Turns<Q> {
-    fn lock(&self) -> MutexGuard<'_, State<Q>> {
+    fn lock(&self) -> MutexGuard<'_, TurnsState<Q>> {
         // Nothing that runs under the lock can panic half way through a change.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }

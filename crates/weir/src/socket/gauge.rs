@@ -9,18 +9,18 @@ use std::{
 
 /// A socket that is open, and where its last figures go.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenSocket {
     pub(super) native: Native,
     last: Arc<OnceLock<Figures>>,
 }
 
-impl From<Native> for Open {
+impl From<Native> for OpenSocket {
     fn from(native: Native) -> Self {
         Self { native, last: Arc::default() }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenSocket {
     fn drop(&mut self) {
         let _ = self.last.set(Figures::of(&self.native));
     }
@@ -43,7 +43,7 @@ impl Figures {
 #[derive(Debug, Clone)]
 pub struct Gauge {
     address: SocketAddr,
-    open: Weak<Open>,
+    open: Weak<OpenSocket>,
     last: Arc<OnceLock<Figures>>,
 }
 
@@ -61,7 +61,7 @@ pub struct SocketState {
 }
 
 impl Gauge {
-    pub(super) fn new(address: SocketAddr, open: &Arc<Open>) -> Self {
+    pub(super) fn new(address: SocketAddr, open: &Arc<OpenSocket>) -> Self {
         Self { address, open: Arc::downgrade(open), last: Arc::clone(&open.last) }
     }
 

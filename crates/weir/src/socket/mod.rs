@@ -10,11 +10,8 @@
 
 mod errors;
 mod gauge;
-#[cfg(target_os = "linux")]
-#[path = "linux/mod.rs"]
-pub(crate) mod native;
-#[cfg(windows)]
-#[path = "windows/mod.rs"]
+#[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
+#[cfg_attr(windows, path = "windows/mod.rs")]
 pub(crate) mod native;
 mod span;
 
@@ -273,7 +270,7 @@ pub enum Mode {
 /// A bound UDP socket, shared freely between threads.
 #[derive(Debug, Clone)]
 pub struct DatagramSocket {
-    open: Arc<gauge::Open>,
+    open: Arc<gauge::OpenSocket>,
     local_address: SocketAddr,
     busy_poll: Option<Duration>,
 }

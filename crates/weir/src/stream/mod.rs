@@ -8,11 +8,8 @@
 //! clone; where something that the peer sent was not received by then, the peer sees a reset
 //! (RFC 1122, 4.2.2.13).
 
-#[cfg(target_os = "linux")]
-#[path = "linux.rs"]
-pub(crate) mod native;
-#[cfg(not(target_os = "linux"))]
-#[path = "absent.rs"]
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "absent.rs")]
 pub(crate) mod native;
 
 #[cfg(test)]

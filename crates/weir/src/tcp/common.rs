@@ -7,7 +7,7 @@ use crate::{
         os::{ThreadId, ThreadUsage},
         stream::{Counters, Snapshot},
     },
-    crew::{Shared, lock},
+    lifecycle::{Lifecycle, lock},
     timer,
 };
 use std::{
@@ -19,7 +19,7 @@ use std::{
 
 /// What the threads of a server share, as far as it does not depend on the handler.
 pub(super) struct Common {
-    pub(super) shared: Shared,
+    pub(super) shared: Lifecycle,
     pub(super) limits: Limits,
     /// Of threads, where they come with connections.
     pub(super) for_threads: OnceLock<ForThreads>,
@@ -82,7 +82,7 @@ impl Threads {
 impl Common {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            shared: Shared::default(),
+            shared: Lifecycle::default(),
             limits,
             for_threads: OnceLock::new(),
             since: Instant::now(),

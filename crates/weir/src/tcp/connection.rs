@@ -7,7 +7,7 @@ use super::{
     handler::{Echo, Queue},
 };
 use crate::{
-    crew::{contain, text_of},
+    lifecycle::{contain, text_of},
     timer::{Tick, Wheel},
 };
 use std::{net::SocketAddr, num::NonZeroUsize};

@@ -10,7 +10,7 @@ use crate::{
         os::{ThreadId, ThreadUsage},
         stream::Counters,
     },
-    crew::{Readiness, contain, lock, text_of},
+    lifecycle::{Readiness, contain, lock, text_of},
     process::{self, ThreadsLeft},
     socket::leaves_ipv4,
     stream::{Listener, StreamOptions},
@@ -241,7 +241,7 @@ impl<H: Handler> Job<H> {
         self.server.since
     }
 
-    pub(super) fn shared(&self) -> &crate::crew::Shared {
+    pub(super) fn shared(&self) -> &crate::lifecycle::Lifecycle {
         &self.server.shared
     }
 

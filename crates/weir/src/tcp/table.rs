@@ -5,7 +5,7 @@ use crate::{readiness::Interest, stream::Stream, timer::Tick};
 
 /// A connection that is open, and what its thread knows of it.
 #[derive(Debug)]
-pub(super) struct Open<H> {
+pub(super) struct ReadyConnection<H> {
     pub(super) connection: Connection<H>,
     pub(super) stream: Stream,
     /// What readiness is asked for.
@@ -25,7 +25,7 @@ impl Wants {
 /// Connections by slot: small numbers, used again, the last one that was given back first.
 #[derive(Debug)]
 pub(super) struct Table<H> {
-    slots: Vec<Option<Open<H>>>,
+    slots: Vec<Option<ReadyConnection<H>>>,
     free: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ impl<H> Table<H> {
         self.slots.len() as u32
     }
 
-    pub(super) fn insert(&mut self, open: Open<H>) -> u32 {
+    pub(super) fn insert(&mut self, open: ReadyConnection<H>) -> u32 {
         match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(open);
@@ -60,11 +60,11 @@ impl<H> Table<H> {
     /// What is in a slot. A hint that came before its connection was closed may name an empty one, or
     /// another connection's, for which it is a hint as good as any.
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Open<H>> {
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut ReadyConnection<H>> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Open<H>> {
+    pub(super) fn remove(&mut self, slot: u32) -> Option<ReadyConnection<H>> {
         let open = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         Some(open)

@@ -4,7 +4,7 @@ use super::{Handler, Limits, Reason, common::ForThreads, handler::Spare, job::Se
 use crate::{
     Error,
     counters::stream::Counters,
-    crew::{Readiness, contain, text_of},
+    lifecycle::{Readiness, contain, text_of},
     stream::Stream,
     timer::Wheel,
     wake::Waker,

@@ -117,7 +117,7 @@ impl std::error::Error for Refused {}
 
 /// Takes the replies to one datagram.
 pub struct Replies<'a> {
-    desk: &'a mut Desk,
+    reply_buffer: &'a mut ReplyBuffer,
     /// What is answered: whom, and from where.
     arrival: &'a Arrival,
     /// The socket that the datagram came in on, by its place.
@@ -137,13 +137,13 @@ impl<'a> Replies<'a> {
 
     #[inline]
     pub(super) fn new(
-        desk: &'a mut Desk,
+        reply_buffer: &'a mut ReplyBuffer,
         arrival: &'a Arrival,
         socket: u32,
         received: usize,
     ) -> Self {
-        let budget = received * desk.limits.reply_percent as usize / 100;
-        Self { desk, arrival, socket, budget, received, answered: false, echo: false }
+        let budget = received * reply_buffer.limits.reply_percent as usize / 100;
+        Self { reply_buffer, arrival, socket, budget, received, answered: false, echo: false }
     }
 
     /// Sends the datagram's bytes back to their source, as they stand when the handler
@@ -168,16 +168,16 @@ impl<'a> Replies<'a> {
     /// [`Refused`], counted; [`Refused::TooMany`] from the copy behind
     /// [`MOST_COPIES`](Self::MOST_COPIES) on.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Refused> {
-        if bytes.len() > self.desk.longest {
+        if bytes.len() > self.reply_buffer.longest {
             return self.refuse(Refused::TooLong);
         }
-        if self.desk.pending.len() == Self::MOST_COPIES {
+        if self.reply_buffer.pending.len() == Self::MOST_COPIES {
             return self.refuse(Refused::TooMany);
         }
         self.admit(bytes.len(), Some(bytes))?;
-        let start = self.desk.bytes.len();
-        self.desk.bytes.extend_from_slice(bytes);
-        self.desk.pending.push(Pending {
+        let start = self.reply_buffer.bytes.len();
+        self.reply_buffer.bytes.extend_from_slice(bytes);
+        self.reply_buffer.pending.push(Pending {
             start,
             len: bytes.len(),
             to: self.arrival.peer(),
@@ -188,7 +188,7 @@ impl<'a> Replies<'a> {
 
     /// `copy`: the bytes, where they are not those of the datagram.
     fn admit(&mut self, len: usize, copy: Option<&[u8]>) -> Result<(), Refused> {
-        if self.desk.limits.replies_outstanding == 0 {
+        if self.reply_buffer.limits.replies_outstanding == 0 {
             return self.refuse(Refused::Sink);
         }
         if len > self.budget || (self.answered && self.budget == 0) {
@@ -196,16 +196,16 @@ impl<'a> Replies<'a> {
         }
         // What is shorter than what was received comes to rest by itself.
         if len >= self.received
-            && !self.desk.loops.may_answer(self.arrival.from, self.arrival.local)
+            && !self.reply_buffer.loops.may_answer(self.arrival.from, self.arrival.local)
         {
             return Err(Refused::Loop);
         }
         if let Some(bytes) = copy.filter(|_| len == self.received)
-            && !self.desk.loops.may_send(bytes, self.arrival.from)
+            && !self.reply_buffer.loops.may_send(bytes, self.arrival.from)
         {
             return Err(Refused::Loop);
         }
-        if !self.desk.rate.admit() {
+        if !self.reply_buffer.rate.admit() {
             return self.refuse(Refused::Rate);
         }
         // An empty one is a packet on the wire, too: many of them would be more than was received.
@@ -215,13 +215,13 @@ impl<'a> Replies<'a> {
     }
 
     fn refuse(&mut self, why: Refused) -> Result<(), Refused> {
-        self.desk.refused += 1;
+        self.reply_buffer.refused += 1;
         Err(why)
     }
 }
 
 /// Where the replies to one datagram wait until it has been handled.
-pub(super) struct Desk {
+pub(super) struct ReplyBuffer {
     limits: Limits,
     /// Longest datagram received whole, and so the longest reply.
     pub(super) longest: usize,
@@ -240,7 +240,7 @@ struct Pending {
     socket: u32,
 }
 
-impl Desk {
+impl ReplyBuffer {
     pub(super) fn new(limits: Limits, rate: Arc<Rate>, longest: usize, own: &[SocketAddr]) -> Self {
         let room = if limits.replies_outstanding == 0 { 0 } else { Replies::MOST_COPIES };
         Self {

@@ -2,7 +2,7 @@
 
 use super::{
     Handler, Worker,
-    handler::{Desk, Left, MakeHandler, Rate},
+    handler::{Left, MakeHandler, Rate, ReplyBuffer},
     running::{Running, Thread, ThreadFinal},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
         Counters,
         os::{ThreadId, ThreadUsage},
     },
-    crew::{Readiness, Shared, contain, lock, text_of},
+    lifecycle::{Lifecycle, Readiness, contain, lock, text_of},
     limits::Limits,
     memory::{Layout, Region, RegionOptions},
     socket::{DatagramSocket, Endpoint, OFFLOADED_BYTES},
@@ -40,7 +40,7 @@ pub struct Job<H> {
     pub region: RegionOptions,
     pub(super) expected_bytes: Option<usize>,
     pub(super) make_handler: MakeHandler<H>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Lifecycle>,
     started: Vec<Thread>,
     /// The sockets, as far as there are any.
     sockets: Vec<Placed>,
@@ -199,7 +199,7 @@ impl<H: Handler> Job<H> {
             index,
             Arc::clone(&counters),
             (self.make_handler)(index),
-            Desk::new(self.limits, rate, self.payload_bytes, &self.local_addresses),
+            ReplyBuffer::new(self.limits, rate, self.payload_bytes, &self.local_addresses),
             self.expected_bytes,
             Arc::clone(&self.shared),
             self.ready.0.clone(),

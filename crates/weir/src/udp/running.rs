@@ -10,7 +10,7 @@ use crate::{
         Counters, Snapshot,
         os::{ThreadId, ThreadUsage},
     },
-    crew::{Shared, lock},
+    lifecycle::{Lifecycle, lock},
     memory::Region,
     socket::{Gauge, SocketState},
 };
@@ -30,7 +30,7 @@ pub struct Running<H> {
 
 /// The part of it that does not depend on the handler.
 struct Started {
-    shared: Arc<Shared>,
+    shared: Arc<Lifecycle>,
     threads: Vec<Thread>,
     local_addresses: Vec<SocketAddr>,
     gauges: Vec<Gauge>,
@@ -130,7 +130,7 @@ fn polled(sockets: &[SocketState]) -> String {
 
 impl<H> Running<H> {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<Lifecycle>,
         threads: Vec<Thread>,
         local_addresses: Vec<SocketAddr>,
         gauges: Vec<Gauge>,

@@ -2,13 +2,13 @@
 
 use super::{
     Handler,
-    handler::{Datagram, Desk, Replies},
+    handler::{Datagram, Replies, ReplyBuffer},
     job::Placed,
 };
 use crate::{
     Error,
     counters::Counters,
-    crew::{Readiness, Shared, contain, text_of},
+    lifecycle::{Lifecycle, Readiness, contain, text_of},
     memory::{Region, Slice},
     privilege,
     socket::{Arrival, DatagramSocket, Peer, Span, Unsent},
@@ -30,11 +30,11 @@ pub struct Worker<H> {
     /// The sockets that hear errors of peers, each with its place.
     pub(super) hearing: Arc<[Placed]>,
     handler: H,
-    desk: Desk,
+    reply_buffer: ReplyBuffer,
     /// The handler panicked, and is not called again: its state may be broken.
     panicked: bool,
     expected_bytes: usize,
-    shared: Arc<Shared>,
+    shared: Arc<Lifecycle>,
     ready: Option<mpsc::Sender<Readiness>>,
 }
 
@@ -43,9 +43,9 @@ impl<H: Handler> Worker<H> {
         index: usize,
         counters: Arc<Counters>,
         handler: H,
-        desk: Desk,
+        reply_buffer: ReplyBuffer,
         expected_bytes: Option<usize>,
-        shared: Arc<Shared>,
+        shared: Arc<Lifecycle>,
         ready: mpsc::Sender<Readiness>,
     ) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<H: Handler> Worker<H> {
             counters,
             hearing: Arc::default(),
             handler,
-            desk,
+            reply_buffer,
             panicked: false,
             expected_bytes: expected_bytes.unwrap_or(usize::MAX),
             shared,
@@ -111,7 +111,7 @@ impl<H: Handler> Worker<H> {
         socket: u32,
         between: impl FnMut(&mut Self),
     ) -> Option<Span> {
-        if arrival.segment.is_none() && arrival.len <= self.desk.longest {
+        if arrival.segment.is_none() && arrival.len <= self.reply_buffer.longest {
             return self.deliver_one(payload, arrival, socket).then_some(arrival.len.into());
         }
         self.deliver_each(payload, arrival, socket, between)
@@ -133,7 +133,7 @@ impl<H: Handler> Worker<H> {
         let (mut echoes, mut echo_end) = (0, 0);
         for start in (0..end).step_by(segment) {
             let whole = segment.min(end - start);
-            let len = whole.min(self.desk.longest);
+            let len = whole.min(self.reply_buffer.longest);
             let cut = len < whole || (arrival.truncated && start + whole == end);
             let datagram = Arrival { len, truncated: cut, segment: None, ..*arrival };
             if self.deliver_one(&mut payload[start..start + len], &datagram, socket) {
@@ -147,7 +147,7 @@ impl<H: Handler> Worker<H> {
                 between(self);
             }
         }
-        let several = (echoes > 1).then_some(segment.min(self.desk.longest) as u16);
+        let several = (echoes > 1).then_some(segment.min(self.reply_buffer.longest) as u16);
         (echoes > 0).then(|| Span { len: echo_end, segment: several.and_then(NonZeroU16::new) })
     }
 
@@ -167,7 +167,7 @@ impl<H: Handler> Worker<H> {
             self.counters.wrong_size.one();
         }
         let echo = self.answer_one(&mut payload[..len], arrival, socket);
-        echo && self.desk.loops.may_send(&payload[..len], arrival.from)
+        echo && self.reply_buffer.loops.may_send(&payload[..len], arrival.from)
     }
 
     #[inline(always)]
@@ -198,7 +198,7 @@ impl<H: Handler> Worker<H> {
     #[inline(always)]
     fn call(&mut self, datagram: Datagram<'_>, arrival: &Arrival) -> bool {
         let (socket, len) = (datagram.socket, datagram.bytes.len());
-        let mut replies = Replies::new(&mut self.desk, arrival, socket, len);
+        let mut replies = Replies::new(&mut self.reply_buffer, arrival, socket, len);
         let handler = &mut self.handler;
         let called = contain(|| handler.on_datagram(datagram, &mut replies));
         let echo = replies.echo;
@@ -221,18 +221,18 @@ impl<H: Handler> Worker<H> {
         if let Err(panic) = contain(|| handler.on_batch_end()) {
             self.panicked(&*panic);
         }
-        if self.desk.refused > 0 {
-            self.counters.replies_refused.add(std::mem::take(&mut self.desk.refused));
+        if self.reply_buffer.refused > 0 {
+            self.counters.replies_refused.add(std::mem::take(&mut self.reply_buffer.refused));
         }
-        if self.desk.loops.dropped > 0 {
-            self.counters.loops_dropped.add(std::mem::take(&mut self.desk.loops.dropped));
+        if self.reply_buffer.loops.dropped > 0 {
+            self.counters.loops_dropped.add(std::mem::take(&mut self.reply_buffer.loops.dropped));
         }
     }
 
     /// Gives errors that peers reported to the handler, a few of each socket. To be called between a
     /// receive or a send and whatever may wait afterwards.
     #[inline]
-    pub fn hear_errors(&mut self) {
+    pub fn collect_errors(&mut self) {
         if !self.hearing.is_empty() {
             self.hear();
         }
@@ -257,13 +257,14 @@ impl<H: Handler> Worker<H> {
     /// Whether the handler left replies to be sent.
     #[inline]
     pub fn has_replies(&self) -> bool {
-        !self.desk.is_empty()
+        !self.reply_buffer.is_empty()
     }
 
     /// Sends each reply that the handler left, and counts what became of it.
     pub fn flush_to(&mut self, socket: &DatagramSocket) {
         let counters = &self.counters;
-        self.desk.flush(|_, bytes, to| count_sent(socket.send(bytes, to, counters), counters));
+        self.reply_buffer
+            .flush(|_, bytes, to| count_sent(socket.send(bytes, to, counters), counters));
     }
 
     /// Copies each reply that the handler left into a slice of the pool, and gives it to `send`
@@ -277,7 +278,7 @@ impl<H: Handler> Worker<H> {
         mut send: impl FnMut(u32, Slice, usize, &Peer) -> bool,
     ) {
         let counters = &self.counters;
-        self.desk.flush(|socket, bytes, to| {
+        self.reply_buffer.flush(|socket, bytes, to| {
             let sent = region.take().is_some_and(|mut slice| {
                 slice.payload_mut()[..bytes.len()].copy_from_slice(bytes);
                 send(socket, slice, bytes.len(), to)

@@ -43,10 +43,10 @@ pub struct PeerWatch {
     receive_offload: bool,
     talks: bool,
     events: Sender<Event>,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
 }
 
-struct State {
+struct WatchState {
     /// Until it is ended.
     program: Option<Program>,
     sampler: Sampler,
@@ -88,7 +88,7 @@ impl PeerWatch {
     ) -> Result<Self, Failure> {
         let (verify_all, receive_offload) = asked;
         let talks = program.talks();
-        let state = State {
+        let state = WatchState {
             program: Some(program),
             sampler: Sampler::new(),
             course: None,
@@ -101,7 +101,7 @@ impl PeerWatch {
         Ok(Self { ready, verify_all, receive_offload, talks, events, state })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +152,7 @@ impl PeerWatch {
     /// Does something with the program; gives the error as text, and keeps it.
     fn with<T>(
         &self,
-        state: &mut State,
+        state: &mut WatchState,
         run: impl FnOnce(&mut Program) -> Result<T, ChildError>,
     ) -> Result<T, String> {
         let outcome = state.with(run);
@@ -164,7 +164,7 @@ impl PeerWatch {
 
     fn report(
         &self,
-        state: &mut State,
+        state: &mut WatchState,
         course: &Course,
         account: Account,
         run: &AgreedRun,
@@ -237,7 +237,7 @@ fn took_part(before: &[OfThread], after: &[OfThread]) -> u32 {
     after.iter().filter(|thread| all > 0.0 && used(thread) >= all * TOOK_PART).count() as u32
 }
 
-impl State {
+impl WatchState {
     fn with<T>(
         &mut self,
         run: impl FnOnce(&mut Program) -> Result<T, ChildError>,

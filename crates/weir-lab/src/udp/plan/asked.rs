@@ -244,5 +244,4 @@ fn add(loads: &mut Vec<Load>, load: Load) {
 }
 
 #[cfg(test)]
-#[path = "asked_tests.rs"]
 mod tests;

@@ -388,5 +388,4 @@ fn highest(results: &Results) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[path = "answers_tests.rs"]
 mod tests;

@@ -242,5 +242,4 @@ fn under_load(results: &Results) -> Value {
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 mod tests;

@@ -240,5 +240,4 @@ fn published(results: &Results, load: usize, width: usize) -> String {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

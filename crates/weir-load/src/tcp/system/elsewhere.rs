@@ -47,10 +47,10 @@ impl Socket {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Bell(Infallible);
+pub(crate) struct WakeEvent(Infallible);
 
-impl Bell {
-    pub(crate) fn ring(&self) {
+impl WakeEvent {
+    pub(crate) fn signal(&self) {
         match self.0 {}
     }
 }
@@ -63,7 +63,7 @@ impl Set {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(crate) fn bell(&self) -> Bell {
+    pub(crate) fn wake_event(&self) -> WakeEvent {
         match self.0 {}
     }
 

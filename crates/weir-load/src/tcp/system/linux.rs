@@ -12,7 +12,7 @@ use std::{
 };
 use weir::Unavailable;
 
-/// The bell's token; numbers of sockets fit in 32 bits.
+/// The wake event's token; numbers of sockets fit in 32 bits.
 const BELL: u64 = u64::MAX;
 
 pub(crate) fn availability() -> Result<(), Unavailable> {
@@ -127,10 +127,10 @@ fn settled(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
 
 /// Ends a wait of its set, now or the next one.
 #[derive(Debug, Clone)]
-pub(crate) struct Bell(Arc<OwnedFd>);
+pub(crate) struct WakeEvent(Arc<OwnedFd>);
 
-impl Bell {
-    pub(crate) fn ring(&self) {
+impl WakeEvent {
+    pub(crate) fn signal(&self) {
         let one = 1u64;
         // SAFETY: the kernel reads eight bytes. It fails only where it was rung 2^64 times and
         // nobody heard, and then it rings still.
@@ -142,7 +142,7 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Set {
     epoll: OwnedFd,
-    bell: Bell,
+    wake_event: WakeEvent,
     events: Vec<libc::epoll_event>,
     ready: usize,
     /// Whether waits are precise (epoll_pwait2, Linux 5.11).
@@ -154,22 +154,22 @@ impl Set {
     pub(crate) fn new(events_max: usize) -> io::Result<Self> {
         let epoll = epoll()?;
         // SAFETY: takes no pointers.
-        let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if bell < 0 {
+        let wake_event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake_event < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a new descriptor, which nobody else owns.
-        let bell = Bell(Arc::new(unsafe { OwnedFd::from_raw_fd(bell) }));
+        let wake_event = WakeEvent(Arc::new(unsafe { OwnedFd::from_raw_fd(wake_event) }));
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
-        let set = Self { epoll, bell, events, ready: 0, precise: true };
+        let set = Self { epoll, wake_event, events, ready: 0, precise: true };
         // Told each time it is rung, it need not be read.
-        set.control(set.bell.0.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, BELL)?;
+        set.control(set.wake_event.0.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, BELL)?;
         Ok(set)
     }
 
-    pub(crate) fn bell(&self) -> Bell {
-        self.bell.clone()
+    pub(crate) fn wake_event(&self) -> WakeEvent {
+        self.wake_event.clone()
     }
 
     pub(crate) fn add(&self, socket: &Socket, number: u32) -> io::Result<()> {

@@ -7,7 +7,7 @@
 //!   `end_sending`; none waits, and closing is dropping;
 //! - `Set`: `new`, `add` (each socket once, told from then on of every change), `wait` (until
 //!   something is ready, it is rung, or so long), `ready`;
-//! - `Bell`: `ring`, from any thread;
+//! - `WakeEvent`: `signal`, from any thread;
 //! - `read_at`: reads a file at a place;
 //! - `descriptors`: how many this process may have; the first call raises that as far as it may;
 //! - `is_no_port`, `is_no_descriptor`, `is_refused`, `is_reset`, `is_timed_out`: what an error means.

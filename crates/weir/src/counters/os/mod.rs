@@ -46,16 +46,13 @@
 //                  cpu_ns() -> Option<u64>, udp_sockets() -> Option<Vec<SocketAddr>>}
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
-mod sys;
+mod native;
 /// Reads a text as every file of `/proc`, for the fuzz targets.
 #[cfg(fuzzing)]
-pub use sys::parse_every_text;
+pub use native::parse_every_text;
 
-#[cfg(target_os = "linux")]
-#[path = "entries.rs"]
-mod entries;
-#[cfg(not(target_os = "linux"))]
-#[path = "no_entries.rs"]
+#[cfg_attr(target_os = "linux", path = "entries.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "no_entries.rs")]
 mod entries;
 mod usage;
 
@@ -215,7 +212,7 @@ impl SocketUsage {
     /// Reads the figures of a socket: `SocketUsage::of(&socket)`, for anything that has a
     /// socket's descriptor or handle. It takes one system call.
     pub fn of<'s>(socket: impl Into<socket2::SockRef<'s>>) -> Result<Self, Error> {
-        sys::socket_usage(&socket.into())
+        native::socket_usage(&socket.into())
             .map_err(|error| Error::io("cannot read the socket's memory and drops", error))
     }
 
@@ -235,7 +232,7 @@ impl SocketUsage {
 
     /// The same, socket by socket.
     pub fn each_bound_to(addresses: &[SocketAddr]) -> Option<Vec<BoundSocket>> {
-        sys::sockets_bound_to(addresses)
+        native::sockets_bound_to(addresses)
     }
 }
 
@@ -263,7 +260,7 @@ impl DeviceUsage {
     /// The figures of all devices that have one of these addresses, added up. `None` where an address
     /// is of no device, or the operating system does not say.
     pub fn having(addresses: &[IpAddr]) -> Option<Self> {
-        sys::devices_having(addresses)
+        native::devices_having(addresses)
     }
 }
 
@@ -323,7 +320,7 @@ usage! {
 impl KernelMemory {
     /// As it is now. It takes some 10 µs, and about 1 ms with many cores.
     pub fn now() -> Self {
-        sys::kernel_memory()
+        native::kernel_memory()
     }
 
     /// How much more it is than `earlier` was, in bytes, each figure by its name and all together;
@@ -403,13 +400,13 @@ pub struct ThreadId(u64);
 impl ThreadId {
     /// The calling thread's.
     pub fn current() -> Self {
-        Self(sys::current_thread_id())
+        Self(native::current_thread_id())
     }
 
     /// Time on a core that this thread of this process has had up to now, in ns, exact as in
     /// [`ThreadUsage`]. It opens no file; `None` once the thread has ended.
     pub fn cpu_ns(self) -> Option<u64> {
-        sys::thread_cpu_ns(self)
+        native::thread_cpu_ns(self)
     }
 
     /// The number itself, as other programs of the operating system show it.
@@ -447,20 +444,20 @@ impl ThreadUsage {
     /// calls, so a thread may ask this of itself at the beginning and end of its work;
     /// `migrations` is not known this way.
     pub fn current() -> Self {
-        sys::current_thread()
+        native::current_thread()
     }
 }
 
 /// Reads again and again what one thread of this process used, from any thread.
 /// It holds up to three descriptors.
 #[derive(Debug)]
-pub struct ThreadSampler(sys::ThreadSampler);
+pub struct ThreadSampler(native::ThreadSampler);
 
 impl ThreadSampler {
     /// For the thread `id` of this process. An error if there is no such thread, or no
     /// descriptor is left.
     pub fn new(id: ThreadId) -> Result<Self, Error> {
-        sys::ThreadSampler::new(id).map(Self)
+        native::ThreadSampler::new(id).map(Self)
     }
 
     /// What the thread used up to now. An error once it has ended.
@@ -474,12 +471,12 @@ impl ThreadSampler {
 /// It holds up to seven descriptors and one buffer. What it reads of the network is that
 /// of the network namespace in which the sampler was made.
 #[derive(Debug)]
-pub struct Sampler(sys::Sampler);
+pub struct Sampler(native::Sampler);
 
 impl Sampler {
     /// Opens what can be opened; the figures of what cannot are `None`.
     pub fn new() -> Self {
-        Self(sys::Sampler::new())
+        Self(native::Sampler::new())
     }
 
     /// What this process used up to now.
@@ -512,13 +509,13 @@ pub struct OfThread {
 /// for a program that is measured and is not ours. The process must be alive, or a child that
 /// nobody has waited for yet, or its number may be that of another one.
 #[derive(Debug)]
-pub struct OtherProcess(sys::OtherProcess);
+pub struct OtherProcess(native::OtherProcess);
 
 impl OtherProcess {
     /// For the process `id`. An error if there is no such process, if another user's processes
     /// cannot be looked at, and where the operating system is not Linux.
     pub fn new(id: u32) -> Result<Self, Error> {
-        sys::OtherProcess::new(id).map(Self)
+        native::OtherProcess::new(id).map(Self)
     }
 
     /// What it used up to now. Context switches are those of the threads that are alive: those

@@ -252,7 +252,6 @@ pub(super) fn mapped_rings(text: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "parse_tests.rs"]
 mod tests;
 
 /// `/proc/net/udp` and `/proc/net/udp6`: what the sockets bound to one of these addresses

@@ -21,7 +21,7 @@ use crate::{
         target::Direction,
     },
     memory::{Layout, Region, RegionOptions, Slice},
-    readiness::bell::Bell,
+    readiness::wake_event::WakeEvent,
     ring::{Slots, Token},
     wake::Waker,
 };
@@ -69,8 +69,8 @@ pub struct AioQueue {
     context: libc::c_ulong,
     descriptor: Arc<Descriptor>,
     region: Arc<Region>,
-    bell: Arc<Bell>,
-    /// One for each slot, and one for the bell. The kernel reads them while they are submitted.
+    wake_event: Arc<WakeEvent>,
+    /// One for each slot, and one for the wake event. The kernel reads them while they are submitted.
     blocks: Box<[Iocb]>,
     /// Slots that were started and are not submitted: addresses of their blocks.
     started: Vec<usize>,
@@ -102,14 +102,15 @@ impl AioQueue {
                 .advise("take a design on io_uring, or read a file or /dev/zero")
                 .into());
         }
-        let bell = Bell::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
+        let wake_event =
+            WakeEvent::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
         let idle: Vec<Slice> = std::iter::from_fn(|| region.take()).collect();
         let depth = idle.len();
         Ok(Self {
             context: 0,
             descriptor: Arc::clone(descriptor),
             region,
-            bell: Arc::new(bell),
+            wake_event: Arc::new(wake_event),
             blocks: vec![Iocb::default(); depth + 1].into(),
             started: Vec::with_capacity(depth),
             events: vec![Event::default(); depth + 1].into(),
@@ -268,20 +269,20 @@ impl Queue for AioQueue {
             };
             Error::io(format!("io_setup of {depth} I/Os{advice}"), e)
         })?;
-        let bell = self.blocks.last_mut().expect("one for the bell");
-        bell.data = ALARM.user_data();
-        bell.opcode = POLL;
-        bell.fd = self.bell.fd() as u32;
-        bell.buffer = libc::POLLIN as u64;
-        self.started.push(std::ptr::from_mut(bell) as usize);
+        let wake_event = self.blocks.last_mut().expect("one for the wake event");
+        wake_event.data = ALARM.user_data();
+        wake_event.opcode = POLL;
+        wake_event.fd = self.wake_event.fd() as u32;
+        wake_event.buffer = libc::POLLIN as u64;
+        self.started.push(std::ptr::from_mut(wake_event) as usize);
         let armed = self.submit(calls, &mut |_, _, _| {});
         armed.map_err(|e| Error::io("submitting a poll, which is of Linux 4.18", e))?;
         Ok(())
     }
 
     fn waker(&self) -> Waker {
-        let bell = Arc::clone(&self.bell);
-        Waker::new(move || bell.ring())
+        let wake_event = Arc::clone(&self.wake_event);
+        Waker::new(move || wake_event.signal())
     }
 
     #[inline]
@@ -331,7 +332,7 @@ impl Queue for AioQueue {
             let reaped = self.reap(wait, until, calls, &mut each);
             let (came, ios) = reaped.inspect_err(|_| self.broken = true)?;
             taken += ios;
-            // The bell, or the time: what called for it is to be looked at.
+            // The wake event, or the time: what called for it is to be looked at.
             if taken >= at_least || ios < came || came == 0 {
                 return Ok(taken);
             }
@@ -373,7 +374,7 @@ impl Drop for AioQueue {
             }
         }
         if self.outstanding() == 0 {
-            // SAFETY: takes a number. It waits for the poll of the bell, which it calls back.
+            // SAFETY: takes a number. It waits for the poll of the wake event, which it calls back.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
             return;
         }

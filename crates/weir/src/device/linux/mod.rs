@@ -22,7 +22,9 @@ use super::{
     io::{Issues, Outcome},
     target::{Direction, Found, Kind},
 };
-use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell, wake::Waker};
+use crate::{
+    Error, Unavailable, counters::Counters, readiness::wake_event::WakeEvent, wake::Waker,
+};
 use sources::Sources;
 use std::{
     ffi::{CStr, CString},
@@ -372,7 +374,7 @@ pub struct Plain {
     descriptor: Arc<Descriptor>,
     source: Sources,
     /// Ends a wait.
-    bell: Arc<Bell>,
+    wake_event: Arc<WakeEvent>,
 }
 
 impl Plain {
@@ -381,9 +383,10 @@ impl Plain {
 
     pub fn new(descriptor: &Arc<Descriptor>) -> Result<Self, Error> {
         descriptor.set_waits(false).map_err(|e| Error::io("asking reads not to wait", e))?;
-        let bell = Bell::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
+        let wake_event =
+            WakeEvent::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
         let source = Sources::of(descriptor, 1)?;
-        Ok(Self { descriptor: Arc::clone(descriptor), source, bell: Arc::new(bell) })
+        Ok(Self { descriptor: Arc::clone(descriptor), source, wake_event: Arc::new(wake_event) })
     }
 
     #[inline]
@@ -424,17 +427,17 @@ impl Plain {
         }
     }
 
-    /// Waits until something can be read (true) or the bell rang.
+    /// Waits until something can be read (true) or the wake event was signalled.
     fn wait(&self, calls: &Counters) -> io::Result<bool> {
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut watched = [watch(self.descriptor.raw()), watch(self.bell.fd())];
+        let mut watched = [watch(self.descriptor.raw()), watch(self.wake_event.fd())];
         loop {
             calls.kernel_entries.one();
             calls.waits.one();
             // SAFETY: the kernel writes into the two entries, which outlive the call.
             let ready = unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) };
             if ready > 0 {
-                // The bell is never cleared: it ends this wait and all that follow.
+                // The wake event is never cleared: it ends this wait and all that follow.
                 return Ok(watched[1].revents == 0);
             }
             let error = io::Error::last_os_error();
@@ -447,9 +450,9 @@ impl Plain {
 
 impl Issues for Plain {
     fn waker(&self) -> Waker {
-        let (bell, descriptor) = (Arc::clone(&self.bell), Arc::clone(&self.descriptor));
+        let (wake_event, descriptor) = (Arc::clone(&self.wake_event), Arc::clone(&self.descriptor));
         Waker::new(move || {
-            bell.ring();
+            wake_event.signal();
             descriptor.call_back();
         })
     }

@@ -35,7 +35,7 @@ use std::{
 #[derive(Debug)]
 pub struct DevicePort {
     ring: Arc<Ring>,
-    state: Mutex<State>,
+    state: Mutex<DevicePortState>,
     alarm: Alarm,
     limit: Limit,
     descriptor: Arc<Descriptor>,
@@ -44,7 +44,7 @@ pub struct DevicePort {
 }
 
 #[derive(Debug)]
-struct State {
+struct DevicePortState {
     submissions: Submissions,
     completions: Completions,
     slots: Slots<UnderWay>,
@@ -63,7 +63,7 @@ pub struct Seat<'a> {
     seat: LimitSeat<'a>,
 }
 
-impl State {
+impl DevicePortState {
     /// Moves what is over into `out`, up to so many in all.
     fn reap(&mut self, out: &mut Vec<Done>, most: usize) {
         while out.len() < most {
@@ -105,7 +105,7 @@ impl DevicePort {
         ring.enable().map_err(|e| Error::io("enabling a ring", e))?;
         let alarm = Alarm::new().map_err(|e| Error::io("making an eventfd to end waits", e))?;
         let slots = Slots::new(IO, region.count() as usize);
-        let state = State {
+        let state = DevicePortState {
             submissions,
             completions,
             slots,
@@ -119,7 +119,7 @@ impl DevicePort {
         Ok(Self { ring, state: Mutex::new(state), alarm, limit, descriptor, sources, region })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DevicePortState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +175,7 @@ impl DevicePort {
         Waker::new(move || {
             if let Some(port) = port.upgrade() {
                 port.lock().ending = true;
-                port.alarm.ring();
+                port.alarm.raise();
             }
         })
     }
@@ -184,7 +184,7 @@ impl DevicePort {
     pub fn close(&self) {
         self.lock().closed = true;
         self.limit.close();
-        self.alarm.ring();
+        self.alarm.raise();
     }
 
     /// What was obtained, to be stated beside every figure: name and value.
@@ -224,7 +224,7 @@ impl DevicePort {
                     // A device cannot call back what it has not been told of.
                     let _ = state.submissions.submit(calls);
                     self.descriptor.call_back();
-                    let State { recall, slots, submissions, .. } = &mut *state;
+                    let DevicePortState { recall, slots, submissions, .. } = &mut *state;
                     recall.call_back(slots, submissions, ASK_AGAIN, calls);
                 }
                 if state.ending && out.is_empty() && self.is_idle() {

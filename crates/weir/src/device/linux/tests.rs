@@ -221,7 +221,7 @@ fn libaio_reads_calls_nothing_back_late_and_gives_its_memory_back() {
     assert_eq!(
         calls.kernel_entries.get(),
         1 + 3 * 2,
-        "one to arm the bell, and two for each batch"
+        "one to arm the wake event, and two for each batch"
     );
     (0..DEPTH).for_each(|_| queue.start(&ISSUE, &calls));
     queue.waker().wake();

@@ -1,6 +1,6 @@
 //! What the leader does, and what any thread may: submit, close, drain.
 
-use super::state::{Filled, Outstanding, State};
+use super::state::{Filled, Outstanding, PortState};
 use crate::{
     Error,
     counters::Counters,
@@ -22,7 +22,7 @@ use std::{
 pub(super) struct Inner<O> {
     pub ring: Arc<Ring>,
     /// There until the port goes.
-    pub state: Mutex<Option<State<O>>>,
+    pub state: Mutex<Option<PortState<O>>>,
     /// Ends the leader's wait.
     pub alarm: Arc<Alarm>,
     pub limit: Limit,
@@ -56,7 +56,7 @@ impl<O: Outstanding> Inner<O> {
         let alarm = Arc::new(alarm);
         let Numbers { packets, outstanding, threads, concurrency, submit_after } = *numbers;
         let its = Arc::clone(&alarm);
-        let state = State::new(submissions, completions, its, operations, packets, outstanding);
+        let state = PortState::new(submissions, completions, its, operations, packets, outstanding);
         let limit = Limit::new(concurrency, threads as usize);
         Ok(Arc::new(Self { ring, state: Mutex::new(Some(state)), alarm, limit, submit_after }))
     }
@@ -77,14 +77,14 @@ impl<O: Outstanding> Inner<O> {
         Stopped { returned: drained + returned, missing }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Option<State<O>>> {
+    pub fn lock(&self) -> MutexGuard<'_, Option<PortState<O>>> {
         // A panic under the lock is a broken invariant of this file; what the kernel holds is
         // still accounted for, so it must be reached.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
-    pub fn with<R>(&self, f: impl FnOnce(&mut State<O>) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut PortState<O>) -> R) -> R {
         f(self.lock().as_mut().expect("there until the port goes"))
     }
 
@@ -99,7 +99,7 @@ impl<O: Outstanding> Inner<O> {
         };
         self.limit.close();
         if ring {
-            self.alarm.ring();
+            self.alarm.raise();
         }
     }
 
@@ -114,7 +114,7 @@ impl<O: Outstanding> Inner<O> {
         };
         if ring {
             counters.kernel_entries.one();
-            self.alarm.ring();
+            self.alarm.raise();
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl<O: Outstanding> Inner<O> {
         let mut give_back = |out: &mut Batch<O::Completion>| {
             returned += out.drain().filter(O::brings_memory).count() as u32;
         };
-        self.with(State::forget_asked);
+        self.with(PortState::forget_asked);
         for token in self.with(|state| state.operations.all_started()) {
             self.with(|state| {
                 state.cancel(Token(token.user_data()), &counters);

@@ -2,7 +2,7 @@
 
 use super::{
     inner::Inner,
-    state::{Outstanding, State},
+    state::{Outstanding, PortState},
 };
 use crate::{
     Error,
@@ -45,7 +45,7 @@ impl<'a, O: Outstanding> Place<'a, O> {
     }
 
     #[inline]
-    pub fn with<R>(&self, f: impl FnOnce(&mut State<O>) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(&mut PortState<O>) -> R) -> R {
         self.port.with(f)
     }
 

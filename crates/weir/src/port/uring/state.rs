@@ -78,7 +78,7 @@ pub(super) enum Stage {
     Returning,
 }
 
-pub(super) struct State<O> {
+pub(super) struct PortState<O> {
     pub submissions: Submissions,
     pub completions: Completions,
     pub operations: O,
@@ -117,7 +117,7 @@ pub(super) enum Filled {
     Crowded,
 }
 
-impl<O: Outstanding> State<O> {
+impl<O: Outstanding> PortState<O> {
     /// For so many packets, and so many operations.
     pub(super) fn new(
         submissions: Submissions,

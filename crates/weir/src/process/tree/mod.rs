@@ -5,7 +5,7 @@
 //          usage() -> TreeUsage, threads() -> Vec<OfThread>, end()}
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(windows, path = "windows.rs")]
-mod sys;
+mod native;
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ const MARK: &str = "WEIR_PROCESS_TREE";
 /// Who is killed itself drops nothing. What a tree in a control group leaves then is killed when the next one is
 /// made in the same place; without control groups it stays.
 #[derive(Debug)]
-pub struct Tree(sys::Tree);
+pub struct Tree(native::Tree);
 
 /// What the processes of a tree used together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Tree {
     /// Makes the program that this command starts the root of a tree. Start it, then say so
     /// ([`started`](Self::started)).
     pub fn of(command: &mut Command) -> Self {
-        Self(sys::Tree::of(command))
+        Self(native::Tree::of(command))
     }
 
     /// The program was started, and has this process id.

@@ -217,7 +217,7 @@ fn what_a_killed_owner_left_is_ended_with_the_next_tree() {
     drop(Tree::of(&mut Command::new("true")));
     if group.is_empty() {
         eprintln!("skipped: there is no python3 here, or no control group can be made");
-        processes.iter().filter(|id| is_alive(**id)).for_each(|id| sys::kill(*id));
+        processes.iter().filter(|id| is_alive(**id)).for_each(|id| native::kill(*id));
         return;
     }
     assert!(!std::path::Path::new(group).exists(), "{group}");

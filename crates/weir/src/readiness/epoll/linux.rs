@@ -6,7 +6,7 @@ use crate::{
     counters::Counters,
     readiness::{
         Interest, Streams,
-        bell::{self, Bell},
+        wake_event::{self, WakeEvent},
     },
     rio::Woken,
     socket::{DatagramSocket, native},
@@ -20,14 +20,14 @@ use std::{
     time::Duration,
 };
 
-/// The bell's token; those of sockets fit in 32 bits.
-const BELL: u64 = u64::MAX;
+/// The wake event's token; those of sockets fit in 32 bits.
+const WAKE_EVENT: u64 = u64::MAX;
 
 /// A set of sockets to wait for with epoll(7).
 #[derive(Debug)]
 pub struct Epoll {
     set: OwnedFd,
-    bell: Arc<Bell>,
+    wake_event: Arc<WakeEvent>,
     events: Vec<libc::epoll_event>,
     ready: usize,
     /// Of those that are ready, how many were taken.
@@ -59,14 +59,14 @@ impl Epoll {
     /// [`Error::Io`] with what the system answered.
     pub fn new(events_max: usize) -> Result<Self, Error> {
         let set = create().map_err(|e| Error::io("epoll_create1", e))?;
-        let bell = Arc::new(Bell::new().map_err(|e| Error::io("eventfd", e))?);
+        let wake_event = Arc::new(WakeEvent::new().map_err(|e| Error::io("eventfd", e))?);
         let nothing = libc::epoll_event { events: 0, u64: 0 };
         let events = vec![nothing; events_max.max(1)];
         let (trigger, exclusive) = (Trigger::Level, false);
         let (ready, taken, sockets) = (0, 0, Vec::new());
-        let epoll = Self { set, bell, events, ready, taken, trigger, exclusive, sockets };
+        let epoll = Self { set, wake_event, events, ready, taken, trigger, exclusive, sockets };
         epoll
-            .control(libc::EPOLL_CTL_ADD, epoll.bell.fd(), libc::EPOLLIN, BELL)
+            .control(libc::EPOLL_CTL_ADD, epoll.wake_event.fd(), libc::EPOLLIN, WAKE_EVENT)
             .map_err(|e| Error::io("epoll_ctl for the waker", e))?;
         Ok(epoll)
     }
@@ -96,9 +96,18 @@ impl Epoll {
         )
     }
 
-    /// Adds something that can be rung, to be told by its token once for each time that it was rung since.
-    pub(crate) fn watch_bell(&mut self, bell: &Bell, token: u32) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, bell.fd(), libc::EPOLLIN | libc::EPOLLET, token.into())
+    /// Adds a wake event, to be reported by its token once for each time that it was signalled since.
+    pub(crate) fn watch_wake_event(
+        &mut self,
+        wake_event: &WakeEvent,
+        token: u32,
+    ) -> io::Result<()> {
+        self.control(
+            libc::EPOLL_CTL_ADD,
+            wake_event.fd(),
+            libc::EPOLLIN | libc::EPOLLET,
+            token.into(),
+        )
     }
 
     /// Takes a listening socket out of the set.
@@ -166,10 +175,10 @@ impl Epoll {
                 result => break result?,
             }
         };
-        let (mut rang, mut ready) = (false, 0);
+        let (mut signalled, mut ready) = (false, 0);
         for i in 0..count {
-            if self.events[i].u64 == BELL {
-                rang = true;
+            if self.events[i].u64 == WAKE_EVENT {
+                signalled = true;
             } else {
                 let event = self.events[i];
                 if event.events & libc::EPOLLERR as u32 != 0 {
@@ -180,9 +189,9 @@ impl Epoll {
             }
         }
         self.ready = ready;
-        if rang {
+        if signalled {
             counters.kernel_entries.one();
-            self.bell.clear();
+            self.wake_event.clear();
             return Ok(Woken::ByWaker);
         }
         Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
@@ -209,7 +218,7 @@ impl Epoll {
 
     /// Ends a wait of this set, now or the next one.
     pub fn waker(&self) -> Waker {
-        bell::waker(&self.bell)
+        wake_event::waker(&self.wake_event)
     }
 
     /// A socket stays ready until its errors are taken.

@@ -1,7 +1,7 @@
 //! ppoll(2): poll with a time-out in nanoseconds.
 
 use crate::{
-    readiness::bell::Bell,
+    readiness::wake_event::WakeEvent,
     socket::{Native, native},
 };
 use socket2::Socket;
@@ -16,8 +16,8 @@ pub const PROVIDER: &str = "poll";
 pub struct Entry(libc::pollfd);
 
 impl Entry {
-    pub fn of_bell(bell: &Bell) -> Self {
-        Self(libc::pollfd { fd: bell.fd(), events: libc::POLLIN, revents: 0 })
+    pub fn of_wake_event(wake_event: &WakeEvent) -> Self {
+        Self(libc::pollfd { fd: wake_event.fd(), events: libc::POLLIN, revents: 0 })
     }
 
     pub fn of_socket(socket: &Native) -> Self {

@@ -8,16 +8,13 @@
 //! ([`Streams`], [`Poll::listen`]), which come and go: there the entry of one that is
 //! forgotten is filled by the last, so each of these changes is constant work.
 
-#[cfg(target_os = "linux")]
-#[path = "linux.rs"]
-mod native;
-#[cfg(windows)]
-#[path = "windows.rs"]
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+#[cfg_attr(windows, path = "windows.rs")]
 mod native;
 
 use super::{
     Interest, Streams,
-    bell::{self, Bell},
+    wake_event::{self, WakeEvent},
 };
 use crate::{
     Error,
@@ -36,12 +33,12 @@ use std::{
 /// A set of sockets to wait for with poll(2) or WSAPoll.
 #[derive(Debug)]
 pub struct Poll {
-    bell: Arc<Bell>,
-    /// The bell comes first, then the sockets.
+    wake_event: Arc<WakeEvent>,
+    /// The wake event comes first, then the sockets.
     entries: Vec<native::Entry>,
     /// Kept open as long as their descriptors are in the set.
     sockets: Vec<(DatagramSocket, u32)>,
-    /// In a set of connections, the token of each entry behind the bell's.
+    /// In a set of connections, the token of each entry behind the wake event's.
     tokens: Vec<u32>,
     /// Where the entry of a slot stands, if it has one.
     places: Vec<u32>,
@@ -59,10 +56,10 @@ impl Poll {
     /// # Errors
     /// What the operating system answered when asked for the waker's descriptor.
     pub fn new() -> io::Result<Self> {
-        let bell = Arc::new(Bell::new()?);
-        let entries = vec![native::Entry::of_bell(&bell)];
+        let wake_event = Arc::new(WakeEvent::new()?);
+        let entries = vec![native::Entry::of_wake_event(&wake_event)];
         Ok(Self {
-            bell,
+            wake_event,
             entries,
             sockets: Vec::new(),
             tokens: Vec::new(),
@@ -131,7 +128,7 @@ impl Poll {
         self.look_through(ready);
         if self.entries[0].is_ready() {
             counters.kernel_entries.one();
-            self.bell.clear();
+            self.wake_event.clear();
             return Ok(Woken::ByWaker);
         }
         Ok(if ready == 0 { Woken::TimedOut } else { Woken::Ready })
@@ -164,7 +161,7 @@ impl Poll {
 
     /// Ends a wait of this set, now or the next one.
     pub fn waker(&self) -> Waker {
-        bell::waker(&self.bell)
+        wake_event::waker(&self.wake_event)
     }
 
     /// Looks through the whole set for those that are ready, until all of them are found: that is
@@ -190,7 +187,7 @@ impl Poll {
         self.tokens.push(token);
     }
 
-    /// Takes out the entry at this place behind the bell's; the last one moves there.
+    /// Takes out the entry at this place behind the wake event's; the last one moves there.
     fn remove(&mut self, place: usize) {
         self.entries.swap_remove(1 + place);
         self.tokens.swap_remove(place);

@@ -1,6 +1,6 @@
 //! WSAPoll, whose time-out counts milliseconds.
 
-use crate::{readiness::bell::Bell, socket::Native};
+use crate::{readiness::wake_event::WakeEvent, socket::Native};
 use socket2::Socket;
 use std::{io, os::windows::io::AsRawSocket, time::Duration};
 use windows_sys::Win32::Networking::WinSock::{
@@ -15,8 +15,8 @@ pub const PROVIDER: &str = "WSAPoll";
 pub struct Entry(WSAPOLLFD);
 
 impl Entry {
-    pub fn of_bell(bell: &Bell) -> Self {
-        Self(WSAPOLLFD { fd: bell.raw(), events: POLLRDNORM, revents: 0 })
+    pub fn of_wake_event(wake_event: &WakeEvent) -> Self {
+        Self(WSAPOLLFD { fd: wake_event.raw(), events: POLLRDNORM, revents: 0 })
     }
 
     pub fn of_socket(socket: &Native) -> Self {

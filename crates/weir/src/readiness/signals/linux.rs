@@ -3,7 +3,7 @@
 use crate::{
     Error, Unavailable,
     counters::Counters,
-    crew::lock,
+    lifecycle::lock,
     readiness::{Interest, Streams},
     rio::Woken,
     stream::{Listener, Stream},

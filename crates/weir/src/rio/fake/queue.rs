@@ -87,10 +87,10 @@ impl<K: Kernel, T: Threading> Provider<T> for Fake<K> {
             }
             addresses.push(address);
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FakeQueue {
             region: Arc::clone(region),
             needs: *needs,
-            state: Mutex::new(State {
+            state: Mutex::new(FakeState {
                 kernel: K::new(at, needs),
                 net: Net::new(&self.wire, addresses.clone()),
                 held: vec![false; region.count() as usize],
@@ -109,7 +109,7 @@ impl<K: Kernel, T: Threading> Provider<T> for Fake<K> {
             wire: self.wire.clone(),
         });
         for (socket, (address, endpoint)) in addresses.iter().zip(at).enumerate() {
-            let queue: Weak<Shared<K>> = Arc::downgrade(&shared);
+            let queue: Weak<FakeQueue<K>> = Arc::downgrade(&shared);
             self.wire.bind(*address, endpoint, socket, queue);
         }
         Ok(FakeOpened { shared, addresses })
@@ -130,7 +130,7 @@ impl<K: Kernel, T: Threading> Provider<T> for Fake<K> {
 
 /// Queues of a provider in memory, not yet started.
 pub struct FakeOpened<K: Kernel> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<FakeQueue<K>>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -157,21 +157,21 @@ pub struct FakeRequests<K: Kernel, T: Threading> {
 
 /// A queue's shared part, and the thread that started it.
 struct Place<K: Kernel> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<FakeQueue<K>>,
     thread: ThreadId,
 }
 
-struct Shared<K: Kernel> {
+struct FakeQueue<K: Kernel> {
     region: Arc<Region>,
     needs: Needs,
-    state: Mutex<State<K>>,
+    state: Mutex<FakeState<K>>,
     changed: Condvar,
     dequeuing: Busy,
     posting: Vec<Busy>,
     wire: Wire,
 }
 
-struct State<K> {
+struct FakeState<K> {
     kernel: K,
     net: Net,
     /// Which slices, by index, were posted and have not come back.
@@ -211,21 +211,21 @@ impl Drop for Entered<'_> {
 
 impl<K: Kernel> Place<K> {
     /// The state, for a queue that is in use by the right thread.
-    fn state<T: Threading>(&self) -> MutexGuard<'_, State<K>> {
+    fn state<T: Threading>(&self) -> MutexGuard<'_, FakeState<K>> {
         let here = T::HANDS_OVER || self.thread == thread::current().id();
         assert!(here, "a queue for one thread was used on another");
         self.shared.lock()
     }
 }
 
-impl<K: Kernel> Shared<K> {
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
+impl<K: Kernel> FakeQueue<K> {
+    fn lock(&self) -> MutexGuard<'_, FakeState<K>> {
         // An assertion that failed is reported by the thread that panicked.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-impl<K: Kernel> State<K> {
+impl<K: Kernel> FakeState<K> {
     /// A slice that may be posted.
     fn checked(&self, slice: Slice, region: &Arc<Region>) -> Result<Slice, (Slice, Refused)> {
         match self.stopped {
@@ -276,7 +276,7 @@ impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
         }
         state.hold(&slice);
         state.receives[self.socket] += 1;
-        let State { kernel, net, .. } = &mut *state;
+        let FakeState { kernel, net, .. } = &mut *state;
         kernel.receive(self.socket, slice, net);
         Ok(())
     }
@@ -308,7 +308,7 @@ impl<K: Kernel, T: Threading> RequestQueue for FakeRequests<K, T> {
         if state.stopped {
             return Err(Refused::Stopped.into());
         }
-        let State { kernel, net, .. } = &mut *state;
+        let FakeState { kernel, net, .. } = &mut *state;
         counters.kernel_entries.add(kernel.commit(self.socket, net));
         drop(state);
         self.at.shared.changed.notify_all();
@@ -328,7 +328,7 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
         let _entered = self.at.shared.dequeuing.enter();
         let mut state = self.at.state::<T>();
         state.check_wire()?;
-        let State { kernel, net, .. } = &mut *state;
+        let FakeState { kernel, net, .. } = &mut *state;
         kernel.pass_time(false, net);
         let mut room = out.room();
         if net.random.chance(net.faults.empty_dequeue) {
@@ -371,7 +371,7 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
             if state.kernel.take_signal() {
                 return Ok(Woken::Ready);
             }
-            let State { kernel, net, .. } = &mut *state;
+            let FakeState { kernel, net, .. } = &mut *state;
             kernel.pass_time(true, net);
             if kernel.take_signal() {
                 return Ok(Woken::Ready);
@@ -406,10 +406,10 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
         state.receives.fill(0);
         state.sends.fill(0);
         // Dropping a slice puts it back into its pool.
-        let State { kernel, net, .. } = &mut *state;
+        let FakeState { kernel, net, .. } = &mut *state;
         let mut returned = kernel.begin_stop(net).len() as u32;
         for round in 0.. {
-            let State { kernel, net, .. } = &mut *state;
+            let FakeState { kernel, net, .. } = &mut *state;
             returned += std::iter::from_fn(|| kernel.pop(net)).count() as u32;
             if kernel.held() == 0 {
                 break;
@@ -429,7 +429,7 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
     }
 }
 
-impl<K: Kernel> State<K> {
+impl<K: Kernel> FakeState<K> {
     /// Leaves what the kernel holds to it, for ever.
     fn leak(&mut self, region: &Region) -> u32 {
         let slices = self.kernel.take_all();
@@ -442,13 +442,13 @@ impl<K: Kernel> State<K> {
     }
 }
 
-impl<K: Kernel> Receiver for Shared<K> {
+impl<K: Kernel> Receiver for FakeQueue<K> {
     fn arrive(&self, socket: usize, to: SocketAddr, from: SocketAddr, bytes: &[u8]) -> Injected {
         let mut state = self.lock();
         if state.stopped {
             return Injected::NoSocket;
         }
-        let State { kernel, net, .. } = &mut *state;
+        let FakeState { kernel, net, .. } = &mut *state;
         let injected = kernel.arrive(socket, &Datagram { to, from, bytes }, net);
         drop(state);
         self.changed.notify_all();
@@ -466,7 +466,7 @@ impl<K: Kernel> Receiver for Shared<K> {
     }
 }
 
-impl<K: Kernel> Drop for Shared<K> {
+impl<K: Kernel> Drop for FakeQueue<K> {
     fn drop(&mut self) {
         self.lock().leak(&self.region);
     }

@@ -23,16 +23,16 @@ const FIRST_PORT: u16 = 49152;
 
 /// The far end: injects datagrams and collects what was sent. Cheap to clone.
 #[derive(Clone)]
-pub struct Wire(Arc<Shared>);
+pub struct Wire(Arc<WireShared>);
 
-struct Shared {
+struct WireShared {
     seed: u64,
     faults: Faults,
-    state: Mutex<State>,
+    state: Mutex<WireState>,
     changed: Condvar,
 }
 
-struct State {
+struct WireState {
     bound: Vec<Bound>,
     next_port: u16,
     queues_opened: u64,
@@ -96,7 +96,7 @@ impl Wire {
 
     /// A wire whose queues make faults, decided by the seed.
     pub fn with_faults(seed: u64, faults: Faults) -> Self {
-        let state = State {
+        let state = WireState {
             bound: Vec::new(),
             next_port: FIRST_PORT,
             queues_opened: 0,
@@ -105,7 +105,12 @@ impl Wire {
             changes: 0,
             cut: false,
         };
-        Self(Arc::new(Shared { seed, faults, state: Mutex::new(state), changed: Condvar::new() }))
+        Self(Arc::new(WireShared {
+            seed,
+            faults,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }))
     }
 
     /// Sends a datagram to the socket bound to `to`. Of several that share the address, the
@@ -250,7 +255,7 @@ impl Wire {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WireState> {
         self.0.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

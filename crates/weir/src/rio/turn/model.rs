@@ -15,7 +15,7 @@ use std::{
 };
 
 #[derive(Default)]
-struct State {
+struct ModelState {
     completions: u32,
     /// A waker was used since the last wait.
     asked: bool,
@@ -25,20 +25,20 @@ struct State {
 
 /// What a [`Queue`] holds.
 pub(super) struct Fake {
-    state: Mutex<State>,
+    state: Mutex<ModelState>,
     changed: Condvar,
 }
 
 impl Fake {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::default()), changed: Condvar::new() })
+        Arc::new(Self { state: Mutex::new(ModelState::default()), changed: Condvar::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ModelState> {
         self.state.lock().unwrap()
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut ModelState)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }

@@ -4,7 +4,7 @@ use super::times::Times;
 use crate::{
     Error,
     counters::Counters,
-    crew::lock,
+    lifecycle::lock,
     stream::Stream,
     tcp::{Connection, Handler, Reason, Worker, connection::NEVER},
     timer::{TICK, Tick},
@@ -129,13 +129,13 @@ impl<H: Handler> Drop for End<'_, H> {
 /// A connection and its two threads.
 pub(super) struct Pair<H: Handler> {
     pub(super) stream: Stream,
-    state: Mutex<State<H>>,
+    state: Mutex<PairState<H>>,
     changed: Condvar,
     crowd: Arc<Crowd<H>>,
     number: u32,
 }
 
-struct State<H> {
+struct PairState<H> {
     /// There until the last thread leaves.
     connection: Option<Connection<H>>,
     /// Bytes received from the system.
@@ -152,7 +152,7 @@ struct State<H> {
 }
 
 /// The connection, under its lock.
-pub(super) struct Locked<'a, H>(MutexGuard<'a, State<H>>);
+pub(super) struct Locked<'a, H>(MutexGuard<'a, PairState<H>>);
 
 impl<H> Locked<'_, H> {
     /// The sending thread is out of the system, and does not go there again.
@@ -220,7 +220,7 @@ impl<H: Handler> Pair<H> {
         true
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, State<H>>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, PairState<H>>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
@@ -234,7 +234,7 @@ impl<H: Handler> Pair<H> {
         stream: Stream,
         crowd: &Arc<Crowd<H>>,
     ) -> Arc<Self> {
-        let state = State {
+        let state = PairState {
             connection: Some(connection),
             received: 0,
             stop_at: None,

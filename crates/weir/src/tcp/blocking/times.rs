@@ -3,7 +3,7 @@
 
 use crate::{
     Error,
-    crew::lock,
+    lifecycle::lock,
     tcp::{Handler, Worker},
     timer::Tick,
 };

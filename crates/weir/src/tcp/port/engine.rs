@@ -8,12 +8,12 @@
 //! are taken under it for a few steps each, never the other way round.
 
 use super::shared::{
-    Accepts, Clock, Open, Order, Place, Places, Pool, STUCK_AFTER, Sending, Sends, SharedAccepts,
-    Slow,
+    Accepts, Clock, Order, Place, Places, Pool, PortConnection, STUCK_AFTER, Sending, Sends,
+    SharedAccepts, Slow,
 };
 use crate::{
     Error,
-    crew::{contain, lock, try_lock},
+    lifecycle::{contain, lock, try_lock},
     memory::{Load, Slice},
     options::Named,
     port::{
@@ -432,7 +432,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
                 return close(self.worker, connection, &stream);
             }
         };
-        *place = Some(Open {
+        *place = Some(PortConnection {
             connection,
             stream,
             id,
@@ -540,14 +540,19 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 // Under a connection's lock: what came is handled, and what it wants next is started.
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Calls `f` with the connection in a slot, if there is one, and starts what it wants next.
-    fn with(&mut self, slot: u32, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+    fn with(&mut self, slot: u32, f: impl FnOnce(&mut Self, &mut PortConnection<H>)) {
         self.with_any(slot, None, f);
     }
 
     /// The same where it is the connection of a completion. Between a take and this lock another thread may
     /// have had the last of that connection, and a new one may have its slot.
     #[inline]
-    fn with_its(&mut self, key: Key, id: StreamId, f: impl FnOnce(&mut Self, &mut Open<H>)) {
+    fn with_its(
+        &mut self,
+        key: Key,
+        id: StreamId,
+        f: impl FnOnce(&mut Self, &mut PortConnection<H>),
+    ) {
         self.with_any(key.0 as u32, Some(id), f);
     }
 
@@ -556,11 +561,12 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         &mut self,
         slot: u32,
         id: Option<StreamId>,
-        f: impl FnOnce(&mut Self, &mut Open<H>),
+        f: impl FnOnce(&mut Self, &mut PortConnection<H>),
     ) {
         let server = self.server;
         let mut place = lock(server.places.get(slot));
-        let meant = |open: &&mut Open<H>| !open.closing && id.is_none_or(|id| id == open.id);
+        let meant =
+            |open: &&mut PortConnection<H>| !open.closing && id.is_none_or(|id| id == open.id);
         if let Some(open) = place.as_mut().filter(meant) {
             f(self, open);
             self.settle(slot, &mut place);
@@ -577,7 +583,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Handles what was received, starts what the connection wants next, and takes it from the port when it
     /// is to be closed.
     #[inline]
-    fn settle(&mut self, slot: u32, place: &mut Option<Open<H>>) {
+    fn settle(&mut self, slot: u32, place: &mut Option<PortConnection<H>>) {
         let Some(open) = place.as_mut() else { return };
         let limits = self.worker.limits;
         let mut wants = open.connection.wants(&limits);
@@ -619,7 +625,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     }
 
     /// Receives what is there without waiting, within a bound.
-    fn drain(&mut self, slot: u32, open: &mut Open<H>) {
+    fn drain(&mut self, slot: u32, open: &mut PortConnection<H>) {
         for _ in 0..self.server.numbers.receiving.drain {
             if !open.connection.wants(&self.worker.limits).receive {
                 break;
@@ -650,7 +656,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     fn deliver(
         &mut self,
         slot: u32,
-        open: &mut Open<H>,
+        open: &mut PortConnection<H>,
         mut slice: Slice,
         outcome: Outcome<usize>,
     ) {
@@ -672,7 +678,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     /// Has as many receives outstanding as are meant to be, or a wait for one.
     #[inline]
-    fn receive(&mut self, open: &mut Open<H>) {
+    fn receive(&mut self, open: &mut PortConnection<H>) {
         let most = self.server.numbers.receiving.receives;
         while open.receives + open.order.len() < most {
             let started = match self.server.numbers.receiving.idle {
@@ -712,7 +718,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Sends what a connection has lent, now or when its turn comes.
     #[inline]
-    fn send(&mut self, slot: u32, open: &mut Open<H>, load: Load) {
+    fn send(&mut self, slot: u32, open: &mut PortConnection<H>, load: Load) {
         let left = match self.server.sends.take_in_turn(open.slow.is()) {
             Some(place) => self.send_now(slot, open, load, place),
             None => Some(load),
@@ -731,7 +737,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     fn send_now(
         &mut self,
         slot: u32,
-        open: &mut Open<H>,
+        open: &mut PortConnection<H>,
         load: Load,
         place: Place,
     ) -> Option<Load> {
@@ -862,7 +868,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     /// Takes a connection from the port. It is over now, or when all that is outstanding has come back.
     #[cold]
-    fn close(&mut self, slot: u32, place: &mut Option<Open<H>>) {
+    fn close(&mut self, slot: u32, place: &mut Option<PortConnection<H>>) {
         let Some(open) = place.as_mut() else { return };
         open.closing = true;
         if let Some(load) = open.sending.take_queued() {
@@ -881,8 +887,10 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         }
     }
 
-    fn over(&mut self, slot: u32, open: Option<Open<H>>) {
-        let Some(Open { connection, stream, sending, closing, .. }) = open else { return };
+    fn over(&mut self, slot: u32, open: Option<PortConnection<H>>) {
+        let Some(PortConnection { connection, stream, sending, closing, .. }) = open else {
+            return;
+        };
         if let Sending::UnderWay { place, .. } = sending {
             self.give_back(place);
             if closing {
@@ -930,7 +938,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
         }
     }
 
-    fn finish(&mut self, open: &mut Open<H>) {
+    fn finish(&mut self, open: &mut PortConnection<H>) {
         open.connection.begin(self.worker);
         // Not what waits in the system: a completion may have it, or another thread.
         let received = open.stream.received_in_all(&self.worker.calls).unwrap_or(0);
@@ -957,7 +965,9 @@ impl<P: Port, H: Handler> PortServer<P, H> {
         let stopped = port.stop(Instant::now() + GIVING_BACK);
         let mut clock = clock.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         for slot in 0..places.slots() {
-            if let Some(Open { mut connection, stream, .. }) = lock(places.get(slot)).take() {
+            if let Some(PortConnection { mut connection, stream, .. }) =
+                lock(places.get(slot)).take()
+            {
                 clock.wheel.cancel(slot);
                 connection.fail(Reason::Stopped);
                 close(worker, connection, &stream);

@@ -12,7 +12,7 @@ use crate::{
         Connection, Handler, Reason, Wants, Worker,
         acceptor::{ACCEPTED_AT_ONCE, Acceptor, Attempt},
         active::Active,
-        table::{Open, Table},
+        table::{ReadyConnection, Table},
     },
     timer::Tick,
 };
@@ -146,7 +146,7 @@ impl<H: Handler> ReadyThread<H> {
         let Accepted { stream, peer } = accepted;
         let connection = Connection::open(worker, peer);
         let interest = Interest::RECEIVE;
-        let open = Open { connection, stream, interest, armed: Tick::MAX, again: false };
+        let open = ReadyConnection { connection, stream, interest, armed: Tick::MAX, again: false };
         let slot = self.table.insert(open);
         let open = self.table.get_mut(slot).expect("it was just put there");
         if !self.active.admit(slot) {
@@ -362,12 +362,12 @@ impl<H: Handler> ReadyThread<H> {
 #[inline]
 fn receive<H: Handler>(
     worker: &mut Worker<H>,
-    open: &mut Open<H>,
+    open: &mut ReadyConnection<H>,
     buffer: &mut [u8],
     drain: u32,
     trigger: Trigger,
 ) -> bool {
-    let Open { connection, stream, .. } = open;
+    let ReadyConnection { connection, stream, .. } = open;
     for _ in 0..drain {
         if !connection.wants(&worker.limits).receive {
             return true;

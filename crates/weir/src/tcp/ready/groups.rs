@@ -6,7 +6,7 @@
 use super::engine::ReadyThread;
 use crate::{
     Error,
-    crew::lock,
+    lifecycle::lock,
     readiness::Events,
     stream::Accepted,
     tcp::{Connection, Handler, Reason, Worker},

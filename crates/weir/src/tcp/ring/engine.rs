@@ -307,7 +307,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
     }
 
     #[inline]
-    fn open_at(&mut self, connection: StreamId) -> Option<&mut Open<H>> {
+    fn open_at(&mut self, connection: StreamId) -> Option<&mut RingConnection<H>> {
         match &mut self.entries[connection.number as usize] {
             Entry::Open(open) => Some(open),
             Entry::Free | Entry::Refused | Entry::Closing => None,
@@ -329,7 +329,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
             }
             return;
         }
-        self.entries[place] = Entry::Open(Open {
+        self.entries[place] = Entry::Open(RingConnection {
             connection: Connection::open(worker, peer),
             generation,
             armed: Tick::MAX,
@@ -532,7 +532,7 @@ impl<H: Handler, Q: StreamQueue> RingThread<H, Q> {
 
     /// Handles what was held, as far as there is room for output.
     #[cold]
-    fn catch_up(worker: &mut Worker<H>, open: &mut Open<H>, buffer_bytes: usize) {
+    fn catch_up(worker: &mut Worker<H>, open: &mut RingConnection<H>, buffer_bytes: usize) {
         while let Some(held) = &mut open.held {
             if held.len() == 0 {
                 if mem::take(&mut open.held).is_some_and(|held| held.ended) {
@@ -640,13 +640,13 @@ enum Entry<H> {
     Free,
     /// It is told that it is refused, and then closed.
     Refused,
-    Open(Open<H>),
+    Open(RingConnection<H>),
     /// Its close was asked for.
     Closing,
 }
 
 /// A connection that is open.
-struct Open<H> {
+struct RingConnection<H> {
     connection: Connection<H>,
     generation: u32,
     /// When its timer fires; [`Tick::MAX`] where it has none.
@@ -663,7 +663,7 @@ struct Open<H> {
     starved: bool,
 }
 
-impl<H> Open<H> {
+impl<H> RingConnection<H> {
     /// Whether one more receive may be asked for, of so many.
     #[inline]
     fn may_receive(&self, most: u16) -> bool {

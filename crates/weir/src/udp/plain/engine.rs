@@ -34,7 +34,7 @@ pub(super) fn start_blocking<H: Handler, B: Send + 'static>(
             let ending = socket.clone();
             worker.ready(Some(Waker::new(move || ending.end_receiving())));
             while !worker.stopping() {
-                worker.hear_errors();
+                worker.collect_errors();
                 worker.counters.waits.one();
                 turn(worker, &socket, number as u32, &mut buffers)?;
             }
@@ -72,7 +72,7 @@ pub(super) fn start_epoll<H: Handler, B: Send + 'static>(
         job.spawn(move |worker| {
             worker.ready(Some(set.waker()));
             while !worker.stopping() {
-                worker.hear_errors();
+                worker.collect_errors();
                 worker.counters.waits.one();
                 set.wait(None, &worker.counters)
                     .map_err(|e| Error::io("waiting for readiness", e))?;

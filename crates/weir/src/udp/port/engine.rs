@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Unavailable,
-    crew::contain,
+    lifecycle::contain,
     memory::{Region, Slice},
     port::{
         Completion, Key, Native, Needs, Outcome, Port, Provider, SocketId, Taken, Worker as Taker,
@@ -21,7 +21,7 @@ pub(super) struct Numbers {
 }
 
 /// A port with its sockets, and memory. The threads share it, and the last to leave stops it.
-pub(super) struct Shared<P> {
+pub(super) struct PortServer<P> {
     port: P,
     region: Arc<Region>,
     sockets: Vec<SocketId>,
@@ -47,7 +47,7 @@ pub(super) fn open<H: Handler, P: Provider>(
     job: &mut Job<H>,
     provider: &P,
     numbers: Numbers,
-) -> Result<Shared<P::Port>, Error> {
+) -> Result<PortServer<P::Port>, Error> {
     let Numbers { threads, outstanding, concurrency } = numbers;
     let sends = job.limits.replies_outstanding;
     let needs = Needs {
@@ -69,15 +69,15 @@ pub(super) fn open<H: Handler, P: Provider>(
     for (name, value) in port.granted() {
         job.state(name, value);
     }
-    Ok(Shared { port, region, sockets, outstanding })
+    Ok(PortServer { port, region, sockets, outstanding })
 }
 
 /// Starts the threads. Each calls `run`, and the last to leave stops the port.
 pub(super) fn spawn<H: Handler, P: Port>(
     job: &mut Job<H>,
     threads: u32,
-    shared: Shared<P>,
-    run: impl Fn(&mut Worker<H>, &Shared<P>) -> Result<(), Error> + Clone + Send + 'static,
+    shared: PortServer<P>,
+    run: impl Fn(&mut Worker<H>, &PortServer<P>) -> Result<(), Error> + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let closer = shared.port.closer();
     job.on_stop(closer.clone());
@@ -106,7 +106,7 @@ pub(super) fn spawn<H: Handler, P: Port>(
 /// Takes a place among the threads that take. The first thread posts the first receives.
 pub(super) fn join<'p, H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &'p Shared<P>,
+    shared: &'p PortServer<P>,
 ) -> Result<P::Worker<'p>, Error> {
     let mut taker = shared.port.worker()?;
     if worker.index == 0 {
@@ -123,7 +123,7 @@ pub(super) fn take<H: Handler>(
     taker: &mut impl Taker,
     taken: &mut Taken,
 ) -> Result<bool, Error> {
-    worker.hear_errors();
+    worker.collect_errors();
     let took = taker.take(taken, None, &worker.counters);
     Ok(took.map_err(|e| Error::io("taking completions", e))?.is_some())
 }
@@ -131,7 +131,7 @@ pub(super) fn take<H: Handler>(
 /// Starts the first receives, shared among the sockets.
 fn post_all<H: Handler, P: Port>(
     worker: &Worker<H>,
-    shared: &Shared<P>,
+    shared: &PortServer<P>,
     taker: &mut P::Worker<'_>,
 ) -> Result<(), Error> {
     let sockets = shared.sockets.iter().cycle();
@@ -157,7 +157,7 @@ pub(super) struct Settled {
 #[inline]
 pub(super) fn settle<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &Shared<P>,
+    shared: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     completion: Completion,
 ) -> Result<Settled, Error> {

@@ -17,7 +17,7 @@
 //!
 //! Origin: the IOCP servers of Holgate's study (2011), with 1 and with 8 threads.
 
-use super::engine::{self, Numbers, Shared};
+use super::engine::{self, Numbers, PortServer};
 use crate::{
     Error,
     design::design,
@@ -65,7 +65,10 @@ impl Port {
     }
 }
 
-fn run<H: Handler, P: port::Port>(worker: &mut Worker<H>, shared: &Shared<P>) -> Result<(), Error> {
+fn run<H: Handler, P: port::Port>(
+    worker: &mut Worker<H>,
+    shared: &PortServer<P>,
+) -> Result<(), Error> {
     let mut taker = engine::join(worker, shared)?;
     let mut taken = Taken::new(1);
     while engine::take(worker, &mut taker, &mut taken)? {
@@ -80,7 +83,7 @@ fn run<H: Handler, P: port::Port>(worker: &mut Worker<H>, shared: &Shared<P>) ->
 #[inline]
 fn handle<H: Handler, P: port::Port>(
     worker: &mut Worker<H>,
-    shared: &Shared<P>,
+    shared: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     completion: Completion,
 ) -> Result<(), Error> {

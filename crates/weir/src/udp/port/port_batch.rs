@@ -12,7 +12,7 @@
 //!
 //! Origin: the "IOCP + GQCSEx" server of Holgate's study (2011).
 
-use super::engine::{self, Numbers, Shared};
+use super::engine::{self, Numbers, PortServer};
 use crate::{
     Error,
     design::design,
@@ -58,7 +58,7 @@ impl PortBatch {
 
 fn run<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &Shared<P>,
+    shared: &PortServer<P>,
     batch: usize,
 ) -> Result<(), Error> {
     let mut taker = engine::join(worker, shared)?;
@@ -74,7 +74,7 @@ fn run<H: Handler, P: Port>(
 #[inline]
 fn handle<H: Handler, P: Port>(
     worker: &mut Worker<H>,
-    shared: &Shared<P>,
+    shared: &PortServer<P>,
     taker: &mut P::Worker<'_>,
     taken: &mut Taken,
     again: &mut Again,

@@ -7,7 +7,7 @@
 
 use crate::{
     Error,
-    crew::contain,
+    lifecycle::contain,
     memory::{Region, Slice},
     rio::{
         Batch, Completion, CompletionQueue, HandOver, Needs, OneThread, Opened, Outcome, Peer,
@@ -247,7 +247,7 @@ pub(super) fn run_alone<H: Handler, P: Provider<OneThread>>(
         let batch = Batch::new(needs.per_dequeue as usize);
         let mut queue = OwnQueue { worker, completions, requests, region, batch };
         while !queue.worker.stopping() {
-            queue.worker.hear_errors();
+            queue.worker.collect_errors();
             turn(&mut queue)?;
         }
         Ok(())
@@ -493,7 +493,7 @@ pub(super) fn handle_sharing<H: Handler, Q: CompletionQueue>(
     }
     worker.batch_end();
     done.post(worker, &mut shared.requests())?;
-    worker.hear_errors(); // of sends just made: this thread may park now
+    worker.collect_errors(); // of sends just made: this thread may park now
     Ok(())
 }
 

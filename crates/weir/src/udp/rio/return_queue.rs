@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 /// What is finished and not posted yet.
 pub(super) struct ReturnQueue {
-    state: Mutex<State>,
+    state: Mutex<ReturnQueueState>,
     filled: Condvar,
     /// How many slices there are.
     slices: usize,
     sockets: usize,
 }
 
-struct State {
+struct ReturnQueueState {
     done: Done,
     /// The reader waits: it need not be woken otherwise.
     waiting: bool,
@@ -39,8 +39,12 @@ impl ReturnQueue {
     /// For all slices of a region, which belong to so many sockets.
     pub(super) fn new(region: &Region, sockets: usize) -> Arc<Self> {
         let slices = region.count() as usize;
-        let state =
-            State { done: Done::new(slices, sockets), waiting: false, closed: false, left: false };
+        let state = ReturnQueueState {
+            done: Done::new(slices, sockets),
+            waiting: false,
+            closed: false,
+            left: false,
+        };
         Arc::new(Self { state: Mutex::new(state), filled: Condvar::new(), slices, sockets })
     }
 
@@ -55,7 +59,7 @@ impl ReturnQueue {
         Done::new(self.slices, self.sockets)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReturnQueueState> {
         // Nothing that runs under the lock can panic half way through a change.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -127,7 +131,7 @@ pub(super) fn read<H: Handler, Q: CompletionQueue>(
     let mut done = returned.taken();
     while returned.take(&mut done, &worker.counters) {
         done.post(worker, &mut requests)?;
-        worker.hear_errors();
+        worker.collect_errors();
     }
     Ok(())
 }

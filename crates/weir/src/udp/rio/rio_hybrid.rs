@@ -1,4 +1,4 @@
-//! `rio-hybrid`: polls while it is winning.
+//! `rio-hybrid`: busy-polls as long as that pays.
 //!
 //! One thread holds the queue of registered I/O and dequeues again as soon as it has handled
 //! what it took. It notifies and waits only when there was nothing, or gives the queue up when
@@ -192,7 +192,7 @@ pub(super) fn hold_until_overwhelmed<H: Handler, Q: CompletionQueue>(
         };
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
-        worker.hear_errors();
+        worker.collect_errors();
         if batch.is_empty() {
             if spin.again(tuning) {
                 held = Some(turn);

@@ -1,6 +1,6 @@
 //! `rio-hybrid-reader`: the hybrid, with one thread that does all the posting.
 //!
-//! A thread keeps the queue while it is winning, as in `rio-hybrid`, and hands the slices it has
+//! A thread keeps the queue as long as it keeps up, as in `rio-hybrid`, and hands the slices it has
 //! finished to a reader, as in `rio-reader`. So the thread that dequeues does nothing else, and
 //! there is no lock around the request queue. Under load two threads work in any case, and each
 //! batch passes from one core to another: it can only pay where posting is dear.

@@ -81,7 +81,7 @@ fn run<H: Handler, Q: CompletionQueue>(
         let received = turn.queue().dequeue(&mut batch, &counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
         turn.notify(&counters);
-        worker.hear_errors();
+        worker.collect_errors();
         engine::handle_sharing(worker, shared, &mut batch, &mut done, posts_per_lock)?;
     }
     Ok(())

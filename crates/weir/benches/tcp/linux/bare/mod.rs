@@ -214,9 +214,9 @@ impl Epoll {
 }
 
 /// An event that a thread can be told: eventfd(2).
-struct Bell(OwnedFd);
+struct WakeEvent(OwnedFd);
 
-impl Bell {
+impl WakeEvent {
     fn new() -> io::Result<Self> {
         let fd =
             // SAFETY: takes no pointers.
@@ -225,7 +225,7 @@ impl Bell {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
     }
 
-    fn ring(&self) -> io::Result<()> {
+    fn signal(&self) -> io::Result<()> {
         let one = 1u64;
         // SAFETY: the kernel reads eight bytes, which outlive the call.
         check(unsafe { libc::write(self.fd(), (&raw const one).cast(), size_of::<u64>()) })

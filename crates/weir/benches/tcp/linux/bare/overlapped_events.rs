@@ -3,7 +3,7 @@
 //! hands what came to the first group with room, or to a new one.
 
 use super::{
-    BUFFER_BYTES, Bell, Epoll, Run,
+    BUFFER_BYTES, Epoll, Run, WakeEvent,
     rings::{Buffers, checked, of_several_threads, push},
     start, take_room,
 };
@@ -30,10 +30,10 @@ use std::{
 const GROUP: usize = 64;
 const PLACES: usize = (GROUP - 1) / 2;
 const SENDS: usize = PLACES;
-/// The token of the group's own bell; below it are the numbers of events.
-const BELL: u64 = u64::MAX;
+/// The token of the group's own wake event; below it are the numbers of events.
+const WAKE_EVENT: u64 = u64::MAX;
 /// Of a write that rings an event, which is told only where it fails.
-const RANG: u64 = u64::MAX - 1;
+const SIGNALLED: u64 = u64::MAX - 1;
 /// An operation and its write for each event, some times over.
 const SUBMISSIONS: u32 = 256;
 
@@ -43,7 +43,7 @@ static ONE: u64 = 1;
 struct Group {
     taken: AtomicUsize,
     came: Mutex<Came>,
-    bell: Bell,
+    wake_event: WakeEvent,
 }
 
 #[derive(Default)]
@@ -61,18 +61,18 @@ pub fn overlapped_events(run: &Run) -> io::Result<()> {
             let place = groups.iter().position(room);
             if place.is_none() {
                 let (taken, came) = (1.into(), Mutex::default());
-                let group = Arc::new(Group { taken, came, bell: Bell::new()? });
+                let group = Arc::new(Group { taken, came, wake_event: WakeEvent::new()? });
                 let (its, open) = (Arc::clone(&group), &open);
                 start(scope, move || look_after(&its, open))?;
                 groups.push(group);
             }
             let group = &groups[place.unwrap_or(groups.len() - 1)];
             group.came.lock().expect("nobody panics").connections.push(connection);
-            group.bell.ring()
+            group.wake_event.signal()
         })?;
         groups.iter().try_for_each(|group| {
             group.came.lock().expect("nobody panics").over = true;
-            group.bell.ring()
+            group.wake_event.signal()
         })
     })
 }
@@ -86,7 +86,7 @@ enum Operation {
 }
 
 struct Event {
-    bell: Bell,
+    wake_event: WakeEvent,
     operation: Option<Operation>,
     /// What its completion said.
     result: Option<i32>,
@@ -105,11 +105,11 @@ struct Events {
 /// The thread of a group, until that is over.
 fn look_after(group: &Group, open: &AtomicUsize) -> io::Result<()> {
     let mut set = Epoll::telling(1)?;
-    set.add(group.bell.fd(), BELL, libc::EPOLLIN | libc::EPOLLET)?;
+    set.add(group.wake_event.fd(), WAKE_EVENT, libc::EPOLLIN | libc::EPOLLET)?;
     let event = |number| {
-        let bell = Bell::new()?;
-        set.add(bell.fd(), number, libc::EPOLLIN | libc::EPOLLET)?;
-        Ok(Event { bell, operation: None, result: None })
+        let wake_event = WakeEvent::new()?;
+        set.add(wake_event.fd(), number, libc::EPOLLIN | libc::EPOLLET)?;
+        Ok(Event { wake_event, operation: None, result: None })
     };
     let mut events = Events {
         ring: of_several_threads(SUBMISSIONS)?,
@@ -124,7 +124,7 @@ fn look_after(group: &Group, open: &AtomicUsize) -> io::Result<()> {
             events.ring.submit()?;
         }
         let token = set.wait_for_one()?;
-        if token == BELL {
+        if token == WAKE_EVENT {
             let mut came = group.came.lock().expect("nobody panics");
             for connection in came.connections.drain(..) {
                 events.receive(connection)?;
@@ -146,7 +146,7 @@ impl Events {
         let Self { ring, events, .. } = self;
         for entry in ring.completion() {
             match entry.user_data() {
-                RANG => drop(checked(entry.result())?),
+                SIGNALLED => drop(checked(entry.result())?),
                 number => events[number as usize].result = Some(entry.result()),
             }
         }
@@ -196,8 +196,9 @@ impl Events {
         let number = self.free.pop().expect("there are as many events as operations");
         let event = &mut self.events[number];
         event.operation = Some(operation);
-        let write = opcode::Write::new(Fd(event.bell.fd()), (&raw const ONE).cast(), 8).build();
-        let write = write.flags(Flags::SKIP_SUCCESS).user_data(RANG);
+        let write =
+            opcode::Write::new(Fd(event.wake_event.fd()), (&raw const ONE).cast(), 8).build();
+        let write = write.flags(Flags::SKIP_SUCCESS).user_data(SIGNALLED);
         let entry = entry.flags(Flags::IO_HARDLINK).user_data(number as u64);
         push(&mut self.ring, &[entry, write])
     }

@@ -32,7 +32,7 @@ use crate::{
         streams::{Closing, ListenerId, Needs, Port, Provider, StreamId, Taken, Worker},
         uring::state::{Outstanding, Stage},
     },
-    readiness::{Epoll, Trigger, bell::Bell},
+    readiness::{Epoll, Trigger, wake_event::WakeEvent},
     ring::{self, Completions, Crowded, Ring, Submissions, TimeLeft, Wanted},
     rio::Woken,
     stream::{Listener, Stream},
@@ -97,7 +97,7 @@ impl Provider for UringEvents {
         let events: io::Result<Vec<_>> =
             (0..first).map(|number| Event::new(number, &mut set)).collect();
         let events = events.map_err(|e| Error::io("making the events of a group", e))?;
-        let state = State {
+        let state = EventsState {
             ring,
             submissions,
             completions,
@@ -129,12 +129,12 @@ pub struct EventsPort {
 /// What the thread and those who may wake it share.
 struct Inner {
     /// There until the port goes.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<EventsState>>,
     closed: AtomicBool,
     waker: Waker,
 }
 
-struct State {
+struct EventsState {
     ring: Arc<Ring>,
     submissions: Submissions,
     completions: Completions,
@@ -150,7 +150,7 @@ struct State {
 
 /// An event, and the operation that it is for.
 struct Event {
-    bell: Bell,
+    wake_event: WakeEvent,
     token: Option<ring::Token>,
     /// What its completion said.
     result: Option<i32>,
@@ -158,9 +158,9 @@ struct Event {
 
 impl Event {
     fn new(number: u32, set: &mut Epoll) -> io::Result<Self> {
-        let bell = Bell::new()?;
-        set.watch_bell(&bell, number)?;
-        Ok(Event { bell, token: None, result: None })
+        let wake_event = WakeEvent::new()?;
+        set.watch_wake_event(&wake_event, number)?;
+        Ok(Event { wake_event, token: None, result: None })
     }
 }
 
@@ -169,7 +169,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut EventsState) -> R) -> R {
         f(lock(&self.state).as_mut().expect("there until the port goes"))
     }
 
@@ -196,7 +196,7 @@ impl Inner {
     }
 }
 
-impl State {
+impl EventsState {
     /// Submits what was started.
     fn submit(&mut self, counters: &Counters) -> io::Result<()> {
         loop {
@@ -218,7 +218,8 @@ impl State {
             };
             let event = &mut events[number];
             let entry = entry.flags(squeue::Flags::IO_HARDLINK);
-            let signal = opcode::Write::new(types::Fd(event.bell.fd()), (&raw const ONE).cast(), 8);
+            let signal =
+                opcode::Write::new(types::Fd(event.wake_event.fd()), (&raw const ONE).cast(), 8);
             let signal = signal.build().flags(squeue::Flags::SKIP_SUCCESS);
             // SAFETY: as in `Operations::start`; the signal's bytes are static, and its descriptor stays
             // open until the event was told.
@@ -364,7 +365,7 @@ impl Port for EventsPort {
         for token in self.inner.with(|state| state.operations.all_started()) {
             // Where it finds no room something else is submitted first, which makes room.
             let own = token.of_its_cancel();
-            let cancel = |state: &mut State| state.submissions.cancel(token, own, &counters);
+            let cancel = |state: &mut EventsState| state.submissions.cancel(token, own, &counters);
             if self.inner.with(cancel).is_err() {
                 break;
             }
@@ -394,7 +395,7 @@ impl Port for EventsPort {
 impl EventsPort {
     fn give_up(&self) -> Option<(u32, u32)> {
         let state = lock(&self.inner.state).take()?;
-        let State { submissions, completions, operations, events, .. } = state;
+        let EventsState { submissions, completions, operations, events, .. } = state;
         // The only way to submit goes first. What lies in the submission queue counts as started.
         drop((submissions, completions));
         if operations.started() == 0 && events.iter().all(|event| event.token.is_none()) {

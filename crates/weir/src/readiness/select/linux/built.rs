@@ -1,12 +1,12 @@
 //! Sets that are built for each call.
 
-use super::{Sets, bell, rang, wait};
+use super::{Sets, signalled, wait, wake_event};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     readiness::{
         Interest, Streams,
-        bell::{self as bells, Bell},
+        wake_event::{self as events, WakeEvent},
     },
     rio::Woken,
     stream::{Listener, Stream},
@@ -17,7 +17,7 @@ use std::{io, sync::Arc, time::Duration};
 /// Sets for one call of select(2): to be filled before, and asked after it.
 #[derive(Debug)]
 pub struct Select {
-    bell: Arc<Bell>,
+    wake_event: Arc<WakeEvent>,
     sets: Sets,
 }
 
@@ -38,7 +38,7 @@ impl Select {
     /// # Errors
     /// [`Error::Io`] with what the system answered when asked for the waker's descriptor.
     pub fn new() -> Result<Self, Error> {
-        Ok(Self { bell: bell()?, sets: Sets::default() })
+        Ok(Self { wake_event: wake_event()?, sets: Sets::default() })
     }
 
     /// Takes everything out of the sets.
@@ -63,9 +63,10 @@ impl Select {
     /// # Errors
     /// What the operating system answered; the sets are empty then.
     pub fn wait(&mut self, timeout: Option<Duration>, counters: &Counters) -> io::Result<Woken> {
-        let bell = self.bell.fd();
-        let count = wait(&mut self.sets, timeout, counters, |sets| sets.want(bell, true, false))?;
-        if rang(&mut self.sets, &self.bell, counters) {
+        let wake_event = self.wake_event.fd();
+        let count =
+            wait(&mut self.sets, timeout, counters, |sets| sets.want(wake_event, true, false))?;
+        if signalled(&mut self.sets, &self.wake_event, counters) {
             return Ok(Woken::ByWaker);
         }
         Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
@@ -84,7 +85,7 @@ impl Select {
 
     /// Ends a wait, now or the next one.
     pub fn waker(&self) -> Waker {
-        bells::waker(&self.bell)
+        events::waker(&self.wake_event)
     }
 }
 

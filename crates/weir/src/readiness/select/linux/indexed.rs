@@ -1,12 +1,12 @@
 //! Sets that are kept, and an index from descriptors to connections.
 
-use super::{Sets, bell, index, rang, wait};
+use super::{Sets, index, signalled, wait, wake_event};
 use crate::{
     Error, Unavailable,
     counters::Counters,
     readiness::{
         Interest, Streams,
-        bell::{self as bells, Bell},
+        wake_event::{self as events, WakeEvent},
     },
     rio::Woken,
     stream::{Listener, Stream},
@@ -17,7 +17,7 @@ use std::{io, os::fd::RawFd, sync::Arc, time::Duration};
 /// Connections to wait for with select(2), found by their descriptors.
 #[derive(Debug)]
 pub struct SelectIndexed {
-    bell: Arc<Bell>,
+    wake_event: Arc<WakeEvent>,
     wanted: Sets,
     answer: Sets,
     /// The word of the answer that is looked at next.
@@ -44,13 +44,13 @@ impl SelectIndexed {
     /// [`Error::Io`] with what the system answered when asked for the waker's descriptor.
     pub fn new() -> Result<Self, Error> {
         let mut set = Self {
-            bell: bell()?,
+            wake_event: wake_event()?,
             wanted: Sets::default(),
             answer: Sets::default(),
             next: 0,
             tokens: Vec::new(),
         };
-        set.wanted.want(set.bell.fd(), true, false);
+        set.wanted.want(set.wake_event.fd(), true, false);
         Ok(set)
     }
 
@@ -76,7 +76,7 @@ impl SelectIndexed {
         let wanted = &self.wanted;
         self.next = 0;
         let count = wait(&mut self.answer, timeout, counters, |answer| answer.copy_from(wanted))?;
-        if rang(&mut self.answer, &self.bell, counters) {
+        if signalled(&mut self.answer, &self.wake_event, counters) {
             return Ok(Woken::ByWaker);
         }
         Ok(if count == 0 { Woken::TimedOut } else { Woken::Ready })
@@ -95,7 +95,7 @@ impl SelectIndexed {
 
     /// Ends a wait, now or the next one.
     pub fn waker(&self) -> Waker {
-        bells::waker(&self.bell)
+        events::waker(&self.wake_event)
     }
 
     fn put(&mut self, fd: RawFd, token: u32, interest: Interest) {

@@ -7,7 +7,7 @@ mod sets;
 pub use built::Select;
 pub use indexed::SelectIndexed;
 
-use crate::{Error, Unavailable, counters::Counters, readiness::bell::Bell};
+use crate::{Error, Unavailable, counters::Counters, readiness::wake_event::WakeEvent};
 use sets::Sets;
 use std::{
     io,
@@ -22,16 +22,16 @@ const PROVIDER: &str = "select";
 /// Whether the system has it, by trying.
 fn availability() -> Result<(), Unavailable> {
     let tried = || {
-        let bell = Bell::new()?;
+        let wake_event = WakeEvent::new()?;
         let mut sets = Sets::default();
-        sets.want(bell.fd(), true, false);
+        sets.want(wake_event.fd(), true, false);
         sets.select(Some(Duration::ZERO))
     };
     tried().map(drop).map_err(|e| Unavailable::new("select", format!("pselect6: {e}")))
 }
 
-fn bell() -> Result<Arc<Bell>, Error> {
-    Bell::new().map(Arc::new).map_err(|e| Error::io("eventfd", e))
+fn wake_event() -> Result<Arc<WakeEvent>, Error> {
+    WakeEvent::new().map(Arc::new).map_err(|e| Error::io("eventfd", e))
 }
 
 /// Waits with sets that `make` makes before each call, since a call that was interrupted is made again.
@@ -59,15 +59,15 @@ fn wait(
     }
 }
 
-/// Takes the bell's bit out of an answer. Says whether it rang.
-fn rang(sets: &mut Sets, bell: &Bell, counters: &Counters) -> bool {
-    let rang = sets.contain(bell.fd());
-    if rang {
-        sets.remove(bell.fd());
+/// Takes the wake event's bit out of an answer. Says whether it was signalled.
+fn signalled(sets: &mut Sets, wake_event: &WakeEvent, counters: &Counters) -> bool {
+    let signalled = sets.contain(wake_event.fd());
+    if signalled {
+        sets.remove(wake_event.fd());
         counters.kernel_entries.one();
-        bell.clear();
+        wake_event.clear();
     }
-    rang
+    signalled
 }
 
 /// The place of a descriptor in what is kept by descriptor.

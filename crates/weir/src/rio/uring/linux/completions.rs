@@ -191,7 +191,7 @@ impl<T: Sharing> UringCompletions<T> {
         common.submissions.with(|submissions| {
             if !*alarm_armed {
                 let entries = common.alarm.entries(Token::bare(class::ALARM));
-                // SAFETY: the alarm's time is static, and its bell lives as long as the ring.
+                // SAFETY: the alarm's time is static, and its wake event lives as long as the ring.
                 *alarm_armed = unsafe { push(submissions, &entries, counters) }?;
             }
             while can_receive && let Some(&socket) = disarmed.last() {

@@ -142,7 +142,7 @@ impl<T: Sharing> RequestQueue for UringRequests<T> {
             // With one thread the holder is the caller, and looks again by itself.
             if T::HANDS_OVER {
                 counters.kernel_entries.one();
-                self.common.alarm.ring();
+                self.common.alarm.raise();
             }
         }
         let Self { common, sends, socket, .. } = self;

@@ -446,5 +446,4 @@ impl<T: Sharing> Drop for Common<T> {
 }
 
 #[cfg(test)]
-#[path = "common_tests.rs"]
 mod tests;

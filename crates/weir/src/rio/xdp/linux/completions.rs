@@ -11,7 +11,7 @@ use super::{
 use crate::{
     counters::Counters,
     memory::{Posted, Slice},
-    readiness::bell::Bell,
+    readiness::wake_event::WakeEvent,
     rio::{
         Batch, Completion, CompletionQueue, Outcome, Stopped, Woken,
         sharing::{Count as _, Shared as _, Sharing},
@@ -42,8 +42,8 @@ pub struct XdpCompletions<T: Sharing> {
     receivers: Vec<Receiver>,
     /// The device to look at first, so that a busy one does not starve the others.
     next: usize,
-    bell: Arc<Bell>,
-    /// The bell comes first, then the sockets.
+    wake_event: Arc<WakeEvent>,
+    /// The wake event comes first, then the sockets.
     entries: Vec<libc::pollfd>,
     /// Until the next look at what the kernel dropped.
     looks: u32,
@@ -63,18 +63,18 @@ impl<T: Sharing> XdpCompletions<T> {
         common: &Arc<Common<T>>,
         rings: Vec<Consumer<Frame>>,
         window: u32,
-        bell: Arc<Bell>,
+        wake_event: Arc<WakeEvent>,
     ) -> Self {
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let sockets = common.ports.iter().map(|port| watch(port.socket().fd()));
-        let entries = std::iter::once(watch(bell.fd())).chain(sockets).collect();
+        let entries = std::iter::once(watch(wake_event.fd())).chain(sockets).collect();
         let receivers = rings.into_iter().map(|ring| Receiver {
             ring,
             again: Vec::with_capacity(window as usize),
             counted: Statistics::default(),
         });
         let (common, receivers) = (Arc::clone(common), receivers.collect());
-        Self { common, receivers, next: 0, bell, entries, looks: 0 }
+        Self { common, receivers, next: 0, wake_event, entries, looks: 0 }
     }
 
     /// Takes what arrived by all devices, up to what fits.
@@ -237,7 +237,7 @@ impl<T: Sharing> XdpCompletions<T> {
         }
         if self.entries[0].revents != 0 {
             counters.kernel_entries.one();
-            self.bell.clear();
+            self.wake_event.clear();
             return Ok(Woken::ByWaker);
         }
         if let Some(gone) = self.entries[1..]
@@ -358,10 +358,11 @@ impl<T: Sharing> CompletionQueue for XdpCompletions<T> {
     }
 
     fn waker(&self) -> Waker {
-        let (signals, bell) = (Arc::clone(&self.common.signals), Arc::clone(&self.bell));
+        let (signals, wake_event) =
+            (Arc::clone(&self.common.signals), Arc::clone(&self.wake_event));
         Waker::new(move || {
             signals.set_woken();
-            bell.ring();
+            wake_event.signal();
         })
     }
 

@@ -30,7 +30,7 @@ use crate::{
     Error, Unavailable,
     bpf::{self, Counts, Place, SocketMap},
     memory::{Layout, Region, RegionOptions},
-    readiness::bell::Bell,
+    readiness::wake_event::WakeEvent,
     rio::{
         Needs, Opened, Provider, Started,
         sharing::{Shared as _, Sharing},
@@ -245,7 +245,7 @@ pub struct XdpOpened {
     ports: Vec<OpenedPort>,
     region: Arc<Region>,
     needs: Needs,
-    bell: Arc<Bell>,
+    wake_event: Arc<WakeEvent>,
 }
 
 impl Opened for XdpOpened {
@@ -275,7 +275,7 @@ impl<T: Sharing> Provider<T> for Xdp {
             let problem = "the region was not cut as this provider's layout says".into();
             return Err(Error::Option { name: "region".into(), problem });
         }
-        let bell = Bell::new().map_err(|e| Error::io("making a waker", e))?;
+        let wake_event = WakeEvent::new().map_err(|e| Error::io("making a waker", e))?;
         let mut devices: Vec<(Device, Vec<Filter>, bool)> = Vec::new();
         let mut bounds = Vec::new();
         for endpoint in at {
@@ -311,12 +311,12 @@ impl<T: Sharing> Provider<T> for Xdp {
             ports,
             region: Arc::clone(region),
             needs: *needs,
-            bell: Arc::new(bell),
+            wake_event: Arc::new(wake_event),
         })
     }
 
     fn start(&self, opened: XdpOpened) -> Result<Started<Self::Cq, Self::Rq>, Error> {
-        let XdpOpened { bounds, ports, region, needs, bell } = opened;
+        let XdpOpened { bounds, ports, region, needs, wake_event } = opened;
         let serves_devices = self.mode == Mode::BusyPolled;
         let granted = granted(&ports, serves_devices);
         let window = ports.iter().map(|port| port.window).max().unwrap_or(1);
@@ -352,11 +352,11 @@ impl<T: Sharing> Provider<T> for Xdp {
             stopped: OnceLock::new(),
             ended: false,
         });
-        let ring = Arc::clone(&bell);
-        let kick = Waker::new(move || ring.ring());
+        let event = Arc::clone(&wake_event);
+        let kick = Waker::new(move || event.signal());
         let requests =
             (0..endpoints).map(|at| XdpRequests::new(&common, at, kick.clone())).collect();
-        let completions = XdpCompletions::new(&common, rings, window, bell);
+        let completions = XdpCompletions::new(&common, rings, window, wake_event);
         // From now on datagrams come: each needs a slice, and finds none before one is posted.
         for port in &common.ports {
             let lease = port.lease.as_ref().expect("it was opened with one");

@@ -243,5 +243,4 @@ impl Packet {
 }
 
 #[cfg(test)]
-#[path = "packet_tests.rs"]
 mod tests;

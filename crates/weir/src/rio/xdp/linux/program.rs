@@ -217,5 +217,4 @@ pub fn assemble(mac: [u8; 6], filters: &[Filter], sockets: i32, counts: i32) -> 
 }
 
 #[cfg(test)]
-#[path = "program_tests.rs"]
 mod tests;

@@ -1,6 +1,6 @@
 //! How many accepts are outstanding, and how many are to be.
 
-use crate::{crew::lock, timer::TICK};
+use crate::{lifecycle::lock, timer::TICK};
 use std::{
     sync::{
         Mutex,

@@ -11,6 +11,6 @@ mod sends;
 pub(super) use accepts::{Accepts, SharedAccepts};
 pub(super) use clock::Clock;
 pub(super) use order::Order;
-pub(super) use places::{Open, Places};
+pub(super) use places::{Places, PortConnection};
 pub(super) use pool::Pool;
 pub(super) use sends::{Place, STUCK_AFTER, Sending, Sends, Slow};

@@ -1,14 +1,16 @@
 //! The connections, each behind a lock of its own.
 
 use super::{Order, Sending, Slow};
-use crate::{crew::lock, port::streams::StreamId, stream::Stream, tcp::Connection, timer::Tick};
+use crate::{
+    lifecycle::lock, port::streams::StreamId, stream::Stream, tcp::Connection, timer::Tick,
+};
 use std::sync::{
     Mutex, OnceLock,
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
 /// A connection that is open, and what the threads know of it.
-pub(in crate::tcp::port) struct Open<H> {
+pub(in crate::tcp::port) struct PortConnection<H> {
     pub(in crate::tcp::port) connection: Connection<H>,
     pub(in crate::tcp::port) stream: Stream,
     pub(in crate::tcp::port) id: StreamId,
@@ -39,7 +41,7 @@ pub(in crate::tcp::port) struct Places<H> {
 }
 
 struct Block<H> {
-    places: Box<[Mutex<Option<Open<H>>>]>,
+    places: Box<[Mutex<Option<PortConnection<H>>>]>,
     /// Which of them may have a send in the pool. A mark is made and taken away under the lock of its place; so a
     /// send makes one only where none is left of the one before, and who looks for sends in the pool looks at those
     /// that have sent since the last look.
@@ -90,7 +92,7 @@ impl<H> Places<H> {
 
     /// The place of a slot that was claimed once.
     #[inline]
-    pub(in crate::tcp::port) fn get(&self, slot: u32) -> &Mutex<Option<Open<H>>> {
+    pub(in crate::tcp::port) fn get(&self, slot: u32) -> &Mutex<Option<PortConnection<H>>> {
         &self.block(slot).places[(slot % BLOCK) as usize]
     }
 

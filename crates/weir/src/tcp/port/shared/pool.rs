@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    crew::lock,
+    lifecycle::lock,
     memory::{Layout, Region, RegionOptions, Slice},
 };
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! Whose turn it is to send: a bound for all connections, and what becomes of those that are stuck.
 
-use crate::{crew::lock, memory::Load, port::streams::StreamId};
+use crate::{lifecycle::lock, memory::Load, port::streams::StreamId};
 use std::{
     collections::VecDeque,
     sync::{

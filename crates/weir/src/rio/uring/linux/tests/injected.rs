@@ -99,7 +99,7 @@ fn a_post_while_the_queue_is_armed_is_heard() {
     // A datagram that finds no buffer ends the receive, and a ring ends the alarm.
     let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     sender.send_to(b"waits", rig.at[0]).unwrap();
-    rig.queue.common.alarm.ring();
+    rig.queue.common.alarm.raise();
     while rig.queue.alarm_armed || rig.queue.disarmed.is_empty() {
         wait(&mut rig);
     }

@@ -117,7 +117,7 @@ impl UringStreamQueue {
         if self.accepts.is_short() {
             self.ask_for_connections();
         }
-        if !self.alarm_armed || (self.rings.len() > 1 && !self.bell_armed) {
+        if !self.alarm_armed || (self.rings.len() > 1 && !self.wake_armed) {
             self.arm_what_wakes();
         }
         for ring in &mut self.rings {
@@ -143,11 +143,11 @@ impl UringStreamQueue {
             }
             self.alarm_armed = armed;
         }
-        if self.rings.len() > 1 && !self.bell_armed {
-            let entry = requests::watch(self.bell.fd(), Token::bare(class::BELL));
+        if self.rings.len() > 1 && !self.wake_armed {
+            let entry = requests::watch(self.wake_event.fd(), Token::bare(class::WAKE_EVENT));
             // SAFETY: it points at nothing.
             unsafe { self.push(0, entry) };
-            self.bell_armed = true;
+            self.wake_armed = true;
         }
     }
 }

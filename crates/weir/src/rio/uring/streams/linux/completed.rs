@@ -54,7 +54,7 @@ impl UringStreamQueue {
             class::CLOSE => self.gone(at, place, out),
             class::ACCEPT => self.accepted(at, token, result, out),
             class::ALARM => self.alarm_armed = false,
-            class::BELL => self.bell_armed &= cqueue::more(flags),
+            class::WAKE_EVENT => self.wake_armed &= cqueue::more(flags),
             _ => {}
         }
     }

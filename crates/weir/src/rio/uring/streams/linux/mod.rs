@@ -31,7 +31,7 @@ use crate::{
     Error, Unavailable,
     counters::Counters,
     memory::{Layout, Region, RegionOptions},
-    readiness::bell::Bell,
+    readiness::wake_event::WakeEvent,
     ring::{self, Alarm, Flags, Ring, Use, Wanted},
     rio::{
         Batch,
@@ -280,8 +280,8 @@ impl StreamProvider for UringStreams {
             loads: Loads::new(class::SEND),
             alarm: Alarm::new().map_err(|e| Error::io("making an eventfd", e))?,
             alarm_armed: false,
-            bell: Bell::new().map_err(|e| Error::io("making an eventfd", e))?,
-            bell_armed: false,
+            wake_event: WakeEvent::new().map_err(|e| Error::io("making an eventfd", e))?,
+            wake_armed: false,
             raw: Vec::new(),
             turn: 0,
             open: 0,
@@ -317,7 +317,7 @@ fn add_ring(queue: &mut UringStreamQueue, io: IoUring, flags: Flags) -> io::Resu
     ring.enable()?;
     ring.make_file_table(queue.files)?;
     if !queue.rings.is_empty() {
-        ring.ring_at(queue.bell.fd())?;
+        ring.ring_at(queue.wake_event.fd())?;
     }
     let group = match queue.needs.receiving {
         Receiving::Posted { .. } => None,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     counters::Counters,
     memory::{Posted, Slice},
-    readiness::bell::Bell,
+    readiness::wake_event::WakeEvent,
     ring::{Alarm, Entered, Token},
     rio::{
         Batch, Refused, Stopped, Woken,
@@ -48,8 +48,8 @@ pub struct UringStreamQueue {
     pub(super) alarm: Alarm,
     pub(super) alarm_armed: bool,
     /// What further rings ring, to wake whoever waits in the first.
-    pub(super) bell: Bell,
-    pub(super) bell_armed: bool,
+    pub(super) wake_event: WakeEvent,
+    pub(super) wake_armed: bool,
     /// Completions that were read and not looked at.
     pub(super) raw: Vec<Raw>,
     /// The ring whose completions are looked at first.
@@ -297,7 +297,7 @@ impl StreamQueue for UringStreamQueue {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Woken> {
         self.keep_up();
         self.broken()?;
-        // What the others have is told by the bell, from the moment that they have nothing.
+        // What the others have is told by the wake event, from the moment that they have nothing.
         for ring in &mut self.rings[1..] {
             if ring.needs_entry(&self.counters) {
                 ring.enter(&self.counters)?;

@@ -19,7 +19,7 @@ pub(super) mod class {
     pub const ACCEPT: u8 = 6;
     pub const ALARM: u8 = 7;
     /// Another ring of the queue has something.
-    pub const BELL: u8 = 8;
+    pub const WAKE_EVENT: u8 = 8;
     /// What nobody waits for: cancels, and options of sockets that are closed next.
     pub const OTHER: u8 = 9;
 }

@@ -8,11 +8,11 @@ use std::{
 };
 use windows_sys::Win32::Networking::WinSock::SOCKET;
 
-/// A bell.
+/// A wake event.
 #[derive(Debug)]
-pub struct Bell(UdpSocket);
+pub struct WakeEvent(UdpSocket);
 
-impl Bell {
+impl WakeEvent {
     pub fn new() -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         // Connected, it takes datagrams from nobody but itself.
@@ -21,8 +21,8 @@ impl Bell {
         Ok(Self(socket))
     }
 
-    pub fn ring(&self) {
-        // It fails where its buffer is full of rings, and then it rings already.
+    pub fn signal(&self) {
+        // It fails where its buffer is full of signals, and then it is signalled already.
         let _ = self.0.send(&[1]);
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
 
 /// What the threads of a server share, none of it on the path of a datagram or message but a flag.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct Lifecycle {
     stopping: AtomicBool,
     /// Whether its threads give up privilege once they have started.
     pub(crate) gives_up_privilege: AtomicBool,
@@ -89,7 +89,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-impl Shared {
+impl Lifecycle {
     /// Asks every thread to stop and ends its wait.
     pub(crate) fn stop(&self) {
         self.ended.get_or_init(Instant::now);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_setting_has_one_name_and_every_value_that_differs() {
-        let shared = Shared::default();
+        let shared = Lifecycle::default();
         for (name, value) in
             [("device", "veth0"), ("window", "64"), ("device", "veth1"), ("window", "64")]
         {

@@ -5,11 +5,11 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// A bell.
+/// A wake event.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct WakeEvent(OwnedFd);
 
-impl Bell {
+impl WakeEvent {
     pub fn new() -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
@@ -20,18 +20,18 @@ impl Bell {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    pub fn ring(&self) {
+    pub fn signal(&self) {
         let one = 1u64;
-        // A counter that is full (it would take 2^64 - 1 rings) rings already.
+        // A counter that is full (it would take 2^64 - 1 signals) is signalled already.
         // SAFETY: writes eight bytes from a value that outlives the call.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), size_of_val(&one)) };
     }
 
     pub fn clear(&self) {
-        let mut rings = 0u64;
-        // It would block where nobody rang in the meantime, which is as well.
+        let mut signals = 0u64;
+        // It would block where nobody has signalled meanwhile, which is as well.
         // SAFETY: reads eight bytes into a value that outlives the call.
-        unsafe { libc::read(self.fd(), (&raw mut rings).cast(), size_of_val(&rings)) };
+        unsafe { libc::read(self.fd(), (&raw mut signals).cast(), size_of_val(&signals)) };
     }
 
     pub fn fd(&self) -> RawFd {

@@ -62,7 +62,7 @@ pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// The generators, seen from the thread that leads them.
-pub(super) struct Crew<'a> {
+pub(super) struct Senders<'a> {
     spec: &'a FloodSpec,
     /// What the proofs of reading in all datagrams of the flood are made of.
     pub(super) secret: Secret,
@@ -71,9 +71,9 @@ pub(super) struct Crew<'a> {
     generators: Vec<(mpsc::SyncSender<Phase>, mpsc::Receiver<Answer>)>,
 }
 
-impl<'a> Crew<'a> {
-    /// Starts a thread for each set-up. They end when the crew is dropped.
-    pub(super) fn call<'scope>(
+impl<'a> Senders<'a> {
+    /// Starts a thread for each set-up. They end when it is dropped.
+    pub(super) fn start<'scope>(
         scope: &'scope Scope<'scope, 'a>,
         spec: &'a FloodSpec,
         setups: &'a [Setup],
