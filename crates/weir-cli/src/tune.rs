@@ -15,7 +15,8 @@ use journal::{Journal, Outcome};
 ///
 /// Alone it only prints what it would set. With --apply it does so, as root, and the settings stay until --undo or the
 /// next start of the machine; with a command behind "--" they stay as long as that runs. What was set before is
-/// written down first, so --undo puts it back even if weir was killed.
+/// written down first, so --undo puts it back even if weir was killed. Signals that ask
+/// weir to end are left to the command: a terminal sends Ctrl-C to both, and weir waits for the command to end.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct TuneArgs {
@@ -49,21 +50,23 @@ pub fn run(args: &TuneArgs) -> ExitCode {
 fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     let journal = Journal::at(Path::new(JOURNAL));
     if args.undo {
-        return undo(&journal);
+        return undo(&journal, None).map(ExitCode::from);
     }
     let settings = machine::settings(&Machine::describe());
     if !args.apply && args.command.is_empty() {
         return print(&settings).map(|()| ExitCode::from(exit::OK));
     }
+    journal.check()?;
     for setting in &settings {
         say!("{}", line(setting));
     }
+    let owner = format!("{} {:?}", std::process::id(), std::time::SystemTime::now());
     if !args.command.is_empty() {
         // An interrupt is for the command; what is left here is to wait for its end and to put everything back.
         ctrlc::set_handler(|| {}).map_err(Failure::failed)?;
     }
     if !settings.is_empty() {
-        journal.apply(&settings)?;
+        journal.apply(&settings, &owner)?;
     }
     let Some((program, arguments)) = args.command.split_first() else {
         match settings.is_empty() {
@@ -73,21 +76,29 @@ fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(exit::OK));
     };
     let ended = Command::new(program).args(arguments).status();
-    let restored = if settings.is_empty() { Ok(ExitCode::from(exit::OK)) } else { undo(&journal) };
+    let restored = match settings.is_empty() {
+        true => Ok(exit::OK),
+        false => undo(&journal, Some(&owner)),
+    };
+    let restored = restored.unwrap_or_else(|failure| {
+        say!("weir tune: {}", failure.message);
+        failure.code
+    });
     let ended = ended.map_err(|error| {
         Failure::failed(format!("cannot run {}: {error}", program.to_string_lossy()))
     })?;
-    restored?;
     Ok(match ended.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(exit::OK) => ExitCode::from(restored),
         Some(code) => ExitCode::from(code),
         None => ExitCode::from(exit::FAILED), // a signal ended it
     })
 }
 
-fn undo(journal: &Journal) -> Result<ExitCode, Failure> {
-    let Some(restored) = journal.undo()? else {
+/// Answers the exit code.
+fn undo(journal: &Journal, owner: Option<&str>) -> Result<u8, Failure> {
+    let Some(restored) = journal.undo(owner)? else {
         say!("Nothing to put back.");
-        return Ok(ExitCode::from(exit::OK));
+        return Ok(exit::OK);
     };
     let mut code = exit::OK;
     for (path, outcome) in restored {
@@ -101,7 +112,7 @@ fn undo(journal: &Journal) -> Result<ExitCode, Failure> {
             }
         }
     }
-    Ok(ExitCode::from(code))
+    Ok(code)
 }
 
 fn print(settings: &[Setting]) -> Result<(), Failure> {

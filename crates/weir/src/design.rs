@@ -49,9 +49,9 @@ macro_rules! designs {
     (
         $Server:ty => $Running:ty, $RunningBoxed:ty;
         { $($(#[$meta:meta])* $also:ident: $Also:ty;)* }
-        $($room:ident::$Design:ident,)*
+        $($folder:ident::$Design:ident,)*
     ) => {
-        $(pub use $room::$Design;)*
+        $(pub use $folder::$Design;)*
 
         /// What can be started: a [`Design`] by its type, which the compiler builds with the handler inlined, and builds
         /// no other; or one by its name ([`AnyDesign`]). Those are all built once, within weir, and call handlers of

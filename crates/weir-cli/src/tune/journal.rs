@@ -13,6 +13,13 @@ use crate::exit::Failure;
 /// The file, which is there as long as something is to be put back.
 pub struct Journal(PathBuf);
 
+#[derive(Serialize, Deserialize)]
+struct Written {
+    /// Who set it: a command that runs with settings puts back its own only.
+    owner: String,
+    entries: Vec<Entry>,
+}
+
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
     path: String,
@@ -38,8 +45,13 @@ impl Journal {
         Self(path.into())
     }
 
-    /// Writes down what is there, and sets it. Where one cannot be set, those before it are put back.
-    pub fn apply(&self, settings: &[Setting]) -> Result<(), Failure> {
+    /// Refuses where something is to be put back first.
+    pub fn check(&self) -> Result<(), Failure> {
+        if self.0.exists() { Err(self.in_use()) } else { Ok(()) }
+    }
+
+    /// Writes down what is there, and sets it for this owner. Where one cannot be set, those before it are put back.
+    pub fn apply(&self, settings: &[Setting], owner: &str) -> Result<(), Failure> {
         let entry = |setting: &Setting| Entry {
             path: setting.path.clone(),
             before: setting.before.clone(),
@@ -47,17 +59,23 @@ impl Journal {
         };
         let entries: Vec<_> = settings.iter().map(entry).collect();
         // A link fails where there is one already.
-        self.write(&entries, |from, to| fs::hard_link(from, to))?;
-        for entry in &entries {
+        let written = Written { owner: owner.into(), entries };
+        self.write(&written, |from, to| fs::hard_link(from, to))?;
+        for entry in &written.entries {
             if let Err(error) = fs::write(&entry.path, &entry.after) {
-                let undone = self.undo();
+                let undone = self.undo(Some(owner));
                 let hint = match error.kind() {
                     io::ErrorKind::PermissionDenied => "; it takes root",
                     _ => "",
                 };
-                undone?;
+                let failed =
+                    |(_, outcome): &(String, Outcome)| matches!(outcome, Outcome::Failed(_));
+                let left = match undone?.is_some_and(|all| all.iter().any(failed)) {
+                    true => "not all that was set before could be put back: weir tune --undo",
+                    false => "what was set before was put back",
+                };
                 let problem = format!(
-                    "cannot write {} to {}: {error}{hint}; what was set before was put back",
+                    "cannot write {} to {}: {error}{hint}; {left}",
                     entry.after, entry.path
                 );
                 return Err(Failure::failed(problem));
@@ -66,15 +84,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts back what the journal says, the last first, and ends it; `None` where there is none. What could not be put
-    /// back stays in it.
-    pub fn undo(&self) -> Result<Option<Vec<(String, Outcome)>>, Failure> {
+    /// Puts back what the journal says, the last first, and ends it; `None` where there is none, or it is another
+    /// owner's. What could not be put back stays in it.
+    pub fn undo(&self, owner: Option<&str>) -> Result<Option<Vec<(String, Outcome)>>, Failure> {
         let text = match fs::read_to_string(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| self.failure("read", &error))?,
         };
-        let mut entries: Vec<Entry> =
+        let written: Written =
             serde_json::from_str(&text).map_err(|error| self.failure("understand", &error))?;
+        if owner.is_some_and(|owner| owner != written.owner) {
+            return Ok(None);
+        }
+        let Written { owner, mut entries } = written;
         let restored: Vec<_> =
             entries.iter().rev().map(|entry| (entry.path.clone(), put_back(entry))).collect();
         let failed = |path: &str| {
@@ -86,7 +108,7 @@ impl Journal {
         if entries.is_empty() {
             fs::remove_file(&self.0).map_err(|error| self.failure("remove", &error))?;
         } else {
-            self.write(&entries, |from, to| fs::rename(from, to))?;
+            self.write(&Written { owner, entries }, |from, to| fs::rename(from, to))?;
         }
         Ok(Some(restored))
     }
@@ -94,28 +116,34 @@ impl Journal {
     /// In full and for good before anything else is done; then `put` gives it its name.
     fn write(
         &self,
-        entries: &[Entry],
+        written: &Written,
         put: impl FnOnce(&Path, &Path) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(entries).map_err(Failure::failed)?;
-        let partial = self.0.with_extension("new");
-        let written = File::create(&partial).and_then(|mut file| {
+        let text = serde_json::to_string_pretty(written).map_err(Failure::failed)?;
+        // Nobody else's: a name that two processes share could be cut short behind a link to it.
+        let partial = self.0.with_extension(format!("{}.new", std::process::id()));
+        let _ = fs::remove_file(&partial);
+        let written = File::create_new(&partial).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             put(&partial, &self.0)
         });
         let _ = fs::remove_file(&partial);
         written.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Failure::usage(format!(
-                "{} says that settings are to be put back first: weir tune --undo",
-                self.0.display()
-            )),
+            io::ErrorKind::AlreadyExists => self.in_use(),
             io::ErrorKind::PermissionDenied => Failure::failed(format!(
                 "cannot write down what is set now in {}: {error}; it takes root",
                 self.0.display()
             )),
             _ => self.failure("write", &error),
         })
+    }
+
+    fn in_use(&self) -> Failure {
+        Failure::failed(format!(
+            "{} says that settings are to be put back first: end the other weir tune, or weir tune --undo",
+            self.0.display()
+        ))
     }
 
     fn failure(&self, what: &str, error: &dyn std::fmt::Display) -> Failure {
@@ -185,20 +213,33 @@ mod tests {
             machine.setting("boost", "1", "0"),
         ];
         let journal = machine.journal();
-        journal.apply(&settings).unwrap();
+        journal.apply(&settings, "a test").unwrap();
         assert_eq!(
             (machine.value("governor"), machine.value("boost")),
             ("performance".into(), "0".into())
         );
-        let again = journal.apply(&settings).unwrap_err();
+        let again = journal.apply(&settings, "a test").unwrap_err();
         assert!(again.message.contains("weir tune --undo"), "{}", again.message);
-        let restored = journal.undo().unwrap().expect("something was set");
+        let restored = journal.undo(None).unwrap().expect("something was set");
         assert!(restored.iter().all(|(_, one)| matches!(one, Outcome::Back(_))), "{restored:?}");
         assert_eq!(
             (machine.value("governor"), machine.value("boost")),
             ("powersave".into(), "1".into())
         );
-        assert!(journal.undo().unwrap().is_none());
+        assert!(journal.undo(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_command_that_ends_leaves_what_another_has_set() {
+        let machine = Machine::new("owners");
+        let journal = machine.journal();
+        journal.apply(&[machine.setting("one", "1", "2")], "the other").unwrap();
+        assert!(journal.check().is_err());
+        assert!(journal.undo(Some("the one")).unwrap().is_none());
+        assert_eq!(machine.value("one"), "2");
+        journal.undo(Some("the other")).unwrap().expect("its own");
+        assert_eq!(machine.value("one"), "1");
+        journal.check().unwrap();
     }
 
     #[test]
@@ -214,9 +255,14 @@ mod tests {
                     after: s.after.clone(),
                 })
                 .collect();
-            machine.journal().write(&entries, |from, to| fs::hard_link(from, to)).unwrap();
+            machine
+                .journal()
+                .write(&Written { owner: "a test".into(), entries }, |from, to| {
+                    fs::hard_link(from, to)
+                })
+                .unwrap();
             settings[..set].iter().for_each(|s| fs::write(&s.path, &s.after).unwrap());
-            machine.journal().undo().unwrap().expect("it was written down first");
+            machine.journal().undo(None).unwrap().expect("it was written down first");
             assert_eq!((machine.value("one"), machine.value("other")), ("1".into(), "3".into()));
         }
     }
@@ -225,12 +271,12 @@ mod tests {
     fn what_somebody_else_has_set_meanwhile_stays() {
         let machine = Machine::new("else");
         let journal = machine.journal();
-        journal.apply(&[machine.setting("buffer", "200", "400")]).unwrap();
+        journal.apply(&[machine.setting("buffer", "200", "400")], "a test").unwrap();
         fs::write(machine.path("buffer"), "800\n").unwrap();
-        let restored = journal.undo().unwrap().expect("something was set");
+        let restored = journal.undo(None).unwrap().expect("something was set");
         assert!(matches!(restored[0].1, Outcome::Foreign), "{restored:?}");
         assert_eq!(machine.value("buffer"), "800");
-        assert!(journal.undo().unwrap().is_none());
+        assert!(journal.undo(None).unwrap().is_none());
     }
 
     #[test]
@@ -243,10 +289,10 @@ mod tests {
             after: "2".into(),
             why: "a test",
         };
-        let error = machine.journal().apply(&[good, bad]).unwrap_err();
+        let error = machine.journal().apply(&[good, bad], "a test").unwrap_err();
         assert!(error.message.contains("no/such"), "{}", error.message);
         assert_eq!(machine.value("good"), "1");
-        assert!(machine.journal().undo().unwrap().is_none(), "nothing is left to be put back");
+        assert!(machine.journal().undo(None).unwrap().is_none(), "nothing is left to be put back");
     }
 
     #[test]
@@ -254,19 +300,22 @@ mod tests {
         let machine = Machine::new("again");
         machine
             .journal()
-            .apply(&[machine.setting("one", "1", "2"), machine.setting("other", "3", "4")])
+            .apply(
+                &[machine.setting("one", "1", "2"), machine.setting("other", "3", "4")],
+                "a test",
+            )
             .unwrap();
         // A folder in its place can neither be read nor written.
         fs::remove_file(machine.path("one")).unwrap();
         fs::create_dir(machine.path("one")).unwrap();
-        let restored = machine.journal().undo().unwrap().expect("something was set");
+        let restored = machine.journal().undo(None).unwrap().expect("something was set");
         assert!(
             matches!(&restored[..], [(_, Outcome::Back(_)), (_, Outcome::Failed(_))]),
             "{restored:?}"
         );
         fs::remove_dir(machine.path("one")).unwrap();
         fs::write(machine.path("one"), "2\n").unwrap();
-        let restored = machine.journal().undo().unwrap().expect("one is left");
+        let restored = machine.journal().undo(None).unwrap().expect("one is left");
         assert!(matches!(&restored[..], [(_, Outcome::Back(_))]), "{restored:?}");
         assert_eq!((machine.value("one"), machine.value("other")), ("1".into(), "3".into()));
     }
@@ -275,7 +324,7 @@ mod tests {
     fn a_journal_that_is_none_is_told_and_kept() {
         let machine = Machine::new("none");
         fs::write(machine.0.join("journal"), "{").unwrap();
-        let error = machine.journal().undo().unwrap_err();
+        let error = machine.journal().undo(None).unwrap_err();
         assert!(error.message.contains("cannot understand"), "{}", error.message);
         assert!(machine.0.join("journal").exists());
     }

@@ -269,9 +269,9 @@ pub trait Course: Study {
         sample.disturbance()
     }
 
-    /// Runs of a row that were made in vain.
+    /// Runs of a row that were made in vain: those that failed, as long as none succeeded.
     fn in_vain(cell: &Cell<Self::Sample>) -> u32 {
-        cell.failed_runs
+        if cell.samples.is_empty() { cell.failed_runs } else { 0 }
     }
 }
 

@@ -157,6 +157,9 @@ impl<K: Study> Results<K> {
     pub fn make_again(&mut self, second: usize, of: usize) {
         self.rows[second] = self.rows[of].clone().with_role(Role::Again(of));
         self.conformance[second] = self.conformance[of].clone();
+        for cells in &mut self.cells {
+            cells[second].skipped = cells[of].skipped.clone();
+        }
         self.own.same_as(second, of);
     }
 

@@ -26,7 +26,7 @@
 //! ends. A handler is made for each thread ([`Handler`]): it gets what each I/O brought, and, of a
 //! sample of them, how long they took.
 //!
-//! Designs stand in rooms by their mechanism (`plain`, `port`, `queue`), each beside the engine that does what all of
+//! Designs stand in folders by their mechanism (`plain`, `port`, `queue`), each beside the engine that does what all of
 //! them do: a file has what it is and its options (`design!`), and what it alone decides.
 
 #[forbid(unsafe_code)]

@@ -116,7 +116,7 @@ pub fn warnings(machine: &Machine, load: Load) -> Vec<Check> {
     let of_time = [governor(machine), virtualised(machine, None), swap(machine)];
     let rest = [clock_source(machine, None), io_uring(machine)];
     let all = [cores, siblings].into_iter().chain(of_time).chain(rest).chain(of_load(load));
-    all.filter(Check::is_warning).collect()
+    all.filter(|check| check.effect > Effect::Unknown).collect()
 }
 
 /// All that can be looked at, whether it was found wanting or not: what falsifies figures first, what is fine last.
@@ -239,7 +239,7 @@ fn smt(machine: &Machine) -> Check {
 
 fn quota(machine: &Machine) -> Check {
     match machine.cpu_quota_thousandths {
-        Some(thousandths) => Check::bad(
+        Some(Limit::AtMost(thousandths)) => Check::bad(
             "quota",
             Effect::Falsifies,
             format!(
@@ -249,7 +249,14 @@ fn quota(machine: &Machine) -> Check {
             "it is stopped for the rest of each period, which shows as latency and lost datagrams",
             "run it outside of that control group (cpu.max)",
         ),
-        None => Check::fine("quota", "no control group limits the time of the cores"),
+        Some(Limit::Unlimited) => {
+            Check::fine("quota", "no control group limits the time of the cores")
+        }
+        None => Check::unknown(
+            "quota",
+            "whether a control group limits the time of the cores is not known",
+            "a process that is stopped for the rest of each period shows latency and loses datagrams",
+        ),
     }
 }
 
@@ -389,7 +396,11 @@ fn of_load(load: Load) -> [Check; 2] {
         Some(share) => {
             Check::fine("load", format!("other programs use {} of the cores", percent(share)))
         }
-        None => Check::fine("load", "the load of other programs was not measured"),
+        None => Check::unknown(
+            "load",
+            "the load of other programs was not measured",
+            "they may slow down what is measured",
+        ),
     };
     let stolen = match load.stolen {
         Some(share) if share > MOST_STOLEN => Check::bad(
@@ -403,9 +414,11 @@ fn of_load(load: Load) -> [Check; 2] {
             "stolen",
             format!("the host withholds {} of the cores' time", percent(share)),
         ),
-        None => {
-            Check::fine("stolen", "how much of the cores' time a host withholds was not measured")
-        }
+        None => Check::unknown(
+            "stolen",
+            "how much of the cores' time a host withholds was not measured",
+            "figures may be lower than the machine's own",
+        ),
     };
     [others, stolen]
 }
@@ -546,7 +559,7 @@ fn connection_tracking(machine: &Machine) -> Check {
             "each datagram and segment is looked up, over loopback too",
             "exempt loopback with a rule `notrack`, or use --on veth",
         ),
-        _ => Check::fine("conntrack", "the firewall tracks no connections"),
+        _ => Check::fine("conntrack", "the firewall tracks no connection now"),
     }
 }
 
@@ -671,6 +684,7 @@ mod tests {
             numa_balancing: Some(1),
             skb_defer_max: Some(0),
             connections_tracked: Some(0),
+            cpu_quota_thousandths: Some(Limit::Unlimited),
             network: vec![NetworkDevice { name: "eth0".into(), receive_queues: 4, steered: false }],
             ..sound()
         }
@@ -681,7 +695,7 @@ mod tests {
             Instruments { checkers: Some(vec![]), tracing: Some(vec![]), ..Instruments::default() };
         let costs =
             Costs { call_ns: Some(90), clock_ns: Some(20), wake_ns: Some(5000), hop_ns: Some(60) };
-        checks(machine, &instruments, Load::default(), costs)
+        checks(machine, &instruments, Load { others: Some(0.0), stolen: Some(0.0) }, costs)
     }
 
     #[test]
@@ -703,7 +717,7 @@ mod tests {
             wanting(&machine)
         };
         assert_eq!(with(|m| m.smt = Some(true)), ["smt"]);
-        assert_eq!(with(|m| m.cpu_quota_thousandths = Some(1500)), ["quota"]);
+        assert_eq!(with(|m| m.cpu_quota_thousandths = Some(Limit::AtMost(1500))), ["quota"]);
         assert_eq!(with(|m| m.boost = Some(Boost { on: true, path: "p", off: '1' })), ["boost"]);
         assert_eq!(with(|m| m.rmem_max_bytes = Some(212_992)), ["rcvbuf"]);
         assert_eq!(with(|m| m.open_files = Some(Limit::AtMost(1024))), ["descriptors"]);

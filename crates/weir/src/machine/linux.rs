@@ -171,12 +171,16 @@ fn boost() -> Option<Boost> {
 }
 
 /// The smallest limit of this process's control group and of those above it.
-fn cpu_quota_thousandths() -> Option<u64> {
+fn cpu_quota_thousandths() -> Option<Limit> {
+    // Which controllers version 2 has; where it has not that of the CPU, version 1 has its limits in other places.
+    let controllers = text("/sys/fs/cgroup/cgroup.controllers")?;
+    controllers.split_whitespace().find(|name| *name == "cpu")?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let above = std::path::Path::new(group).ancestors();
     let file = |group: &std::path::Path| format!("/sys/fs/cgroup{}/cpu.max", group.display());
-    above.filter_map(|group| quota_thousandths(&text(&file(group))?)).min()
+    let least = above.filter_map(|group| quota_thousandths(&text(&file(group))?)).min();
+    Some(least.map_or(Limit::Unlimited, Limit::AtMost))
 }
 
 /// Of a line `50000 100000`: so many microseconds in each period; `max 100000` is no limit.

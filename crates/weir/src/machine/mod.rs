@@ -118,8 +118,8 @@ pub struct Machine {
     pub smt: Option<bool>,
     /// Whether cores may run above their nominal frequency; `None` where the system does not control it.
     pub boost: Option<Boost>,
-    /// How much of the cores' time a control group gives this process, in thousandths of a core; `None` without a limit.
-    pub cpu_quota_thousandths: Option<u64>,
+    /// How much of the cores' time control groups (version 2) give this process, in thousandths of a core.
+    pub cpu_quota_thousandths: Option<Limit>,
     /// How the kernel moves pages to the NUMA node that uses them; 0 for not at all.
     pub numa_balancing: Option<u64>,
     /// How many buffers of the network wait to be freed by the core that allocated them.

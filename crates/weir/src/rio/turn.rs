@@ -141,6 +141,7 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
     /// empty. Notifying twice does not compile.
     pub fn notify(self, counters: &Counters) {
         counters.notifies.one();
+        // Dropped here, and that gives it up.
     }
 
     /// Notifies and waits for the next delivery in one step. The thread that waits last is

@@ -24,8 +24,8 @@
 //! A handler is made for each connection ([`Handler`]): the server's threads call it, one at a time,
 //! whatever the design. A design is chosen by its type, or by its name as above ([`Startable`] says what differs).
 //!
-//! Designs stand in rooms by their mechanism (`blocking`, `ready`, `port`, `ring`). But for `blocking`, which is one
-//! design, a room has an engine that is read from top to bottom: it starts threads, waits, takes what came, handles
+//! Designs stand in folders by their mechanism (`blocking`, `ready`, `port`, `ring`). But for `blocking`, which is one
+//! design, a folder has an engine that is read from top to bottom: it starts threads, waits, takes what came, handles
 //! it, asks for what is wanted next, and stops. Each design is a file beside it: what it is and its options
 //! (`design!`), and what it alone decides. What happens to the bytes and when a connection is over is no design's
 //! business: it stands in [`Connection`], which does no I/O.

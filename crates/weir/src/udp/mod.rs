@@ -21,8 +21,8 @@
 //! A design is chosen by its type, as above, or by its name, as in
 //! `AnyDesign::parse("rio-hybrid --threads 2")` ([`Startable`] says what differs).
 //!
-//! Designs stand in rooms by their mechanism (`plain`, `port`, `rio`), each a file: what it is and its options
-//! (`design!`), how it starts, and the loop of its threads. What designs of a room share stands in the `engine` beside
+//! Designs stand in folders by their mechanism (`plain`, `port`, `rio`), each a file: what it is and its options
+//! (`design!`), how it starts, and the loop of its threads. What designs of a folder share stands in the `engine` beside
 //! them. Adding a design is adding a file and a line in the table below.
 
 mod handler;

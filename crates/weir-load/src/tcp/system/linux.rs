@@ -13,7 +13,7 @@ use std::{
 use weir::Unavailable;
 
 /// The wake event's token; numbers of sockets fit in 32 bits.
-const BELL: u64 = u64::MAX;
+const WAKE_EVENT: u64 = u64::MAX;
 
 pub(crate) fn availability() -> Result<(), Unavailable> {
     epoll()
@@ -164,7 +164,7 @@ impl Set {
         let events = vec![nothing; events_max.max(1)];
         let set = Self { epoll, wake_event, events, ready: 0, precise: true };
         // Told each time it is rung, it need not be read.
-        set.control(set.wake_event.0.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, BELL)?;
+        set.control(set.wake_event.0.as_raw_fd(), libc::EPOLLIN | libc::EPOLLET, WAKE_EVENT)?;
         Ok(set)
     }
 
@@ -195,7 +195,7 @@ impl Set {
         };
         for index in 0..count {
             let event = self.events[index];
-            if event.u64 != BELL {
+            if event.u64 != WAKE_EVENT {
                 self.events[self.ready] = event;
                 self.ready += 1;
             }

@@ -2,7 +2,7 @@
 
 mod engine;
 mod overlapped_pool;
-#[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the room has")]
+#[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the folder has")]
 mod port;
 
 pub use overlapped_pool::OverlappedPool;

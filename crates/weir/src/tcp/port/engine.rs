@@ -949,6 +949,7 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
     /// Once the server has stopped and the last connection has gone there is nothing to take any more.
     fn close_when_over(&self) {
         if self.worker.stopping() && self.server.places.open() == 0 {
+            // Counted once more behind it: an accept that was outstanding may have brought a connection meanwhile.
             let over = self.server.accepts.is_over();
             if over && self.server.places.open() == 0 {
                 self.server.port.close();

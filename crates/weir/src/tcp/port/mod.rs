@@ -3,7 +3,7 @@
 
 mod engine;
 mod overlapped_events;
-#[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the room has")]
+#[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the folder has")]
 mod port;
 mod port_ordered;
 mod shared;

@@ -2,7 +2,7 @@
 //! something happened.
 //!
 //! Each connection is told once whom to tell; from then on the system queues a message whenever data or an
-//! end has come, there is thread to send again, or something broke. The thread takes one after another.
+//! end has come, there is room to send again, or something broke. The thread takes one after another.
 //! Nothing is handed over or looked through, whatever the number of connections. It costs a
 //! call for each message, and messages come for each segment that arrives, whether
 //! the connection is still being served or not: a burst makes messages that find nothing any more. A

@@ -6,6 +6,9 @@
 //! that peers that read slowly cannot keep all of them; and what comes while a connection's output is full
 //! is held in memory of its own: receiving is stopped then, so that is no more than was under way.
 //!
+//! Accepting and receiving are asked for once: the provider keeps an accept and, where slices are shared, a receive of
+//! each connection armed, and arms again what ended, whenever the thread dequeues or waits.
+//!
 //! What slices are received into, and whether a thread that found nothing looks again before it waits, is what the
 //! designs differ in.
 

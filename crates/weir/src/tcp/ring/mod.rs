@@ -2,7 +2,7 @@
 //! [`engine`].
 
 mod engine;
-#[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the room has")]
+#[expect(clippy::module_inception, reason = "it has the name of its mechanism, as the folder has")]
 mod ring;
 mod ring_hybrid;
 mod rio_tcp;

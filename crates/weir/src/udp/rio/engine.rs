@@ -1,6 +1,9 @@
 //! What every design on registered I/O does, from top to bottom: it makes the memory and opens the queues; posts the
 //! first receives; hands what came to the handler, and posts its slice again; and gives everything back.
 //!
+//! Posting a slice makes it the kernel's; that a receive is armed to fill it is the provider's work, done whenever a
+//! thread dequeues or waits.
+//!
 //! The queues belong to one thread ([`start_alone`]), or several share them ([`spawn_sharing`]): one at a time dequeues, and one
 //! at a time posts. Then the first thread starts the queues and stops them; all threads live until the end, since on
 //! io_uring a receive that is armed ends with the thread that armed it.
@@ -274,6 +277,8 @@ impl<H: Handler, Q: CompletionQueue> OwnQueue<'_, H, Q> {
         let received =
             self.completions.dequeue(&mut self.batch, counters).map_err(dequeue_failed)?;
         counters.dequeued(received);
+        // The dequeue may have met an error of a peer, and a wait may follow.
+        self.worker.collect_errors();
         Ok(!self.batch.is_empty())
     }
 

@@ -1,4 +1,4 @@
-//! How many accepts are outstanding, and how many are to be.
+//! How many accepts are outstanding, and how many are to be: the count. The engine starts them (`keep_accepting`).
 
 use crate::{lifecycle::lock, timer::TICK};
 use std::{
