@@ -401,7 +401,8 @@ fn blocking_closes_a_peer_that_stalls_in_the_middle_of_a_send() {
     let mut client = connect(running.local_addresses()[0]);
     let since = Instant::now();
     client.write_all(b"much").unwrap();
-    while running.open() > 0 || running.counters().accepted == 0 {
+    // In this order: it is open before it is counted as accepted.
+    while running.counters().accepted == 0 || running.open() > 0 {
         thread::sleep(Duration::from_millis(20));
         assert!(since.elapsed() < PATIENCE, "it is still open");
     }
