@@ -3,7 +3,8 @@
 mod all;
 mod display;
 mod iops;
-mod part;
+pub mod output;
+pub mod part;
 mod tcp;
 mod udp;
 
@@ -12,6 +13,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
+
+use part::Asked;
 
 use crate::exit::Failure;
 
@@ -46,18 +49,22 @@ enum Kind {
 /// Runs `weir compare`.
 pub fn run(args: &CompareArgs) -> ExitCode {
     match &args.kind {
-        None if args.udp.are_for_all() => all::run(&args.udp),
+        None if args.udp.are_for_all() => {
+            let (output, dry_run) = (&args.udp.output, args.udp.dry_run);
+            let asked = Asked { name: "weir compare", kind: "all", output, dry_run };
+            part::run(&asked, |command, interrupt| all::compare(&args.udp, command, &interrupt))
+        }
         None => udp::run(&args.udp),
         Some(Kind::Udp(args)) => udp::run(args),
         Some(Kind::Tcp(args)) => {
-            part::run("weir compare tcp", args.document(), |command, interrupt| {
-                tcp::compare(args, command, interrupt)
-            })
+            let (output, dry_run) = (&args.output, args.dry_run);
+            let asked = Asked { name: "weir compare tcp", kind: "tcp", output, dry_run };
+            part::run(&asked, |command, interrupt| tcp::compare(args, command, interrupt))
         }
         Some(Kind::Iops(args)) => {
-            part::run("weir compare iops", args.document(), |command, interrupt| {
-                iops::compare(args, command, interrupt)
-            })
+            let (output, dry_run) = (&args.output, args.dry_run);
+            let asked = Asked { name: "weir compare iops", kind: "iops", output, dry_run };
+            part::run(&asked, |command, interrupt| iops::compare(args, command, interrupt))
         }
     }
 }

@@ -8,6 +8,7 @@ use weir_lab::child::{ChildError, Interrupt};
 use weir_lab::experiment::plan::Row;
 use weir_lab::udp::kernel_memory;
 
+use crate::compare::part::Part;
 use crate::exit::{self, Failure};
 
 /// Options of the process that starts one server.
@@ -33,29 +34,25 @@ pub fn probe(args: &ProbeArgs) -> ExitCode {
     }
 }
 
-/// Measures all rows and prints the table, or the document.
+/// Measures all rows.
 pub fn compare(
     program: &Path,
     interrupt: &Interrupt,
     rows: &[Row],
-    json: bool,
     command: &[String],
-) -> Result<u8, Failure> {
+) -> Result<Part, Failure> {
     let tell = |spec: &str| say!("{spec}");
     let survey =
         kernel_memory::survey(program, interrupt, rows, tell).map_err(|error| match error {
             ChildError::Reported(failure) => Failure::failed(failure.message),
             error => Failure::failed(error),
         })?;
-    match json {
-        true => crate::print_results(&format!("{:#}\n", survey.document(command)))?,
-        false => crate::print_results(&survey.table())?,
-    }
-    Ok(if survey.has_failures() {
+    let code = if survey.has_failures() {
         exit::DATA_ERRORS
     } else if survey.has_figures() {
         exit::OK
     } else {
         exit::UNAVAILABLE
-    })
+    };
+    Ok(Part::of(code, survey.table(), survey.document(command)))
 }

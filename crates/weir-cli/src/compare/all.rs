@@ -1,18 +1,18 @@
 //! `weir compare` without a word: UDP, TCP and devices, one after the other, each with its part of the time.
 
-use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use weir_lab::child::Interrupt;
-use weir_lab::report::document::{SCHEMA_VERSION, failure};
+use weir_lab::report::document::{SCHEMA_VERSION, failure, with};
 use weir_lab::stats::random::fresh_seed;
 
 use super::iops::IopsArgs;
-use super::part::{ALL_QUICK_S, ALL_STANDARD_S, Document, OfAll, Part, refuse};
+use super::part::{ALL_QUICK_S, ALL_STANDARD_S, OfAll, Part};
 use super::tcp::TcpArgs;
 use super::udp::UdpArgs;
-use super::{heed_interrupts, iops, tcp, udp};
+use super::{iops, tcp, udp};
 use crate::exit::{self, Failure};
 
 /// What the document is about.
@@ -48,18 +48,8 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// Runs all three; each is printed when it is through, the document at the end.
-pub fn run(args: &UdpArgs) -> ExitCode {
-    let command = crate::arguments();
-    let document = if args.json { Document::StandardOutput } else { Document::Nowhere };
-    match compare(args, &command) {
-        Ok(code) => ExitCode::from(code),
-        Err(failed) => refuse("weir compare", &command, document, &failed),
-    }
-}
-
-fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
-    let interrupt = heed_interrupts()?;
+/// Compares all three, one after the other.
+pub fn compare(args: &UdpArgs, command: &[String], interrupt: &Interrupt) -> Result<Part, Failure> {
     let all = args.time.unwrap_or(Duration::from_secs(if args.quick {
         ALL_QUICK_S
     } else {
@@ -68,8 +58,7 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
     let has_time = args.time.is_some() || args.rounds.is_none();
     let ends = Instant::now() + all;
     let seed = args.seed.unwrap_or_else(fresh_seed);
-    let mut codes = vec![];
-    let mut parts = Map::new();
+    let mut parts = vec![];
     for (index, kind) in KINDS.iter().enumerate() {
         // What the ones before did not use is left to the others.
         let left = if args.dry_run {
@@ -93,59 +82,54 @@ fn compare(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
             true => Err(Failure::failed("interrupted before it began")),
             false => (kind.compare)(&of, command, interrupt.clone()),
         };
-        let value = match compared {
+        parts.push(match compared {
             // It would be so for the others, too.
             Err(failed) if failed.code == exit::USAGE => return Err(failed),
             Err(failed) => {
-                say!("weir compare {}: {}", kind.name, failed.message);
-                codes.push(failed.code);
-                failure(command, &failed.message, failed.code)
+                let said = format!("weir compare {}: {}", kind.name, failed.message);
+                say!("{said}");
+                Part::of(failed.code, said + "\n", failure(command, &failed.message, failed.code))
             }
-            Ok(part) => {
-                codes.push(part.code);
-                match args.json {
-                    true => (part.document)(),
-                    false => {
-                        print(kind.heading, &part, args.dry_run)?;
-                        Value::Null
-                    }
-                }
-            }
-        };
-        parts.insert(kind.name.into(), value);
-    }
-    let code = overall(&codes);
-    if args.json {
-        let document = json!({
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "command": command,
-            "seed": seed,
-            "interrupted": interrupt.is_raised(),
-            "error": null,
+            Ok(part) => part,
         });
-        crate::print_results(&format!("{:#}\n", with(document, parts)))?;
     }
-    Ok(code)
+    let interrupted = interrupt.is_raised();
+    Ok(together(parts, command.to_vec(), seed, interrupted))
 }
 
-/// Prints a part under its heading. What cannot be printed stands on standard error.
-fn print(heading: &str, part: &Part, dry_run: bool) -> Result<(), Failure> {
-    if dry_run {
-        return Ok(());
-    }
-    let line = "=".repeat(heading.chars().count());
-    let text = format!("{heading}\n{line}\n\n{}\n", (part.text)());
-    crate::print_results(&text).inspect_err(|_| say_on!("{text}"))
-}
-
-fn with(document: Value, parts: Map<String, Value>) -> Value {
-    match document {
-        Value::Object(mut all) => {
-            all.extend(parts);
-            Value::Object(all)
-        }
-        other => other,
+/// All parts as one.
+fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool) -> Part {
+    let codes: Vec<u8> = parts.iter().map(|part| part.code).collect();
+    let of_screen = Rc::new(parts);
+    let (of_details, of_document) = (Rc::clone(&of_screen), Rc::clone(&of_screen));
+    Part {
+        code: overall(&codes),
+        screen: Box::new(move |lines| {
+            // Between two of them is an empty line.
+            let each = (lines + 1) / KINDS.len() - 1;
+            let screens = of_screen.iter().map(|part| (part.screen)(each));
+            screens.filter(|screen| !screen.is_empty()).collect::<Vec<_>>().join("\n")
+        }),
+        details: Box::new(move || {
+            let details = KINDS.iter().zip(of_details.iter()).map(|(kind, part)| {
+                let line = "=".repeat(kind.heading.chars().count());
+                format!("{}\n{line}\n\n{}\n", kind.heading, (part.details)())
+            });
+            details.collect()
+        }),
+        document: Box::new(move || {
+            let document = json!({
+                "schema_version": SCHEMA_VERSION,
+                "kind": KIND,
+                "command": command,
+                "seed": seed,
+                "interrupted": interrupted,
+                "error": null,
+            });
+            let parts = KINDS.iter().zip(of_document.iter());
+            let parts = parts.map(|(kind, part)| (kind.name.to_owned(), (part.document)()));
+            with(document, Value::Object(parts.collect()))
+        }),
     }
 }
 

@@ -25,7 +25,8 @@ use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
 use super::display::{Display, about, planned_loads, planned_rows, show, warned};
-use super::part::{Document, OfAll, Part};
+use super::output::OutputArgs;
+use super::part::{OfAll, Part};
 use crate::cores::Cores;
 use crate::exit::Failure;
 
@@ -111,15 +112,10 @@ pub struct IopsArgs {
 
     /// Print the plan and run nothing. The paths are still opened.
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 
-    /// One document, with every sample, on standard output instead of the tables; with =FILE in that
-    /// file beside them.
-    #[arg(
-        short = 'J', long, value_name = "FILE", num_args = 0..=1, require_equals = true,
-        default_missing_value = "-"
-    )]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 impl IopsArgs {
@@ -139,11 +135,6 @@ impl IopsArgs {
 
     fn direction(&self) -> Direction {
         if self.write { Direction::Write } else { Direction::Read }
-    }
-
-    /// Where its document goes.
-    pub fn document(&self) -> Document<'_> {
-        Document::of(&self.json)
     }
 }
 

@@ -26,7 +26,8 @@ use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
 use super::display::{Display, about, planned_loads, planned_rows, show, warned};
-use super::part::{Document, OfAll, Part};
+use super::output::OutputArgs;
+use super::part::{OfAll, Part};
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
 
@@ -156,15 +157,10 @@ pub struct TcpArgs {
 
     /// Print the plan and run nothing.
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 
-    /// One document, with every sample, on standard output instead of the tables; with =FILE in that
-    /// file beside them.
-    #[arg(
-        short = 'J', long, value_name = "FILE", num_args = 0..=1, require_equals = true,
-        default_missing_value = "-"
-    )]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 /// What a connection does, as written.
@@ -192,11 +188,6 @@ impl TcpArgs {
             dry_run: of.dry_run,
             ..super::defaults()
         }
-    }
-
-    /// Where its document goes.
-    pub fn document(&self) -> Document<'_> {
-        Document::of(&self.json)
     }
 }
 
@@ -372,15 +363,6 @@ mod tests {
             "streaming, 1024 B, 2000 connections, 8 under way on each",
         ];
         assert_eq!(loads(&words), wanted);
-    }
-
-    #[test]
-    fn the_document_goes_to_standard_output_or_to_a_file() {
-        assert!(matches!(args(&[]).document(), Document::Nowhere));
-        assert!(matches!(args(&["--json"]).document(), Document::StandardOutput));
-        assert!(matches!(args(&["-J"]).document(), Document::StandardOutput));
-        let to_file = args(&["--json=out.json"]);
-        assert!(matches!(to_file.document(), Document::File(path) if path.ends_with("out.json")));
     }
 
     #[test]

@@ -23,28 +23,29 @@ use weir_lab::udp::rows::{self, Breadth};
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
 use super::display::{Display, about, planned_loads, planned_rows, show, warned};
-use super::part::{self, Document, Part};
+use super::part::{self, Part};
 use crate::cores;
 use crate::exit::Failure;
 
 /// Runs `weir compare udp`.
 pub fn run(args: &UdpArgs) -> ExitCode {
-    let document = if args.json { Document::StandardOutput } else { Document::Nowhere };
-    if args.memory {
-        let command = crate::arguments();
-        return match compare_memory(args, &command) {
-            Ok(code) => ExitCode::from(code),
-            Err(failed) => part::refuse("weir compare", &command, document, &failed),
-        };
-    }
-    part::run("weir compare", document, |command, interrupt| compare(args, command, interrupt))
+    let kind = if args.memory { "memory" } else { "udp" };
+    let (output, dry_run) = (&args.output, args.dry_run);
+    let asked = part::Asked { name: "weir compare", kind, output, dry_run };
+    part::run(&asked, |command, interrupt| match args.memory {
+        true => compare_memory(args, command, &interrupt),
+        false => compare(args, command, interrupt),
+    })
 }
 
-fn compare_memory(args: &UdpArgs, command: &[String]) -> Result<u8, Failure> {
-    let interrupt = super::heed_interrupts()?;
+fn compare_memory(
+    args: &UdpArgs,
+    command: &[String],
+    interrupt: &Interrupt,
+) -> Result<Part, Failure> {
     let (server_cores, _) = cores::share_out(&args.server_cpu, &args.generator_cpu, 1)?;
     let rows = designs(args, server_cores.len())?;
-    crate::memory::compare(&super::program()?, &interrupt, &rows, args.json, command)
+    crate::memory::compare(&super::program()?, interrupt, &rows, command)
 }
 
 /// Compares them.

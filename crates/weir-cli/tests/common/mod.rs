@@ -24,7 +24,7 @@ pub fn alone() -> std::sync::MutexGuard<'static, ()> {
 /// The command with these words.
 pub fn weir(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(words);
+    command.args(words).env("WEIR_RESULTS", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -394,6 +394,12 @@ impl<K: Study> Results<K> {
         self.cells.iter().flatten().flat_map(|cell| &cell.samples)
     }
 
+    /// The rounds of a load that were begun.
+    pub fn rounds_made(&self, load: usize) -> usize {
+        let samples = self.cells[load].iter().flat_map(|cell| &cell.samples);
+        samples.map(|sample| sample.when().block as usize + 1).max().unwrap_or(0)
+    }
+
     /// True if a check failed, a run failed, or a run's data were wrong.
     pub fn has_invalid_runs(&self) -> bool {
         self.conformance.iter().any(|c| matches!(c, Conformance::Failed(_)))

@@ -10,6 +10,7 @@ use crate::experiment::plan::{Role, Row, Settings};
 use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::report::Told;
+use crate::report::conclusion::conclusion;
 use crate::stats::compare::Difference;
 use crate::stats::{CONFIDENCE, Estimate, latency};
 
@@ -17,7 +18,7 @@ use crate::stats::{CONFIDENCE, Estimate, latency};
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The fields of an object, and those of another, which take the place of its own of the same name.
-pub(crate) fn with(mut fields: Value, more: Value) -> Value {
+pub fn with(mut fields: Value, more: Value) -> Value {
     if let (Value::Object(all), Value::Object(more)) = (&mut fields, more) {
         all.extend(more);
     }
@@ -40,6 +41,7 @@ pub fn document<K: Told>(results: &Results<K>) -> Value {
     }
     let common = json!({
         "confidence_percent": CONFIDENCE * 100.0,
+        "conclusion": conclusion(results),
         "loads": loads,
         "answers": K::answers(results).iter().map(|answer| json!({
             "question": answer.question,

@@ -1,10 +1,12 @@
 //! What the reports of all comparisons have in common, for a person ([`table`]) and for a program ([`document`]).
 
 pub mod columns;
+pub mod conclusion;
 pub mod document;
 pub(crate) mod layout;
 pub mod number;
 pub(crate) mod peers;
+pub mod screen;
 pub(crate) mod sentences;
 pub mod table;
 pub(crate) mod words;
@@ -18,6 +20,7 @@ use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::experiment::verdict::Limit;
 use columns::Column;
+use conclusion::Unit;
 
 /// A question and what was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ impl<K: Told> Results<K> {
 pub trait Told: Course<Sample: Serialize> + Serialize {
     /// What the document is about.
     const KIND: &'static str;
+    /// What is counted, and what the first screen shows of it.
+    const UNIT: Unit<Self::Sample>;
     /// What stands in the column of what limited a row, and what it means.
     const LIMITS: &'static str;
     /// Where the latencies of all runs of a row stand in the document.
@@ -103,6 +108,11 @@ pub trait Told: Course<Sample: Serialize> + Serialize {
 
     /// Every question that this experiment can be asked.
     fn answers(results: &Results<Self>) -> Vec<Answer>;
+
+    /// Where the ranking was found to change: a sentence for each point.
+    fn turning_points(_: &Results<Self>) -> Vec<String> {
+        vec![]
+    }
 
     /// What a reader must know besides what the columns mean: a paragraph each.
     fn legend(_: &Results<Self>) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::stats::bootstrap::FEWEST_SAMPLES;
 use crate::stats::compare::Difference;
 
 /// A change of a figure by less than this factor explains nothing.
-const EXPLAINS: f64 = 1.15;
+pub(crate) const EXPLAINS: f64 = 1.15;
 
 /// Who has the most of what rows are ranked by, and whether that is shown, as far as a colon or a full stop;
 /// `None` without a winner.
@@ -121,14 +121,14 @@ pub(crate) fn neighbours<K: Told>(
 }
 
 /// Why verdicts of a load are open.
-fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> String {
+pub(crate) fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> String {
     let pairs = ranking.places.iter().filter_map(Place::open_pairs).min().unwrap_or(0);
     if pairs >= FEWEST_SAMPLES {
         return "the noise is unknown, because no row was ranked under two names".into();
     }
     let cells = &results.cells[load];
     let samples = || cells.iter().flat_map(|cell| &cell.samples);
-    let rounds = samples().map(|sample| sample.when().block + 1).max().unwrap_or(0) as usize;
+    let rounds = results.rounds_made(load);
     let mut causes = vec![];
     if rounds < FEWEST_SAMPLES {
         causes.push(format!("only {rounds} were made"));

@@ -8,6 +8,7 @@ use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::udp::plan::{Rate, Work};
 use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
+use crate::compare::output::OutputArgs;
 use crate::compare::part::{self, OfAll};
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
@@ -203,9 +204,8 @@ pub struct UdpArgs {
     #[arg(long)]
     pub(in crate::compare) dry_run: bool,
 
-    /// One document on standard output instead of the table: all figures with every sample.
-    #[arg(short = 'J', long)]
-    pub(in crate::compare) json: bool,
+    #[command(flatten)]
+    pub(in crate::compare) output: OutputArgs,
 }
 
 impl UdpArgs {
@@ -238,7 +238,7 @@ impl UdpArgs {
             seed: self.seed,
             verbose: self.verbose,
             dry_run: self.dry_run,
-            json: self.json,
+            output: self.output.clone(),
             ..defaults()
         };
         *self == of_all

@@ -11,16 +11,33 @@ use weir::device::Direction;
 use crate::device::plan::Load;
 use crate::device::results::{Devices, Group, Results};
 use crate::device::rows::title;
-use crate::device::sample::{SAMPLING, word};
+use crate::device::sample::{
+    CONTEXT_SWITCHES, CPU, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, SAMPLING, Sample,
+    word,
+};
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::verdict::Limit;
 use crate::report::columns::Column;
+use crate::report::conclusion::Unit;
 use crate::report::layout::paragraph;
 use crate::report::{Answer, Told};
 
 impl Told for Devices {
     const KIND: &'static str = "iops";
+    const UNIT: Unit<Sample> = Unit {
+        title: "Device reads",
+        one: "I/O",
+        cpu: &CPU,
+        latency: [&LATENCY_P50, &LATENCY_P99],
+        causes: &[
+            (&CPU, "ns of CPU time per I/O"),
+            (&KERNEL_ENTRIES, "kernel calls per I/O"),
+            (&HAND_OVERS, "hand-overs between threads per I/O"),
+            (&CONTEXT_SWITCHES, "context switches per I/O"),
+        ],
+        wider: "-l, --delay and --sweep measure them",
+    };
     const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not. Busy-polling designs keep \
                                   a core busy even when something arrives only now and then; designs that \
                                   read nothing show a lower bound of what an I/O costs; each group is \

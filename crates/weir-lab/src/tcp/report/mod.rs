@@ -13,6 +13,7 @@ use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
 use crate::experiment::verdict::Limit;
 use crate::report::columns::Column;
+use crate::report::conclusion::Unit;
 use crate::report::layout::{self, Filled, figures, paragraph, table_of_width};
 use crate::report::number::{UNKNOWN, bytes, microseconds, percent, si};
 use crate::report::table::both_sides;
@@ -23,11 +24,25 @@ use crate::tcp::plan::Load;
 use crate::tcp::processes::BUFFER;
 use crate::tcp::results::{Results, Tcp};
 use crate::tcp::rows::title;
-use crate::tcp::sample::{RECEIVED, Sample, word};
+use crate::tcp::sample::{
+    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, RECEIVED, Sample, word,
+};
 use crate::tcp::search;
 
 impl Told for Tcp {
     const KIND: &'static str = "tcp";
+    const UNIT: Unit<Sample> = Unit {
+        title: "TCP echo",
+        one: "message",
+        cpu: &CPU,
+        latency: [&LATENCY_P50, &LATENCY_P99],
+        causes: &[
+            (&CPU, "ns of CPU time per message"),
+            (&KERNEL_ENTRIES, "kernel calls per message"),
+            (&CONTEXT_SWITCHES, "context switches per message"),
+        ],
+        wider: "-c, -l, --pattern and --sweep measure them",
+    };
     const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; \
                                   neither, each waited for the other; load, everything was served at its \
                                   rate. Busy-polling designs keep a core busy with one connection in \

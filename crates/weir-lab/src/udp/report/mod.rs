@@ -18,6 +18,7 @@ use crate::experiment::cell::Conformance;
 use crate::experiment::plan::{Peer, Row};
 use crate::experiment::ranking::Ranking;
 use crate::report::columns::Column;
+use crate::report::conclusion::Unit;
 use crate::report::layout::{figures, paragraph, table_of_width};
 use crate::report::number::{bytes, si};
 use crate::report::table::both_sides;
@@ -25,9 +26,25 @@ use crate::report::{Answer, Told};
 use crate::udp::plan::{Load, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
+use crate::udp::sample::{
+    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Sample,
+};
 
 impl Told for Udp {
     const KIND: &'static str = "udp";
+    const UNIT: Unit<Sample> = Unit {
+        title: "UDP",
+        one: "datagram",
+        cpu: &CPU,
+        latency: [&LATENCY_P50, &LATENCY_P99],
+        causes: &[
+            (&CPU, "ns of CPU time per datagram"),
+            (&KERNEL_ENTRIES, "kernel entries per 1000 datagrams"),
+            (&CONTEXT_SWITCHES, "context switches per 1000 datagrams"),
+            (&BATCH_P50, "datagrams at a time"),
+        ],
+        wider: "-l, --load, --sweep and --full measure them",
+    };
     const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send \
                                   no more; both, that and the server received nearly everything; memory, \
                                   the system refused or dropped datagrams before any socket; load, \

@@ -1,5 +1,6 @@
 use super::*;
 use crate::report::layout::chars;
+use crate::report::screen::{LINES, LINES_OF_A_PART, screen};
 use crate::report::table::report;
 use crate::udp::report::fixture;
 
@@ -30,6 +31,12 @@ fn a_narrow_terminal_has_it_in_parts() {
 }
 
 #[test]
+fn the_first_screen_has_the_conclusion_and_the_table_that_decides() {
+    golden("screen.txt", &screen(&fixture::results(), 120, LINES));
+    golden("screen-of-a-part.txt", &screen(&fixture::swept(), 100, LINES_OF_A_PART));
+}
+
+#[test]
 fn no_figure_at_all_is_still_a_report() {
     let mut results = fixture::results();
     results.cells.iter_mut().flatten().for_each(|cell| *cell = Default::default());
@@ -38,6 +45,9 @@ fn no_figure_at_all_is_still_a_report() {
     let text = report(&results, 120);
     assert!(text.contains("No design delivered a figure"), "{text}");
     assert!(text.contains("warning: ended before the plan was complete"), "{text}");
+    assert!(text.contains("error: the generator cannot be started"), "{text}");
+    let text = screen(&results, 100, LINES);
+    assert!(text.contains("No answer: it was ended before anything was measured."), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
 }
 

@@ -1,0 +1,245 @@
+//! Where the results of a comparison go: the first screen or all details on standard output, documents and reports in
+//! files, and a folder that keeps them.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::Value;
+use weir_lab::report::document::with;
+use weir_lab::report::screen::LINES;
+
+use super::part::Part;
+use crate::exit::Failure;
+
+/// The folder of results, where neither option nor environment says another.
+const RESULTS: &str = "weir-results";
+/// The environment variable that says another.
+const RESULTS_VARIABLE: &str = "WEIR_RESULTS";
+/// The document in a folder of results.
+pub const DOCUMENT: &str = "result.json";
+/// All tables and sentences in it, as text.
+const DETAILS: &str = "details.txt";
+
+/// What a comparison gives besides the first screen.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print everything: all columns, all loads, what limits the figures, and what each column means.
+    #[arg(long)]
+    pub details: bool,
+
+    /// One JSON document with every sample: on standard output instead of the text, or with =FILE in that file.
+    #[arg(
+        short = 'J', long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "-"
+    )]
+    pub json: Option<PathBuf>,
+
+    /// The folder in which results are kept, each in a folder of its own [default: WEIR_RESULTS, or weir-results].
+    #[arg(long, value_name = "FOLDER", conflicts_with = "no_save")]
+    pub results: Option<PathBuf>,
+
+    /// Keep no results.
+    #[arg(long)]
+    pub no_save: bool,
+}
+
+/// Where results go, found to be writable.
+pub struct Output {
+    asked: OutputArgs,
+    /// The folder of this run, if it is kept.
+    folder: Option<PathBuf>,
+    started: Timestamp,
+}
+
+impl Output {
+    /// Looks whether everything can be written: minutes are not spent on what is lost then. Files keep what they
+    /// hold until there is something to be written. `kind` names the folder.
+    pub fn begin(asked: &OutputArgs, kind: &str, is_dry: bool) -> Result<Self, Failure> {
+        let mut output = Self { asked: asked.clone(), folder: None, started: Timestamp::now() };
+        if let Some(path) = output.json_file() {
+            let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            opened.map_err(|error| not_written(path, &error))?;
+        }
+        if !asked.no_save && !is_dry {
+            output.folder = Some(output.make_folder(kind)?);
+        }
+        Ok(output)
+    }
+
+    fn json_file(&self) -> Option<&Path> {
+        self.asked.json.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
+    /// Whether standard output has the document and nothing else.
+    pub fn prints_document(&self) -> bool {
+        self.asked.json.as_deref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
+    /// A folder that nobody else has, named for when it began and what is compared.
+    fn make_folder(&self, kind: &str) -> Result<PathBuf, Failure> {
+        let base = folder_of_results(self.asked.results.as_deref());
+        let cannot = |error: &io::Error| {
+            Failure::failed(format!(
+                "cannot keep results in {}: {error}; name another folder with --results, or use --no-save",
+                base.display()
+            ))
+        };
+        fs::create_dir_all(&base).map_err(|error| cannot(&error))?;
+        let name = format!("{}-{kind}", self.started.strftime("%Y-%m-%dT%H-%M-%SZ"));
+        for attempt in 1..=100 {
+            let folder = base.join(match attempt {
+                1 => name.clone(),
+                more => format!("{name}-{more}"),
+            });
+            match fs::create_dir(&folder) {
+                Ok(()) => return Ok(folder),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(cannot(&error)),
+            }
+        }
+        Err(cannot(&io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Gives the results: what was asked for on standard output, then the files. What cannot be written is reported
+    /// after everything else was, and what took minutes to measure is not lost with it.
+    pub fn give(&self, part: &Part) -> Result<(), Failure> {
+        let document = self.dated(part);
+        let text = match (self.prints_document(), self.asked.details) {
+            (true, _) => format!("{document:#}\n"),
+            (_, true) => (part.details)(),
+            (_, false) => (part.screen)(LINES - 1),
+        };
+        let mut failed = crate::print_results(&text).err();
+        if failed.is_some() {
+            say_on!("{}", (part.details)());
+        }
+        if let Some(path) = self.json_file() {
+            failed = write(path, &format!("{document:#}\n")).err().or(failed);
+        }
+        failed = self.keep(part, &document).err().or(failed);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Keeps the results in their folder, and says where as the last line.
+    fn keep(&self, part: &Part, document: &Value) -> Result<(), Failure> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        write(&folder.join(DOCUMENT), &format!("{document:#}\n"))?;
+        write(&folder.join(DETAILS), &(part.details)())?;
+        let line = format!("results: {}\n", folder.display());
+        match self.prints_document() {
+            true => say_on!("{line}"),
+            false => crate::print(&line),
+        }
+        Ok(())
+    }
+
+    /// Writes the document of a failure where one was asked for.
+    pub fn refuse(&self, document: &Value) {
+        self.leave();
+        let text = format!("{document:#}\n");
+        if self.prints_document() {
+            crate::print(&text);
+        } else if let Some(path) = self.json_file()
+            && let Err(more) = write(path, &text)
+        {
+            say!("{}", more.message);
+        }
+    }
+
+    /// Takes the folder away again in which nothing is.
+    pub fn leave(&self) {
+        if let Some(folder) = &self.folder {
+            // Fails where something is in it, and then it stays.
+            let _ = fs::remove_dir(folder);
+            let _ = folder.parent().map(fs::remove_dir);
+        }
+    }
+
+    /// The document with when it was made, and how it ended.
+    fn dated(&self, part: &Part) -> Value {
+        let when = serde_json::json!({
+            "started_at": self.started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "ended_at": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "exit_code": part.code,
+        });
+        with((part.document)(), when)
+    }
+}
+
+/// The folder in which results are kept.
+pub fn folder_of_results(asked: Option<&Path>) -> PathBuf {
+    let of_environment = || {
+        let value = std::env::var_os(RESULTS_VARIABLE).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    asked.map(Path::to_owned).or_else(of_environment).unwrap_or_else(|| RESULTS.into())
+}
+
+/// Writes a file, in the place of what is there.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| not_written(path, &error))
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::part::Part;
+
+    fn asked(words: &[&str]) -> OutputArgs {
+        crate::compare::parsed(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    fn output(words: &[&str]) -> Output {
+        Output::begin(&asked(words), "udp", false).expect("it can be written")
+    }
+
+    #[test]
+    fn a_document_goes_to_standard_output_or_into_a_file() {
+        assert_eq!(asked(&[]).json, None);
+        for words in [&["--json"][..], &["-J"], &["--json=-"]] {
+            let output = output(&[words, &["--no-save"]].concat());
+            assert!(output.prints_document() && output.json_file().is_none(), "{words:?}");
+        }
+        let folder = std::env::temp_dir().join(format!("weir-output-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("out.json");
+        let words = format!("--json={}", file.display());
+        let to_file = output(&[&words, "--no-save"]);
+        assert!(!to_file.prints_document());
+        to_file.give(&Part::of(0, "table\n".into(), serde_json::json!({ "seed": 7 }))).unwrap();
+        let document: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!((&document["seed"], &document["exit_code"]), (&7.into(), &0.into()));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn each_run_has_a_folder_of_its_own_and_leaves_none_that_is_empty() {
+        let base = std::env::temp_dir().join(format!("weir-results-{}", std::process::id()));
+        let words = ["--results", base.to_str().unwrap()];
+        let (first, second) = (output(&words), output(&words));
+        assert_ne!(first.folder, second.folder);
+        let part = Part::of(0, "table\n".into(), serde_json::json!({}));
+        first.give(&part).unwrap();
+        second.refuse(&serde_json::json!({}));
+        let kept: Vec<_> =
+            fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(kept, [first.folder.clone().unwrap()]);
+        assert_eq!(fs::read_to_string(kept[0].join(DETAILS)).unwrap(), "table\n");
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_refused_before_anything_runs() {
+        let failed = Output::begin(&asked(&["--results", "/dev/null/x"]), "udp", false);
+        let failed = failed.err().expect("it cannot be made");
+        assert!(failed.message.contains("--results") && failed.message.contains("/dev/null/x"));
+    }
+}

@@ -1,0 +1,412 @@
+//! What a comparison concludes: which design to use, by how much, how sure that is, why, what it costs, and where
+//! it would change.
+//!
+//! It stands first on the screen and in the report. Its claims stand in the document as pairs of rows with a
+//! verdict, so that a later run can be held against them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::cell::{Better, Metric};
+use crate::experiment::ranking::{Lead, Place, Ranking};
+use crate::experiment::results::Results;
+use crate::report::Told;
+use crate::report::number::{percent, si};
+use crate::report::sentences::{EXPLAINS, causes, is_worse, times, why_open};
+use crate::report::words::{list, number_of, shortened};
+use crate::stats::Estimate;
+use crate::stats::compare::Difference;
+
+/// Most loads besides the first of which the conclusion says who leads.
+const MOST_OTHER_LOADS: usize = 3;
+
+/// What a study counts, and what the first screen shows of it.
+pub struct Unit<S: 'static> {
+    /// Its name in a heading: UDP.
+    pub title: &'static str,
+    /// One of what is counted: datagram.
+    pub one: &'static str,
+    /// CPU time for one of them, in ns.
+    pub cpu: &'static Metric<S>,
+    /// Median and 99th percentile of the latency.
+    pub latency: [&'static Metric<S>; 2],
+    /// Figures that explain a difference, with what each counts.
+    pub causes: &'static [(&'static Metric<S>, &'static str)],
+    /// What measures more: the end of "other loads may rank designs differently; …".
+    pub wider: &'static str,
+}
+
+/// What a comparison concludes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Conclusion {
+    /// What to use here, in a sentence.
+    pub headline: String,
+    /// By how much else, how sure, why, what it costs, where it would change: a sentence each, the most
+    /// important first.
+    pub sentences: Vec<String>,
+    /// What was found of pairs of rows.
+    pub claims: Vec<Claim>,
+}
+
+/// That one row is better than another, or as good.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// In words.
+    pub text: String,
+    /// Where its evidence stands in the report.
+    pub evidence: String,
+    /// The load under which that is so, as it is named in tables.
+    pub load: String,
+    /// The metric, by its name in the document.
+    pub metric: String,
+    /// The better row, or one of two that are alike.
+    pub first: String,
+    /// The other.
+    pub second: String,
+    /// Whether they differ.
+    pub verdict: Verdict,
+    /// The first's figure to the second's: the median over pairs of runs, and the ends of its 95 % interval.
+    pub ratio: f64,
+    /// The lower end.
+    pub low: Option<f64>,
+    /// The upper end.
+    pub high: Option<f64>,
+}
+
+/// What was found of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The first is better.
+    Real,
+    /// They are alike within the noise.
+    Tie,
+}
+
+/// What these results conclude. Without a load that compares rows there is no conclusion but why.
+pub fn conclusion<K: Told>(results: &Results<K>) -> Conclusion {
+    let Some(load) = main_load(results) else {
+        return Conclusion { headline: nothing(results), ..Conclusion::default() };
+    };
+    let mut all = Conclusion::default();
+    for (index, group) in results.groups(load).into_iter().enumerate() {
+        let ranking = results.ranking(load, group);
+        let found = Found { results, load, ranking: &ranking, among: among(results, load, group) };
+        all.claims.extend(found.claims());
+        if index == 0 {
+            all.headline = found.verdict();
+            all.sentences.extend(found.open());
+            all.sentences.extend(found.why());
+            all.sentences.extend(found.cheaper());
+            all.sentences.extend(found.sure());
+        } else if ranking.winner().is_some() {
+            all.sentences.push(found.verdict());
+        }
+    }
+    let (said, claims) = other_loads(results, load);
+    all.sentences.extend(said);
+    all.claims.extend(claims);
+    all.sentences.extend(K::turning_points(results));
+    all
+}
+
+/// The load that the first screen shows: the first that compares rows and has figures.
+pub fn main_load<K: Told>(results: &Results<K>) -> Option<usize> {
+    let has_figures = |load: &usize| {
+        let mut cells = results.cells[*load].iter();
+        K::has_table(&results.loads[*load])
+            && results.compares(*load)
+            && cells.any(|cell| !cell.samples.is_empty())
+    };
+    (0..results.loads.len()).find(has_figures)
+}
+
+/// Which rows a sentence is about, where there are several groups.
+fn among<K: Told>(results: &Results<K>, load: usize, group: K::Group) -> &'static str {
+    match results.groups(load).len() {
+        0 | 1 => "",
+        _ => K::beside(group).trim_start_matches(", "),
+    }
+}
+
+/// Why there is no figure.
+fn nothing<K: Told>(results: &Results<K>) -> String {
+    let reason = results.error.clone().or_else(|| {
+        let loads = 0..results.loads.len();
+        loads
+            .flat_map(|load| (0..results.rows.len()).map(move |row| (load, row)))
+            .find_map(|(load, row)| results.unranked(load, row))
+    });
+    match (results.interrupted, reason) {
+        (true, _) => "No answer: it was ended before anything was measured.".into(),
+        (_, Some(reason)) => format!("No answer: nothing could be measured: {reason}."),
+        (_, None) => "No answer: nothing was measured.".into(),
+    }
+}
+
+/// A group of rows under one load, and how it is ranked.
+struct Found<'a, K: Told> {
+    results: &'a Results<K>,
+    load: usize,
+    ranking: &'a Ranking,
+    /// The rows that are ranked here, where others are ranked apart.
+    among: &'static str,
+}
+
+impl<K: Told> Found<'_, K> {
+    fn name(&self, row: usize) -> String {
+        short_name(self.results, row)
+    }
+
+    fn names(&self, places: &[&Place]) -> Vec<String> {
+        shortened(places.iter().map(|place| self.name(place.row)).collect())
+    }
+
+    /// The figure of a row by which it is ranked, with its unit.
+    fn figure(&self, place: &Place) -> String {
+        let metric = self.results.ranked_by(self.load);
+        match metric.better {
+            Better::Higher => format!("{} {}s/s", si(place.median), K::UNIT.one),
+            Better::Lower => format!("a median latency of {} µs", (metric.text)(place.median)),
+        }
+    }
+
+    fn of(&self, verdict: fn(&Place) -> bool) -> Vec<&Place> {
+        self.ranking.places.iter().skip(1).filter(|place| verdict(place)).collect()
+    }
+
+    /// Which design to use, in a sentence.
+    fn verdict(&self) -> String {
+        match self.among {
+            "" => self.decide(),
+            among => format!("Among {among}, {}", lower_first(&self.decide())),
+        }
+    }
+
+    fn decide(&self) -> String {
+        let ranking = self.ranking;
+        if ranking.is_too_noisy() {
+            return "No answer: the machine was too noisy. One design under two names differed from itself by more \
+                    than 100 %; `weir doctor` says what may disturb it."
+                .into();
+        }
+        let (Some(winner), Some(lead)) = (ranking.winner(), ranking.lead()) else {
+            let reason = self.reason_for_most().map(|reason| format!(": {reason}"));
+            return format!("No answer: no design could be ranked{}.", reason.unwrap_or_default());
+        };
+        let (name, figure) = (self.name(winner.row), self.figure(winner));
+        let tied = self.of(Place::ties_with_winner);
+        let unclear = self.of(Place::is_unclear);
+        let behind = self.of(|place| matches!(place.winner_to_it, Some(Difference::Real(_))));
+        let next = behind.first().and_then(|place| {
+            let ratio = place.winner_to_it?.ratio()?;
+            Some(format!("{} {}", self.ahead(&ratio), self.name(place.row)))
+        });
+        match lead {
+            Lead::Only => format!("Only {name} could be ranked: {figure}."),
+            Lead::Alone | Lead::Shared => {
+                let mut leaders = vec![name];
+                leaders.extend(self.names(&tied));
+                let ties = if tied.is_empty() { "" } else { ", which are tied" };
+                let next = next.map(|next| format!(", {next}")).unwrap_or_default();
+                format!("Use {}{ties}: {figure}{next}.", either(&leaders))
+            }
+            Lead::NotShown if unclear.is_empty() => {
+                let floor = ranking.noise_floor.map(|floor| format!(" of {}", percent(floor)));
+                format!(
+                    "No difference was found: {} designs are tied within the noise{}, led by {name} with {figure}.",
+                    tied.len() + 1,
+                    floor.unwrap_or_default()
+                )
+            }
+            Lead::NotShown => format!(
+                "Undecided between {name} ({figure}) and {}.",
+                match self.names(&unclear).as_slice() {
+                    [other] => other.clone(),
+                    _ => format!("{} others", unclear.len()),
+                }
+            ),
+        }
+    }
+
+    /// Why it is undecided, if it is.
+    fn open(&self) -> Option<String> {
+        let is_open = !self.of(Place::is_unclear).is_empty();
+        is_open.then(|| capital_first(&why_open(self.results, self.load, self.ranking)) + ".")
+    }
+
+    /// "1.32 times (1.25 to 1.40) that of".
+    fn ahead(&self, ratio: &Estimate) -> String {
+        format!("{} that of", times(ratio))
+    }
+
+    /// What explains the winner's lead: the figures that speak for it, against the usual design, or against the
+    /// last that is really behind.
+    fn why(&self) -> Option<String> {
+        let winner = self.ranking.winner()?;
+        let measure = self.results.measure().filter(|row| {
+            *row != winner.row && matches!(winner.to_traditional, Some(Difference::Real(_)))
+        });
+        let last = || {
+            let real = |place: &&Place| matches!(place.winner_to_it, Some(Difference::Real(_)));
+            self.ranking.places.iter().rev().find(real).map(|place| place.row)
+        };
+        let other = measure.or_else(last)?;
+        let explains = |its, others, better| is_worse(others, its, better);
+        let rows = (winner.row, other);
+        let said = causes(self.results, self.load, rows, K::UNIT.causes, explains);
+        let factor = match (measure, winner.to_traditional) {
+            (Some(_), Some(Difference::Real(ratio))) => {
+                format!(", which it beats by a factor of {:.2}", ratio.median)
+            }
+            _ => String::new(),
+        };
+        (!said.is_empty())
+            .then(|| format!("Why: {}, compared with {}{factor}.", list(&said), self.name(other)))
+    }
+
+    /// The ranked row that takes the least CPU time, where that is not the winner.
+    fn cheaper(&self) -> Option<String> {
+        let winner = self.ranking.winner()?;
+        let cpu = |row: usize| self.results.median(self.load, row, K::UNIT.cpu);
+        let own = cpu(winner.row)?;
+        let places = self.ranking.places.iter().filter(|place| place.row != winner.row);
+        let (place, least) = places
+            .filter_map(|place| Some((place, cpu(place.row)?)))
+            .min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        let one = K::UNIT.one;
+        (least * EXPLAINS <= own).then(|| {
+            format!(
+                "It costs {own:.0} ns of CPU time per {one}; {} takes the least, {least:.0} ns, at {}.",
+                self.name(place.row),
+                self.figure(place)
+            )
+        })
+    }
+
+    /// How sure the ranking is.
+    fn sure(&self) -> Option<String> {
+        self.ranking.lead().filter(|_| self.of(Place::is_unclear).is_empty())?;
+        let rounds = self.results.rounds_made(self.load);
+        let floor = self.ranking.noise_floor?;
+        Some(format!(
+            "Differences are judged at 95 % confidence over {}; below {} they are noise.",
+            number_of(rounds, "round"),
+            percent(floor)
+        ))
+    }
+
+    /// Why most rows have no rank.
+    fn reason_for_most(&self) -> Option<String> {
+        let mut reasons: Vec<(String, usize)> = vec![];
+        for row in 0..self.results.rows.len() {
+            let Some(reason) = self.results.unranked(self.load, row) else { continue };
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((reason, 1)),
+            }
+        }
+        reasons.into_iter().max_by_key(|(_, count)| *count).map(|(reason, _)| reason)
+    }
+
+    /// What was found of each pair with the winner, and of the winner and the row that is the measure.
+    fn claims(&self) -> Vec<Claim> {
+        let Some(winner) = self.ranking.winner() else { return vec![] };
+        let mut claims: Vec<Claim> = self.ranking.places[1..]
+            .iter()
+            .filter_map(|place| self.claim(winner.row, place.row, place.winner_to_it?))
+            .collect();
+        let measure = self.results.measure().filter(|row| self.ranking.place(*row).is_none());
+        let against = measure.zip(winner.to_traditional);
+        claims.extend(against.and_then(|(row, to_it)| self.claim(winner.row, row, to_it)));
+        claims
+    }
+
+    fn claim(&self, first: usize, second: usize, difference: Difference) -> Option<Claim> {
+        let (verdict, ratio) = match difference {
+            Difference::Real(ratio) => (Verdict::Real, ratio),
+            Difference::Tie(ratio) => (Verdict::Tie, ratio),
+            Difference::TooFew(_) => return None,
+        };
+        let load = self.results.loads[self.load].to_string();
+        let (a, b) = (self.name(first), self.name(second));
+        let text = match verdict {
+            Verdict::Real => format!("{load}: {a} has {} {b}", self.ahead(&ratio)),
+            Verdict::Tie => format!("{load}: {a} and {b} are tied within the noise"),
+        };
+        Some(Claim {
+            text,
+            evidence: format!("#{}-load-{}", K::KIND, self.load),
+            load,
+            metric: self.results.ranked_by(self.load).name.into(),
+            first: self.results.rows[first].spec(),
+            second: self.results.rows[second].spec(),
+            verdict,
+            ratio: ratio.median,
+            low: ratio.interval.map(|interval| interval.low),
+            high: ratio.interval.map(|interval| interval.high),
+        })
+    }
+}
+
+/// Who leads under the other loads that have a table.
+fn other_loads<K: Told>(results: &Results<K>, main: usize) -> (Vec<String>, Vec<Claim>) {
+    let (mut said, mut claims) = (vec![], vec![]);
+    let others = (0..results.loads.len()).filter(|load| {
+        *load != main && K::has_table(&results.loads[*load]) && results.compares(*load)
+    });
+    for load in others {
+        let Some(group) = results.groups(load).into_iter().next() else { continue };
+        let ranking = results.ranking(load, group);
+        let among = among(results, load, group);
+        let found = Found { results, load, ranking: &ranking, among };
+        claims.extend(found.claims());
+        if ranking.winner().is_some() {
+            said.push(format!("Under {}: {}", results.loads[load], lower_first(&found.decide())));
+        }
+    }
+    if said.len() > MOST_OTHER_LOADS {
+        let more = said.len() - MOST_OTHER_LOADS;
+        said.truncate(MOST_OTHER_LOADS);
+        said.push(format!("{} more in the report.", number_of(more, "load")));
+    }
+    if claims.is_empty() && said.is_empty() {
+        said.push(format!(
+            "It holds for {}; other loads may rank designs differently: {}.",
+            results.loads[main],
+            K::UNIT.wider
+        ));
+    }
+    (said, claims)
+}
+
+/// A row by its name, with its provider where another row has that name.
+pub(crate) fn short_name<K: Told>(results: &Results<K>, row: usize) -> String {
+    let name = K::name(&results.rows[row]);
+    let first = results.first_of(row).unwrap_or(row);
+    let same = |other: usize| {
+        let others = results.first_of(other).unwrap_or(other);
+        others != first && K::name(&results.rows[other]) == name
+    };
+    match (0..results.rows.len()).any(same) {
+        true => K::title(&results.rows[row]),
+        false => name,
+    }
+}
+
+/// "a", "a or b", "a, b or c".
+fn either(items: &[String]) -> String {
+    match items {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => items.concat(),
+    }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn capital_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
