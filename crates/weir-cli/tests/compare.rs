@@ -221,7 +221,7 @@ fn ctrl_c_ends_a_comparison_with_what_there_is() {
 #[cfg(target_os = "linux")]
 #[test]
 fn ctrl_c_leaves_a_table_of_what_there_is() {
-    let child = under_way("1235", &["-t", "60"]);
+    let child = under_way("1235", &["-t", "60", "--details"]);
     common::interrupt(child.id());
     let ended = common::ends(child);
     assert_eq!(ended.status.code(), Some(1));

@@ -176,6 +176,7 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
         "sync",
         "--rounds",
         "3",
+        "--details",
         &json,
     ]);
     common::assert_compared(&run);

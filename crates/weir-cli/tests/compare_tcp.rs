@@ -55,7 +55,7 @@ fn a_table_and_a_document_in_a_file_stand_beside_each_other() {
     let path = directory.join("out.json");
     let json = format!("--json={}", path.display());
     let words = ["--design", "epoll", "-c", "4", "--pattern", "streaming", "-l", "4k"];
-    let rest = ["--rounds", "3", &json];
+    let rest = ["--rounds", "3", "--details", &json];
     let run = output(&[&["compare", "tcp"], &words[..], &rest[..]].concat());
     common::assert_compared(&run);
     let table = String::from_utf8(run.stdout).unwrap();

@@ -12,6 +12,7 @@ pub mod experiment;
 pub mod iops;
 pub mod machine;
 pub mod report;
+pub mod saved;
 pub mod stats;
 pub mod tcp;
 pub mod udp;

@@ -62,7 +62,9 @@ impl Output {
         let mut output = Self { asked: asked.clone(), folder: None, started: Timestamp::now() };
         if let Some(path) = output.json_file() {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            opened.map_err(|error| not_written(path, &error))?;
+            opened.map_err(|error| {
+                Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
+            })?;
         }
         if !asked.no_save && !is_dry {
             output.folder = Some(output.make_folder(kind)?);

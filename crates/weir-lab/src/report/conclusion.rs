@@ -369,7 +369,9 @@ fn other_loads<K: Told>(results: &Results<K>, main: usize) -> (Vec<String>, Vec<
         said.truncate(MOST_OTHER_LOADS);
         said.push(format!("{} more in the report.", number_of(more, "load")));
     }
-    if claims.is_empty() && said.is_empty() {
+    let has_winner =
+        results.groups(main).iter().any(|g| results.ranking(main, *g).winner().is_some());
+    if has_winner && claims.is_empty() && said.is_empty() {
         said.push(format!(
             "It holds for {}; other loads may rank designs differently: {}.",
             results.loads[main],

@@ -114,6 +114,7 @@ fn of_load<K: Told>(results: &Results<K>, load: usize, rankings: &[(K::Group, Ra
     let schedule = &results.schedules[load];
     let common = json!({
         "load": K::load_value(&results.loads[load]),
+        "name": results.loads[load].to_string(),
         "ranked_by": results.ranked_by(load).name,
         "confidence": {
             "asked_half_width_percent": confidence.asked * 100.0,
@@ -149,6 +150,7 @@ fn of_row<K: Told>(
             Role::Again(_) => "again",
         },
         "load": K::load_value(&results.loads[load]),
+        "load_name": results.loads[load].to_string(),
         "status": results.status(load, index).name(),
         "reason": results.unranked(load, index),
         "conformance": match &results.conformance[index] {

@@ -281,7 +281,9 @@ fn foot<K: Told>(results: &Results<K>) -> Vec<String> {
         said.push(format!("error: {error}"));
     }
     if results.interrupted {
-        said.push("ended before the plan was complete: these are the results so far".into());
+        said.push(
+            "warning: ended before the plan was complete; these are the results so far".into(),
+        );
     }
     if let Some(first) = warnings.pop() {
         let more = match warnings.len() {

@@ -1,0 +1,208 @@
+//! Results that were saved: their documents read again, held against each other, and against what is measured now.
+
+pub mod claims;
+pub mod diff;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::experiment::cell::Better;
+use crate::report::document::SCHEMA_VERSION;
+
+/// The document in a folder of results.
+pub const DOCUMENT: &str = "result.json";
+/// The comparisons that a document of all kinds has, by their names in it.
+pub const KINDS: [&str; 3] = ["udp", "tcp", "iops"];
+
+/// Why a saved result cannot be used.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// It is no JSON.
+    #[error("{} is no JSON document: {source}; name a file that `weir compare --json=FILE` wrote, or a folder of results", path.display())]
+    NotJson {
+        /// Where it is.
+        path: PathBuf,
+        /// What the parser says.
+        source: serde_json::Error,
+    },
+    /// It is no document of a comparison.
+    #[error("{} holds no results of `weir compare`: {why}", path.display())]
+    NotResults {
+        /// Where it is.
+        path: PathBuf,
+        /// What is missing.
+        why: String,
+    },
+}
+
+/// A saved result.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds.
+    pub document: Value,
+}
+
+impl Saved {
+    /// Reads a document, or that in a folder of results.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no JSON, no result of a comparison, or one of a newer version of weir.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
+        let bytes = std::fs::read(&path)
+            .map_err(|source| LoadError::Unreadable { path: path.clone(), source })?;
+        let document: Value = serde_json::from_slice(&bytes)
+            .map_err(|source| LoadError::NotJson { path: path.clone(), source })?;
+        let refused = |why: String| LoadError::NotResults { path: path.clone(), why };
+        match document["schema_version"].as_u64() {
+            None => return Err(refused("it has no schema_version".into())),
+            Some(version) if version > u64::from(SCHEMA_VERSION) => {
+                return Err(refused(format!(
+                    "its schema_version is {version}, and this weir knows {SCHEMA_VERSION}; use a newer weir"
+                )));
+            }
+            Some(_) => {}
+        }
+        let saved = Self { path, document };
+        if saved.parts().is_empty() {
+            let reason = saved.document["error"].as_str().unwrap_or("it has no loads");
+            return Err(LoadError::NotResults { path: saved.path, why: reason.into() });
+        }
+        Ok(saved)
+    }
+
+    /// The comparisons in it, each of one kind.
+    pub fn parts(&self) -> Vec<Part<'_>> {
+        parts(&self.document)
+    }
+
+    /// The command that made it, as typed.
+    pub fn command(&self) -> Vec<String> {
+        strings(&self.document["command"])
+    }
+}
+
+/// The comparisons in a document, each of one kind.
+pub fn parts(document: &Value) -> Vec<Part<'_>> {
+    let of = match document["kind"].as_str() {
+        Some("all") => KINDS.iter().map(|kind| &document[*kind]).collect(),
+        _ => vec![document],
+    };
+    of.into_iter().filter(|part| part["loads"].is_array()).map(Part).collect()
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    let list = list.as_array().into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The document of a comparison of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a>(pub &'a Value);
+
+/// A row under a load in a document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The load.
+    pub load: String,
+    /// The row, with its options.
+    pub spec: String,
+    /// Its provider.
+    pub provider: Option<String>,
+    /// The metric that rows are ranked by under this load.
+    pub metric: String,
+    /// Its median.
+    pub median: f64,
+    /// The ends of its 95 % interval, where there were enough rounds.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Figure {
+    /// Which end of the metric is the good one: less is better of latencies alone.
+    pub fn better(&self) -> Better {
+        if self.metric.starts_with("latency") { Better::Lower } else { Better::Higher }
+    }
+}
+
+impl<'a> Part<'a> {
+    /// What was compared: udp, tcp or iops.
+    pub fn kind(self) -> &'a str {
+        self.0["kind"].as_str().unwrap_or("?")
+    }
+
+    /// What it concludes, in a sentence.
+    pub fn headline(self) -> Option<&'a str> {
+        self.0["conclusion"]["headline"].as_str()
+    }
+
+    /// A property of its machine, as text.
+    pub fn machine(self, name: &str) -> Option<String> {
+        match &self.0["machine"][name] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        }
+    }
+
+    /// The median time from core to core before its runs, in ns.
+    pub fn core_to_core_ns(self) -> Option<f64> {
+        let runs = self.rows().filter_map(|row| row["runs"].as_array()).flatten();
+        let times: Vec<f64> = runs.filter_map(|run| run["core_to_core_ns"].as_f64()).collect();
+        crate::stats::median(&times)
+    }
+
+    fn rows(self) -> impl Iterator<Item = &'a Value> {
+        self.0["results"].as_array().into_iter().flatten()
+    }
+
+    /// The figures of all ranked rows by what each load is ranked by. Second names are none of them.
+    pub fn figures(self) -> Vec<Figure> {
+        let loads: Vec<&Value> = self.0["loads"].as_array().into_iter().flatten().collect();
+        let figure = |row: &Value| {
+            let of = loads.iter().find(|load| match row["load_name"].is_string() {
+                true => load["name"] == row["load_name"],
+                false => load["load"] == row["load"],
+            })?;
+            let metric = of["ranked_by"].as_str()?;
+            let values = metric.split('.').fold(&row["metrics"], |at, name| &at[name]);
+            (row["role"] != "again" && row["rank"].is_u64()).then_some(())?;
+            Some(Figure {
+                load: load_name(of),
+                spec: row["spec"].as_str()?.to_owned(),
+                provider: row["provider"].as_str().map(str::to_owned),
+                metric: metric.to_owned(),
+                median: values["median"].as_f64()?,
+                interval: values["low"].as_f64().zip(values["high"].as_f64()),
+            })
+        };
+        self.rows().filter_map(figure).collect()
+    }
+
+    /// Differences below this share are noise under a load; `None` if that is not known.
+    pub fn noise_floor(self, load: &str) -> Option<f64> {
+        let of = self.0["loads"].as_array()?.iter().find(|of| load_name(of) == load)?;
+        let groups = of["groups"].as_array().into_iter().flatten().chain([of]);
+        let floors = groups.filter_map(|group| group["noise_floor_percent"].as_f64());
+        floors.reduce(f64::max).map(|percent| percent / 100.0)
+    }
+}
+
+/// A load as it is called in tables; in documents that do not say it, its fields.
+fn load_name(load: &Value) -> String {
+    load["name"].as_str().map_or_else(|| load["load"].to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

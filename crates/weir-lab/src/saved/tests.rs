@@ -1,0 +1,120 @@
+//! Documents of the fixture, read back.
+
+use serde_json::{Value, json};
+
+use super::claims::{Outcome, judge, of_document};
+use super::diff::{Change, Diff};
+use super::*;
+use crate::report::document::document;
+use crate::udp::report::fixture;
+use crate::udp::results::Results;
+
+fn results() -> Results {
+    fixture::results()
+}
+
+/// The fixture with one row's rates multiplied.
+fn changed(row: usize, factor: f64) -> Results {
+    let mut results = results();
+    for sample in &mut results.cells[0][row].samples {
+        sample.received_per_s = sample.received_per_s.map(|rate| rate * factor);
+    }
+    results
+}
+
+fn diff(before: &Value, after: &Value) -> Diff {
+    Diff::of(parts(before)[0], parts(after)[0])
+}
+
+fn change_of(diff: &Diff, spec: &str) -> Change {
+    let row = diff.rows.iter().find(|row| row.spec == spec && row.metric == "received_per_s");
+    row.unwrap_or_else(|| panic!("{spec} is missing of {diff:#?}")).change
+}
+
+#[test]
+fn a_result_does_not_differ_from_itself() {
+    let same = document(&results());
+    let diff = diff(&same, &same);
+    assert!(diff.comparable && !diff.has_regressed());
+    assert!(diff.rows.iter().all(|row| row.change == Change::WithinNoise), "{diff:#?}");
+    assert!((diff.common_ratio.unwrap() - 1.0).abs() < 1e-9);
+    assert!(diff.rows.iter().any(|row| row.metric == "latency_ns.p50"), "{diff:#?}");
+    let text = diff.text(80);
+    assert!(
+        text.contains("The machines are alike.") && text.contains("saturation, 64 B"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_became_slower_is_a_regression_and_what_became_faster_is_none() {
+    let before = document(&results());
+    let slower = diff(&before, &document(&changed(1, 0.5)));
+    assert_eq!(change_of(&slower, "blocking"), Change::Worse);
+    assert!(slower.has_regressed() && slower.text(100).contains("WORSE"));
+    let faster = diff(&before, &document(&changed(1, 2.0)));
+    assert_eq!(change_of(&faster, "blocking"), Change::Better);
+    assert!(!faster.has_regressed());
+}
+
+#[test]
+fn on_another_machine_only_what_a_row_changed_against_the_others_counts() {
+    let before = document(&results());
+    let mut all_slower = results();
+    for row in 0..all_slower.rows.len() {
+        all_slower.cells[0][row] = changed(row, 0.25).cells[0][row].clone();
+    }
+    all_slower.loads.truncate(1);
+    all_slower.cells.truncate(1);
+    all_slower.schedules.truncate(1);
+    let mut after = document(&all_slower);
+    assert!(diff(&before, &after).has_regressed(), "on the same machine it is one");
+    after["machine"]["cpu_model"] = json!("another");
+    let diff = diff(&before, &after);
+    assert!(!diff.comparable && !diff.has_regressed(), "{diff:#?}");
+    assert!(diff.text(100).contains("cpu_model"));
+    assert!(!diff.only_before.is_empty(), "the second load is missing after");
+}
+
+#[test]
+fn claims_hold_again_fail_where_the_opposite_is_found_and_are_open_where_rows_are_missing() {
+    let before = document(&results());
+    let claims = of_document(&before);
+    assert!(!claims.is_empty());
+    let again = judge(&results(), &claims);
+    assert_eq!(again.len(), claims.len());
+    assert!(again.iter().all(|one| one.outcome == Outcome::Held), "{again:#?}");
+
+    let reversed = judge(&changed(1, 4.0), &claims);
+    let of_blocking = |one: &&super::claims::Judged| {
+        one.claim.second == "blocking" && one.claim.metric == "received_per_s"
+    };
+    let one = reversed.iter().find(of_blocking).unwrap();
+    assert_eq!(one.outcome, Outcome::Failed, "{one:?}");
+    assert!(super::claims::text(&reversed, 80).contains("FAILED"));
+
+    let mut gone = results();
+    gone.cells[0][1].samples.clear();
+    let open = judge(&gone, &claims);
+    assert_eq!(open.iter().find(of_blocking).unwrap().outcome, Outcome::Undecided);
+}
+
+#[test]
+fn what_is_no_result_is_refused_with_what_to_do() {
+    let folder = std::env::temp_dir().join(format!("weir-saved-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let refused = |text: &str| {
+        std::fs::write(folder.join(DOCUMENT), text).unwrap();
+        Saved::load(&folder).unwrap_err().to_string()
+    };
+    assert!(refused("no json").contains("is no JSON document"));
+    assert!(refused("{}").contains("it has no schema_version"));
+    assert!(refused(r#"{"schema_version": 99}"#).contains("use a newer weir"));
+    assert!(refused(r#"{"schema_version": 1, "error": "nothing ran"}"#).contains("nothing ran"));
+    assert!(Saved::load(&folder.join("none")).unwrap_err().to_string().contains("cannot read"));
+    std::fs::write(folder.join(DOCUMENT), document(&results()).to_string()).unwrap();
+    let saved = Saved::load(&folder).unwrap();
+    assert_eq!(saved.parts()[0].kind(), "udp");
+    assert!(saved.parts()[0].headline().unwrap().starts_with("Use rio-hybrid"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
