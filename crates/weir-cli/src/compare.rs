@@ -1,10 +1,11 @@
 //! `weir compare`: every design that can run here, under the same load, side by side.
 
 mod all;
-mod display;
+pub mod display;
 mod iops;
 pub mod output;
 pub mod part;
+pub mod saved;
 mod tcp;
 mod udp;
 
@@ -14,14 +15,15 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
-use part::Asked;
+use part::{Asked, Part};
 
 use crate::exit::Failure;
 
 /// What a caller may rely on.
 const EXIT_CODES: &str = "\
 Exit codes: 0 success; 1 it failed or was interrupted; 2 wrong usage; 3 complete, but a row \
-failed its check, a run failed, or its data or ledger are wrong; 5 no design can run here.";
+failed its check, a run failed, or its data or ledger are wrong; 4 a figure is worse than the \
+baseline's; 5 no design can run here.";
 
 /// Options of `weir compare`: without a word all kinds are compared; an option that only UDP has stands for
 /// the word.
@@ -46,27 +48,41 @@ enum Kind {
     Iops(Box<iops::IopsArgs>),
 }
 
-/// Runs `weir compare`.
-pub fn run(args: &CompareArgs) -> ExitCode {
-    match &args.kind {
-        None if args.udp.are_for_all() => {
-            let (output, dry_run) = (&args.udp.output, args.udp.dry_run);
-            let asked = Asked { name: "weir compare", kind: "all", output, dry_run };
-            part::run(&asked, |command, interrupt| all::compare(&args.udp, command, &interrupt))
-        }
-        None => udp::run(&args.udp),
-        Some(Kind::Udp(args)) => udp::run(args),
-        Some(Kind::Tcp(args)) => {
-            let (output, dry_run) = (&args.output, args.dry_run);
-            let asked = Asked { name: "weir compare tcp", kind: "tcp", output, dry_run };
-            part::run(&asked, |command, interrupt| tcp::compare(args, command, interrupt))
-        }
-        Some(Kind::Iops(args)) => {
-            let (output, dry_run) = (&args.output, args.dry_run);
-            let asked = Asked { name: "weir compare iops", kind: "iops", output, dry_run };
-            part::run(&asked, |command, interrupt| iops::compare(args, command, interrupt))
+impl CompareArgs {
+    /// What is compared, and where its results go.
+    pub fn asked(&self) -> Asked<'_> {
+        let of = |name, kind, output, dry_run| Asked { name, kind, output, dry_run };
+        match &self.kind {
+            None if self.udp.are_for_all() => {
+                of("weir compare", "all", &self.udp.output, self.udp.dry_run)
+            }
+            None => udp_asked(&self.udp),
+            Some(Kind::Udp(args)) => udp_asked(args),
+            Some(Kind::Tcp(args)) => of("weir compare tcp", "tcp", &args.output, args.dry_run),
+            Some(Kind::Iops(args)) => of("weir compare iops", "iops", &args.output, args.dry_run),
         }
     }
+
+    /// Compares, and gives what came of it.
+    pub fn compare(&self, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+        match &self.kind {
+            None if self.udp.are_for_all() => all::compare(&self.udp, command, &interrupt),
+            None => udp::compare(&self.udp, command, interrupt),
+            Some(Kind::Udp(args)) => udp::compare(args, command, interrupt),
+            Some(Kind::Tcp(args)) => tcp::compare(args, command, interrupt),
+            Some(Kind::Iops(args)) => iops::compare(args, command, interrupt),
+        }
+    }
+}
+
+fn udp_asked(args: &udp::UdpArgs) -> Asked<'_> {
+    let kind = if args.memory { "memory" } else { "udp" };
+    Asked { name: "weir compare udp", kind, output: &args.output, dry_run: args.dry_run }
+}
+
+/// Runs `weir compare`.
+pub fn run(args: &CompareArgs) -> ExitCode {
+    part::run(&args.asked(), |command, interrupt| args.compare(command, interrupt))
 }
 
 /// An interrupt that Ctrl-C raises.

@@ -30,6 +30,7 @@ mod intervals;
 mod iops;
 mod load;
 mod memory;
+mod saved;
 mod serve;
 mod shown;
 mod tune;
@@ -50,6 +51,9 @@ struct Cli {
 enum Command {
     /// Compare every design that can run here, under the same load.
     Compare(compare::CompareArgs),
+    Reproduce(saved::ReproduceArgs),
+    Diff(saved::DiffArgs),
+    History(saved::HistoryArgs),
     /// Run one design, and report at the end.
     #[command(subcommand)]
     Serve(serve::Serve),
@@ -77,6 +81,9 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Compare(args) => compare::run(&args),
+        Command::Reproduce(args) => saved::reproduce(&args),
+        Command::Diff(args) => saved::diff(&args),
+        Command::History(args) => saved::history(&args),
         Command::Serve(serve) => serve::run(&serve),
         Command::Flood(args) => flood::run(args),
         Command::Load(load) => load::run(&load),
@@ -151,7 +158,7 @@ fn reason(error: &clap::Error) -> String {
 fn document_of_refusal(command: &[String], reason: &str) -> String {
     let name = command.iter().skip(1).find(|word| !word.starts_with('-')).map(String::as_str);
     match name {
-        Some("compare") => {
+        Some("compare" | "reproduce") => {
             format!("{:#}", weir_lab::report::document::failure(command, reason, exit::USAGE))
         }
         Some("serve") => serve::failure_document(&exit::Failure::usage(reason)).to_string(),

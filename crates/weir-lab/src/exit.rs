@@ -9,5 +9,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// The run is complete, and its data are wrong or a part of it is invalid.
 pub const DATA_ERRORS: u8 = 3;
+/// A figure is worse than a baseline's, or a claim does not hold.
+pub const REGRESSION: u8 = 4;
 /// Nothing could run here.
 pub const UNAVAILABLE: u8 = 5;

@@ -102,6 +102,7 @@ fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool
     let codes: Vec<u8> = parts.iter().map(|part| part.code).collect();
     let of_screen = Rc::new(parts);
     let (of_details, of_document) = (Rc::clone(&of_screen), Rc::clone(&of_screen));
+    let of_claims = Rc::clone(&of_screen);
     Part {
         code: overall(&codes),
         screen: Box::new(move |lines| {
@@ -129,6 +130,9 @@ fn together(parts: Vec<Part>, command: Vec<String>, seed: u64, interrupted: bool
             let parts = KINDS.iter().zip(of_document.iter());
             let parts = parts.map(|(kind, part)| (kind.name.to_owned(), (part.document)()));
             with(document, Value::Object(parts.collect()))
+        }),
+        judge: Box::new(move |claims| {
+            of_claims.iter().flat_map(|part| (part.judge)(claims)).collect()
         }),
     }
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use weir_lab::report::document::with;
 use weir_lab::report::screen::LINES;
+use weir_lab::saved::DOCUMENT;
 
 use super::part::Part;
 use crate::exit::Failure;
@@ -18,8 +19,6 @@ use crate::exit::Failure;
 const RESULTS: &str = "weir-results";
 /// The environment variable that says another.
 const RESULTS_VARIABLE: &str = "WEIR_RESULTS";
-/// The document in a folder of results.
-pub const DOCUMENT: &str = "result.json";
 /// All tables and sentences in it, as text.
 const DETAILS: &str = "details.txt";
 
@@ -37,6 +36,11 @@ pub struct OutputArgs {
         default_missing_value = "-"
     )]
     pub json: Option<PathBuf>,
+
+    /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
+    /// noise.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
 
     /// The folder in which results are kept, each in a folder of its own [default: WEIR_RESULTS, or weir-results].
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_save")]

@@ -8,12 +8,15 @@ use serde_json::Value;
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
-use weir_lab::report::document::{document, failure};
-use weir_lab::report::screen::screen;
+use weir_lab::report::conclusion::Claim;
+use weir_lab::report::document::{document, failure, with};
+use weir_lab::report::screen::{LINES_OF_A_PART, screen};
 use weir_lab::report::table::report;
+use weir_lab::saved::claims::{Judged, judge};
 
 use super::display::width;
 use super::output::{Output, OutputArgs};
+use super::saved::Baseline;
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
 
@@ -31,6 +34,8 @@ pub struct Part {
     pub details: Box<dyn Fn() -> String>,
     /// What a program reads.
     pub document: Box<dyn Fn() -> Value>,
+    /// What became of the claims of another result, each with the kind of its comparison.
+    pub judge: Box<dyn Fn(&[(String, Claim)]) -> Vec<Judged>>,
 }
 
 impl Part {
@@ -47,6 +52,7 @@ impl Part {
             screen: Box::new(move |_| text.clone()),
             details: Box::new(move || table.clone()),
             document: Box::new(move || document.clone()),
+            judge: Box::new(|_| vec![]),
         }
     }
 
@@ -55,6 +61,7 @@ impl Part {
         let code = results.exit_code();
         let of_screen = Rc::new(results);
         let (of_details, of_document) = (Rc::clone(&of_screen), Rc::clone(&of_screen));
+        let of_claims = Rc::clone(&of_screen);
         Self {
             code,
             screen: Box::new(move |lines| screen(&of_screen, width(), lines)),
@@ -66,6 +73,23 @@ impl Part {
                 )
             }),
             document: Box::new(move || document(&of_document)),
+            judge: Box::new(move |claims| judge(&of_claims, claims)),
+        }
+    }
+
+    /// The same behind something that is said first, with more in the document.
+    pub fn preceded_by(self, code: u8, said: String, more: Value) -> Self {
+        let Self { screen, details, document, judge, .. } = self;
+        let of_details = said.clone();
+        Self {
+            code,
+            screen: Box::new(move |lines| {
+                let left = lines.saturating_sub(said.lines().count() + 1).max(LINES_OF_A_PART);
+                format!("{said}\n{}", screen(left))
+            }),
+            details: Box::new(move || format!("{of_details}\n{}", details())),
+            document: Box::new(move || with(document(), more.clone())),
+            judge,
         }
     }
 }
@@ -115,7 +139,15 @@ pub fn run(
             return refused(&failed);
         }
     };
-    let compared = super::heed_interrupts().and_then(|interrupt| compare(&command, interrupt));
+    let baseline = asked.output.baseline.as_deref().map(Baseline::load).transpose();
+    let compared = baseline.and_then(|baseline| {
+        let interrupt = super::heed_interrupts()?;
+        let part = compare(&command, interrupt)?;
+        Ok(match baseline {
+            Some(baseline) if !asked.dry_run => baseline.against(part),
+            _ => part,
+        })
+    });
     match compared {
         Ok(part) => match output.give(&part) {
             Ok(()) => ExitCode::from(part.code),

@@ -2,8 +2,6 @@
 
 mod options;
 
-use std::process::ExitCode;
-
 use weir_lab::child::Interrupt;
 use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
@@ -23,20 +21,9 @@ use weir_lab::udp::rows::{self, Breadth};
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
 use super::display::{Display, about, planned_loads, planned_rows, show, warned};
-use super::part::{self, Part};
+use super::part::Part;
 use crate::cores;
 use crate::exit::Failure;
-
-/// Runs `weir compare udp`.
-pub fn run(args: &UdpArgs) -> ExitCode {
-    let kind = if args.memory { "memory" } else { "udp" };
-    let (output, dry_run) = (&args.output, args.dry_run);
-    let asked = part::Asked { name: "weir compare", kind, output, dry_run };
-    part::run(&asked, |command, interrupt| match args.memory {
-        true => compare_memory(args, command, &interrupt),
-        false => compare(args, command, interrupt),
-    })
-}
 
 fn compare_memory(
     args: &UdpArgs,
@@ -50,6 +37,9 @@ fn compare_memory(
 
 /// Compares them.
 pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+    if args.memory {
+        return compare_memory(args, command, &interrupt);
+    }
     let depth = depth(args);
     let asked = asked(args, depth)?;
     let loads = asked.loads();

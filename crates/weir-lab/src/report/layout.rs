@@ -105,6 +105,7 @@ fn narrow(table: &mut Table) {
     });
 }
 
+/// The characters of a text.
 pub fn chars(text: &str) -> usize {
     text.chars().count()
 }

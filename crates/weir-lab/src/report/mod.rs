@@ -3,7 +3,7 @@
 pub mod columns;
 pub mod conclusion;
 pub mod document;
-pub(crate) mod layout;
+pub mod layout;
 pub mod number;
 pub(crate) mod peers;
 pub mod screen;

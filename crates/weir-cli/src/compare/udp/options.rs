@@ -91,7 +91,7 @@ pub struct UdpArgs {
     /// Instead of speed, the memory that the kernel holds for 100 to 150,000 outstanding receives of
     /// each design; takes about 3 minutes.
     #[arg(long, conflicts_with_all = IGNORED_BY_MEMORY)]
-    pub(super) memory: bool,
+    pub(in crate::compare) memory: bool,
 
     /// Rounds of each load. Without --time all of them are made, however long that takes [default: as many as the
     /// time allows].

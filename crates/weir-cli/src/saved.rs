@@ -1,0 +1,190 @@
+//! `weir reproduce`, `weir diff` and `weir history`: what becomes of saved results.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser as _};
+use serde_json::{Value, json};
+use weir_lab::report::layout::{chars, figures, table_of_width};
+use weir_lab::saved::Saved;
+
+use crate::compare::display::width;
+use crate::compare::output::{OutputArgs, folder_of_results};
+use crate::compare::part::{self, Asked};
+use crate::compare::saved::{claims_of, diffs, reproduced};
+use crate::exit::{self, Failure};
+use crate::{Cli, Command};
+
+/// Run the plan of a saved result again, and say of each of its claims whether it holds here.
+///
+/// A claim holds, fails, or cannot be decided here, with the reason. Exit codes: those of `weir compare`, and 4 if a
+/// claim failed.
+#[derive(Debug, Args)]
+pub struct ReproduceArgs {
+    /// A document that `weir compare` wrote, or its folder.
+    file: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs `weir reproduce`.
+pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
+    let asked =
+        Asked { name: "weir reproduce", kind: "reproduced", output: &args.output, dry_run: false };
+    part::run(&asked, |_, interrupt| {
+        let saved = Saved::load(&args.file).map_err(Failure::usage)?;
+        let claims = claims_of(&saved)?;
+        let command = saved.command();
+        let cli = Cli::try_parse_from(&command).map_err(|error| {
+            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+            Failure::failed(format!(
+                "{}: this weir does not know the command that made it ({}): {first}",
+                saved.path.display(),
+                command.join(" ")
+            ))
+        })?;
+        let Command::Compare(compare) = cli.command else {
+            return Err(Failure::failed(format!(
+                "{}: it was not made by `weir compare`, but by {}",
+                saved.path.display(),
+                command.join(" ")
+            )));
+        };
+        say!("again: {}", command.join(" "));
+        Ok(reproduced(&saved, &claims, compare.compare(&command, interrupt)?))
+    })
+}
+
+/// Compare two saved results, their machines first.
+///
+/// The runs of two results are not interleaved, so what changed on the machine is in each difference; what all rows
+/// changed together is said apart. Exit codes: 0 success; 1 a file cannot be read; 2 it holds no results; 4 a figure
+/// is worse beyond the noise.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The result before: a document, or its folder.
+    before: PathBuf,
+    /// The result after.
+    after: PathBuf,
+    /// One JSON document instead of the tables.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// Runs `weir diff`.
+pub fn diff(args: &DiffArgs) -> ExitCode {
+    ended("weir diff", attempt_diff(args))
+}
+
+fn attempt_diff(args: &DiffArgs) -> Result<u8, Failure> {
+    let load = |path: &Path| Saved::load(path).map_err(Failure::usage);
+    let (before, after) = (load(&args.before)?, load(&args.after)?);
+    let diffs = diffs(&before, &after.parts());
+    if diffs.is_empty() {
+        return Err(Failure::usage("the results are of different kinds: nothing can be compared"));
+    }
+    let text = match args.json {
+        true => format!("{:#}\n", json!({ "schema_version": 1, "kind": "diff", "diffs": diffs })),
+        false => diffs.iter().map(|diff| diff.text(width())).collect::<Vec<_>>().join("\n"),
+    };
+    crate::print_report(&text)?;
+    let regressed = diffs.iter().any(|diff| diff.has_regressed());
+    Ok(if regressed { exit::REGRESSION } else { exit::OK })
+}
+
+/// List saved results, the newest first.
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// The folder in which results are kept [default: WEIR_RESULTS, or weir-results].
+    #[arg(long, value_name = "FOLDER")]
+    results: Option<PathBuf>,
+    /// One JSON document instead of the table.
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// Runs `weir history`.
+pub fn history(args: &HistoryArgs) -> ExitCode {
+    ended("weir history", attempt_history(args))
+}
+
+fn attempt_history(args: &HistoryArgs) -> Result<u8, Failure> {
+    let base = folder_of_results(args.results.as_deref());
+    let entries = match std::fs::read_dir(&base) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => vec![],
+        Err(error) => {
+            return Err(Failure::failed(format!("cannot read {}: {error}", base.display())));
+        }
+    };
+    let mut folders: Vec<PathBuf> = entries.into_iter().filter(|path| path.is_dir()).collect();
+    // Their names begin with when they were made.
+    folders.sort_by(|a, b| b.cmp(a));
+    let all: Vec<(PathBuf, Result<Saved, String>)> = folders
+        .into_iter()
+        .map(|path| {
+            let saved = Saved::load(&path).map_err(|error| error.to_string());
+            (path, saved)
+        })
+        .collect();
+    let text = match args.json {
+        true => {
+            let all: Vec<Value> = all.iter().map(|(path, saved)| entry(path, saved)).collect();
+            format!("{:#}\n", json!({ "schema_version": 1, "kind": "history", "results": all }))
+        }
+        false if all.is_empty() => format!("no results in {}\n", base.display()),
+        false => listed(&all),
+    };
+    crate::print_report(&text)?;
+    Ok(exit::OK)
+}
+
+fn entry(path: &Path, saved: &Result<Saved, String>) -> Value {
+    match saved {
+        Ok(saved) => json!({
+            "path": path,
+            "started_at": saved.document["started_at"],
+            "kind": saved.document["kind"],
+            "command": saved.command(),
+            "exit_code": saved.document["exit_code"],
+            "headlines": headlines(saved),
+            "error": null,
+        }),
+        Err(error) => json!({ "path": path, "error": error }),
+    }
+}
+
+fn headlines(saved: &Saved) -> Vec<String> {
+    let headline = |part: &weir_lab::saved::Part| {
+        part.headline().map(|headline| format!("{}: {headline}", part.kind()))
+    };
+    saved.parts().iter().filter_map(headline).collect()
+}
+
+fn listed(all: &[(PathBuf, Result<Saved, String>)]) -> String {
+    let width = width();
+    let mut table = table_of_width(width);
+    table.set_header(["result", "what was found"]);
+    for (path, saved) in all {
+        let name = path.display().to_string();
+        let left = width.saturating_sub(chars(&name) + 4).max(20);
+        let found = match saved {
+            Ok(saved) => headlines(saved),
+            Err(error) => vec![error.clone()],
+        };
+        let cut = |line: &String| match chars(line) > left {
+            true => line.chars().take(left - 1).collect::<String>() + "…",
+            false => line.clone(),
+        };
+        table.add_row([name, found.iter().map(cut).collect::<Vec<_>>().join("\n")]);
+    }
+    figures(table, &[1]) + "\n"
+}
+
+fn ended(name: &str, result: Result<u8, Failure>) -> ExitCode {
+    result.map(ExitCode::from).unwrap_or_else(|failed| {
+        say!("{name}: {}", failed.message);
+        ExitCode::from(failed.code)
+    })
+}
