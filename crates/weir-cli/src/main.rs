@@ -22,8 +22,10 @@ mod check_device;
 mod compare;
 mod cores;
 mod designs;
+mod docs;
 mod doctor;
 mod exit;
+mod explain;
 mod flood;
 mod interval;
 mod intervals;
@@ -37,7 +39,7 @@ mod tune;
 
 use std::{io::Write as _, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Measures the I/O of servers: every design side by side, on this machine.
 #[derive(Debug, Parser)]
@@ -54,6 +56,7 @@ enum Command {
     Reproduce(saved::ReproduceArgs),
     Diff(saved::DiffArgs),
     History(saved::HistoryArgs),
+    Explain(explain::ExplainArgs),
     /// Run one design, and report at the end.
     #[command(subcommand)]
     Serve(serve::Serve),
@@ -66,6 +69,8 @@ enum Command {
     Designs(designs::DesignsArgs),
     Doctor(doctor::DoctorArgs),
     Tune(tune::TuneArgs),
+    Completions(docs::CompletionsArgs),
+    Manual(docs::ManualArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
     #[command(hide = true)]
     ProbeMemory(memory::ProbeArgs),
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
         Command::Reproduce(args) => saved::reproduce(&args),
         Command::Diff(args) => saved::diff(&args),
         Command::History(args) => saved::history(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Serve(serve) => serve::run(&serve),
         Command::Flood(args) => flood::run(args),
         Command::Load(load) => load::run(&load),
@@ -91,6 +97,8 @@ fn main() -> ExitCode {
         Command::Designs(args) => designs::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Completions(args) => docs::completions(&args, Cli::command()),
+        Command::Manual(args) => docs::manual(&args, Cli::command()),
         Command::ProbeMemory(args) => memory::probe(&args),
         Command::CheckDevice(args) => check_device::run(&args),
     }

@@ -34,7 +34,7 @@ impl Baseline {
         let diffs = diffs(&self.saved, &parts(&document));
         if diffs.iter().all(|diff| diff.rows.is_empty()) {
             let said = format!(
-                "Baseline {}: no row was ranked in both, so nothing can be said.\n",
+                "Baseline {}: no row could be compared in both, so nothing can be said.\n",
                 self.path.display()
             );
             let code = part.code;

@@ -3,6 +3,7 @@
 pub mod columns;
 pub mod conclusion;
 pub mod document;
+pub mod explain;
 pub mod layout;
 pub mod number;
 pub(crate) mod peers;

@@ -159,7 +159,7 @@ impl Diff {
             ));
         }
         if self.rows.is_empty() {
-            say("No row was ranked in both results.");
+            say("No row could be compared in both results.");
         }
         if let Some(common) = self.common_ratio {
             say(&format!(
@@ -196,7 +196,7 @@ impl Diff {
         for (which, rows) in [("before", &self.only_before), ("after", &self.only_after)] {
             if !rows.is_empty() {
                 text.push('\n');
-                paragraph(&mut text, &format!("Ranked only {which}: {}.", list(rows)), width);
+                paragraph(&mut text, &format!("Compared only {which}: {}.", list(rows)), width);
             }
         }
         text

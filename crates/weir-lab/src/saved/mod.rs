@@ -167,7 +167,8 @@ impl<'a> Part<'a> {
         self.0["results"].as_array().into_iter().flatten()
     }
 
-    /// The figures of all ranked rows by what each load is ranked by. Second names are none of them.
+    /// The figures of all rows that may be compared, by what each load is ranked by. Second names are none of
+    /// them.
     pub fn figures(self) -> Vec<Figure> {
         let loads: Vec<&Value> = self.0["loads"].as_array().into_iter().flatten().collect();
         let figure = |row: &Value| {
@@ -177,7 +178,7 @@ impl<'a> Part<'a> {
             })?;
             let metric = of["ranked_by"].as_str()?;
             let values = metric.split('.').fold(&row["metrics"], |at, name| &at[name]);
-            (row["role"] != "again" && row["rank"].is_u64()).then_some(())?;
+            (row["role"] != "again" && row["reason"].is_null()).then_some(())?;
             Some(Figure {
                 load: load_name(of),
                 spec: row["spec"].as_str()?.to_owned(),

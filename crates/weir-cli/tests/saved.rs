@@ -1,0 +1,200 @@
+//! Results that are kept: listed, compared, run again; and what explains them.
+
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use common::{errors, output};
+use serde_json::{Value, json};
+
+/// A folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The folder that the last line names.
+fn kept(output: &Output) -> PathBuf {
+    let text = text(output);
+    let last = text.lines().last().unwrap_or_default();
+    last.strip_prefix("results: ").unwrap_or_else(|| panic!("{text}")).into()
+}
+
+fn document_in(folder: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(folder.join("result.json")).unwrap()).unwrap()
+}
+
+/// A result with one load and these rows, whose figures are certain.
+fn made_up(rates: &[(&str, f64)], claims: Value) -> Value {
+    let row = |(spec, rate): &(&str, f64)| {
+        json!({
+            "spec": spec, "provider": null, "role": "plain", "rank": 1, "reason": null,
+            "load": {}, "load_name": "one",
+            "metrics": { "ios_per_s": { "median": rate, "low": rate * 0.99, "high": rate * 1.01 } },
+            "runs": [],
+        })
+    };
+    json!({
+        "schema_version": 1,
+        "kind": "iops",
+        "command": ["weir", "compare", "iops", "--design", "sync", "--rounds", "1", "--quick"],
+        "machine": { "cpu_model": "one" },
+        "conclusion": { "headline": "Use one.", "sentences": [], "claims": claims },
+        "loads": [{ "name": "one", "load": {}, "ranked_by": "ios_per_s", "noise_floor_percent": 2.0 }],
+        "results": rates.iter().map(row).collect::<Vec<_>>(),
+        "error": null,
+    })
+}
+
+fn written(path: &Path, document: &Value) -> String {
+    std::fs::write(path, document.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_comparison_is_kept_listed_and_does_not_differ_from_itself() {
+    let base = folder("kept");
+    let results = base.to_str().unwrap();
+    let words = ["compare", "iops", "--design", "sync", "--rounds", "2", "--results", results];
+    let run = output(&words);
+    common::assert_compared(&run);
+    assert!(text(&run).lines().count() <= 24, "{}", text(&run));
+    let kept = kept(&run);
+    let document = document_in(&kept);
+    assert_eq!(document["kind"], "iops");
+    assert!(document["started_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{document:#}");
+    assert!(document["conclusion"]["headline"].is_string());
+    let details = std::fs::read_to_string(kept.join("details.txt")).unwrap();
+    assert!(details.contains("× best") && details.lines().count() > 24, "{details}");
+
+    let listed = output(&["history", "--results", results]);
+    assert_eq!(listed.status.code(), Some(0), "{}", errors(&listed));
+    assert!(text(&listed).contains("iops: "), "{}", text(&listed));
+    let listed = output(&["history", "--results", results, "--json"]);
+    let all = common::document(&listed);
+    assert_eq!(all["results"].as_array().map(Vec::len), Some(1));
+    assert_eq!(all["results"][0]["kind"], "iops");
+
+    let kept = kept.to_str().unwrap();
+    let same = output(&["diff", kept, kept]);
+    assert_eq!(same.status.code(), Some(0), "{}", errors(&same));
+    assert!(text(&same).contains("The machines are alike."), "{}", text(&same));
+
+    // Nothing is kept where nobody wants it.
+    let words = ["compare", "iops", "--design", "sync", "--rounds", "1", "--no-save"];
+    let run = output(&words);
+    assert!(!text(&run).contains("results: "), "{}", text(&run));
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn what_became_worse_ends_with_4() {
+    let base = folder("diff");
+    let before = written(&base.join("a.json"), &made_up(&[("x", 100.0), ("y", 100.0)], json!([])));
+    let after = written(&base.join("b.json"), &made_up(&[("x", 80.0), ("y", 101.0)], json!([])));
+    let worse = output(&["diff", &before, &after]);
+    assert_eq!(worse.status.code(), Some(4), "{}", errors(&worse));
+    assert!(text(&worse).contains("WORSE"), "{}", text(&worse));
+    let document = common::document(&output(&["diff", &before, &after, "--json"]));
+    assert_eq!(document["diffs"][0]["rows"][0]["change"], "worse");
+    assert_eq!(document["diffs"][0]["rows"][1]["change"], "within_noise");
+    assert_eq!(output(&["diff", &after, &before]).status.code(), Some(0));
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn a_comparison_is_held_against_a_baseline() {
+    let base = folder("baseline");
+    // No device makes so many.
+    let before = made_up(&[("sync", 1e15)], json!([]));
+    let before = written(&base.join("a.json"), &before);
+    let words = ["compare", "iops", "/dev/null", "--design", "sync", "--rounds", "6", "--no-save"];
+    let run = output(&[&words[..], &["--baseline", &before, "--json"]].concat());
+    // Another load, another machine: nothing can be said, and that is said.
+    common::assert_compared(&run);
+    assert!(common::document(&run)["baseline"].is_array());
+    let missing = output(&[&words[..], &["--baseline", "/nonexistent/x"]].concat());
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(errors(&missing).contains("cannot read /nonexistent/x"), "{}", errors(&missing));
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn claims_are_judged_again() {
+    let base = folder("reproduce");
+    let claim = json!([{
+        "text": "sync has 2.00 times that of ring", "evidence": "#iops-load-0",
+        "load": "/dev/null, 4096 B", "metric": "ios_per_s", "first": "sync", "second": "ring",
+        "verdict": "real", "ratio": 2.0, "low": 1.9, "high": 2.1,
+    }]);
+    let saved = written(&base.join("a.json"), &made_up(&[("sync", 1.0)], claim));
+    let run = output(&["reproduce", &saved, "--json", "--no-save"]);
+    common::assert_compared(&run);
+    let document = common::document(&run);
+    assert_eq!(document["claims"][0]["outcome"], "undecided", "ring is no row of it");
+    assert!(document["claims"][0]["why"].as_str().unwrap().contains("no row"));
+    let shown = output(&["reproduce", &saved, "--no-save"]);
+    assert!(text(&shown).contains("not decidable here: sync has 2.00"), "{}", text(&shown));
+
+    let none = written(&base.join("b.json"), &made_up(&[("sync", 1.0)], json!([])));
+    let none = output(&["reproduce", &none, "--no-save"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(errors(&none).contains("makes no claims"), "{}", errors(&none));
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn what_is_no_result_is_refused() {
+    let base = folder("refused");
+    let text = written(&base.join("a.json"), &json!("text"));
+    for words in [&["diff", &text, &text][..], &["reproduce", &text, "--no-save"]] {
+        let run = output(words);
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {}", errors(&run));
+        assert!(errors(&run).contains("holds no results"), "{}", errors(&run));
+    }
+    let empty = output(&["history", "--results", base.join("none").to_str().unwrap()]);
+    assert_eq!(empty.status.code(), Some(0));
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn columns_are_explained() {
+    let all = output(&["explain"]);
+    assert_eq!(all.status.code(), Some(0));
+    assert!(text(&all).contains("[cpu_ns_per_datagram, ns]"), "{}", text(&all));
+    let one = output(&["explain", "×", "best"]);
+    assert!(text(&one).contains("tie"), "{}", text(&one));
+    let none = output(&["explain", "no such column"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(errors(&none).contains("lists them all"), "{}", errors(&none));
+}
+
+#[test]
+fn shells_and_manuals_have_what_they_need() {
+    for shell in ["bash", "zsh", "fish", "powershell"] {
+        let run = output(&["completions", shell]);
+        assert!(run.status.success() && text(&run).contains("reproduce"), "{shell}");
+    }
+    let page = output(&["manual", "compare-udp"]);
+    assert!(text(&page).contains(".TH WEIR-COMPARE-UDP"), "{}", text(&page));
+    assert_eq!(output(&["manual", "no-such"]).status.code(), Some(2));
+    let base = folder("manual");
+    let all = output(&["manual", "--folder", base.to_str().unwrap()]);
+    assert!(all.status.success(), "{}", errors(&all));
+    for page in
+        ["weir.1", "weir-compare.1", "weir-compare-tcp.1", "weir-serve-udp.1", "weir-doctor.1"]
+    {
+        assert!(base.join(page).is_file(), "{page}");
+    }
+    assert!(!base.join("weir-probe-memory.1").exists());
+    std::fs::remove_dir_all(base).unwrap();
+}
