@@ -2,26 +2,41 @@
 
 use std::fmt::Display as Shown;
 use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use weir_lab::experiment::course::{Course, Progress};
 use weir_lab::experiment::plan::{Row, Settings};
 use weir_lab::experiment::results::Results;
+use weir_lab::report::Told;
+use weir_lab::report::number::percent;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
 const WIDTH_WITHOUT_TERMINAL: usize = 205;
 
-/// Progress on standard error: one line that changes on a terminal, else a line for what is
-/// worth keeping in a log.
+/// Characters of the bar.
+const BAR: u32 = 20;
+/// Widest line of progress, where nobody knows the terminal's width.
+const WIDTH_OF_PROGRESS: usize = 80;
+
+/// Progress on standard error: one line that changes on a terminal, else only what is worth keeping in a log.
 pub struct Display {
     terminal: bool,
     /// Characters of the line that stands there.
     width: usize,
+    begun: Instant,
+    /// The time that all takes, as it was planned.
+    planned: Duration,
 }
 
 impl Display {
-    /// Nothing is shown yet.
-    pub fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), width: 0 }
+    /// Nothing is shown yet of what takes so many seconds.
+    pub fn new(planned_s: f64) -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            width: 0,
+            begun: Instant::now(),
+            planned: Duration::from_secs_f64(planned_s.max(0.0)),
+        }
     }
 
     /// A line that stays.
@@ -30,10 +45,14 @@ impl Display {
         say!("{line}");
     }
 
-    /// A line that the next one takes the place of.
+    /// A line that the next one takes the place of, behind how much of the time is over.
     pub fn change(&mut self, line: &str) {
         if self.terminal {
             self.clear();
+            let most = terminal_size::terminal_size_of(std::io::stderr())
+                .map_or(WIDTH_OF_PROGRESS, |(width, _)| usize::from(width.0));
+            let line = format!("{} {line}", progress(self.begun.elapsed(), self.planned));
+            let line: String = line.chars().take(most.saturating_sub(1)).collect();
             say_on!("{line}");
             let _ = std::io::stderr().flush();
             self.width = line.chars().count();
@@ -49,20 +68,33 @@ impl Display {
     }
 }
 
+/// A bar, and the time that is left. What takes longer than planned is nearly through for as long.
+fn progress(elapsed: Duration, planned: Duration) -> String {
+    let share = match planned.is_zero() {
+        true => 0.0,
+        false => (elapsed.as_secs_f64() / planned.as_secs_f64()).min(0.99),
+    };
+    let done = (share * f64::from(BAR)) as usize;
+    let left = planned.saturating_sub(elapsed).as_secs();
+    let left = if left < 120 { format!("{left} s") } else { format!("{} min", left / 60) };
+    format!("[{}{}] {left} left", "█".repeat(done), "·".repeat(BAR as usize - done))
+}
+
 /// Shows how a comparison goes; `title` is how a row is called.
 pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&Row) -> String) {
     match progress {
-        Progress::Known(said) => display.keep(said),
-        Progress::Checking(row) => display.change(&format!("checks {}", title(row))),
+        Progress::Known(said) => display.change(said),
+        Progress::Checking(row) => display.change(&format!("checking {}", title(row))),
         Progress::Dropped(row, reason) => {
             display.keep(&format!("{} is left out: {reason}", title(row)));
         }
-        Progress::Load(load, schedule) => {
-            let (rounds, run_ms) = (schedule.rounds, schedule.run_ms);
-            display.keep(&format!("{load}: {rounds} rounds, runs of {run_ms} ms"));
-        }
-        Progress::Run { number, of, row } => {
-            display.change(&format!("[{number}/{of}] {}", title(row)));
+        Progress::Load(load, _) => display.change(&load.to_string()),
+        Progress::Run { number, of, row, leading } => {
+            let leading = leading
+                .as_ref()
+                .map(|(row, figure)| format!("; leading: {} with {figure}", title(row)));
+            let leading = leading.unwrap_or_default();
+            display.change(&format!("run {number} of {of}: {}{leading}", title(row)));
         }
         Progress::Failed(row, reason) => {
             display.keep(&format!("{} failed: {reason}", title(row)));
@@ -71,12 +103,12 @@ pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&
             display.keep(&format!("{} is left out of this load: {reason}", title(row)));
         }
         Progress::Besides(row, what) => display.change(&format!("{}: {what}", title(row))),
-        Progress::Found(row, said) => display.keep(&format!("{} {said}", title(row))),
+        Progress::Found(row, said) => display.change(&format!("{} {said}", title(row))),
     }
 }
 
 /// A time that something takes, as a plan says it.
-pub fn about(seconds: f64) -> String {
+fn about(seconds: f64) -> String {
     if seconds < 300.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
@@ -85,17 +117,46 @@ pub fn warned(warnings: &[String]) -> String {
     warnings.iter().map(|warning| format!("  warning: {warning}\n")).collect()
 }
 
+/// Says what is about to run, in a line; where all is asked for, each load with its part of the time and each row, with
+/// the reason where it cannot run. `places` is where it runs.
+pub fn say_plan<K: Told>(
+    results: &Results<K>,
+    settings: &Settings,
+    all: bool,
+    places: &str,
+    title: fn(&Row) -> String,
+) {
+    let (rows, loads) = (results.rows.len(), results.loads.len());
+    let many =
+        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    say!(
+        "compares {} under {} in about {}: {places}requested intervals ±{}, seed {}",
+        many(rows, "row"),
+        many(loads, "load"),
+        about(planned_s(results, settings)),
+        percent(results.asked_half_width),
+        results.seed
+    );
+    if all {
+        let budget_s = K::budget_s(settings, &results.loads, &results.rows);
+        say_on!("{}", planned_loads(results, settings, budget_s));
+        say_on!("{}", planned_rows(&results.rows, title));
+    }
+}
+
+/// The seconds that a comparison takes as it is planned.
+pub fn planned_s<K: Course>(results: &Results<K>, settings: &Settings) -> f64 {
+    let (loads, rows) = (&results.loads, &results.rows);
+    K::budget_s(settings, loads, rows) + results.own.planned_after_s(rows)
+}
+
 /// The rounds of a plan: as many as were asked for, or what is aimed at.
 fn planned_rounds(asked: Option<u32>, aimed: u32) -> String {
     asked.map_or_else(|| format!("about {aimed} rounds"), |rounds| format!("{rounds} rounds"))
 }
 
 /// A line of a plan for each load: its rows, its rounds, and its part of these seconds.
-pub fn planned_loads<K: Course>(
-    results: &Results<K>,
-    settings: &Settings,
-    budget_s: f64,
-) -> String {
+fn planned_loads<K: Course>(results: &Results<K>, settings: &Settings, budget_s: f64) -> String {
     let rows_of = |load: &K::Load| (load.clone(), K::count_rows(load, &results.rows));
     let loads: Vec<(K::Load, usize)> = results.loads.iter().map(rows_of).collect();
     let line = |((load, rows), share_s): (&(K::Load, usize), f64)| {
@@ -106,7 +167,7 @@ pub fn planned_loads<K: Course>(
 }
 
 /// A line of a plan for each row, with the reason where it cannot run.
-pub fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
+fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
     let line = |row: &Row| {
         let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
         format!("  row: {}{}\n", title(row), reason.unwrap_or_default())
@@ -118,4 +179,20 @@ pub fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
 pub fn width() -> usize {
     let terminal = std::io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
     terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(width, _)| usize::from(width.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills_and_the_time_left_falls() {
+        let of =
+            |elapsed, planned| progress(Duration::from_secs(elapsed), Duration::from_secs(planned));
+        assert_eq!(of(0, 100), "[····················] 100 s left");
+        assert_eq!(of(50, 100), "[██████████··········] 50 s left");
+        assert_eq!(of(200, 100), "[███████████████████·] 0 s left", "never full before the end");
+        assert_eq!(of(0, 600), "[····················] 10 min left");
+        assert_eq!(of(1, 0), "[····················] 0 s left");
+    }
 }

@@ -11,20 +11,18 @@ use weir_lab::device::experiment;
 use weir_lab::device::fio::{self, Fio};
 use weir_lab::device::plan::{DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S};
 use weir_lab::device::processes::Processes;
-use weir_lab::device::results::{Devices, Results};
+use weir_lab::device::results::Results;
 use weir_lab::device::rows::{self, title};
-use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::iops::{self, FEWEST_SECONDS};
 use weir_lab::machine::Machine;
 use weir_lab::report::document::plan as plan_document;
-use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_loads, planned_rows, show, warned};
+use super::display::{Display, planned_s, say_plan, show, warned};
 use super::output::OutputArgs;
 use super::part::{OfAll, Part};
 use crate::cores::Cores;
@@ -159,7 +157,8 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
         results.own.cores.clear();
     }
     let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
-    say_on!("{}{}", effective(&results, &settings), warned(&short));
+    say_plan(&results, &settings, args.dry_run || args.verbose, "", title);
+    say_on!("{}", warned(&short));
     if args.dry_run {
         let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
@@ -168,7 +167,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     let named = args.device.iter().map(|path| path.display().to_string()).collect();
     let cores = results.own.cores.clone();
     let mut bench = Processes::new(program, cores, named, args.direction(), interrupt, tell);
-    let mut display = Display::new();
+    let mut display = Display::new(planned_s(&results, &settings));
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
         show(&mut display, &progress, title);
     });
@@ -318,22 +317,6 @@ fn cores(args: &IopsArgs) -> Result<Vec<usize>, Failure> {
         ))),
         None => Ok(asked),
     }
-}
-
-/// The effective settings, before anything runs.
-fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = Devices::budget_s(settings, &results.loads, &results.rows);
-    let time = about(budget + results.own.planned_after_s(&results.rows));
-    let mut text = format!(
-        "compares {} rows under {} loads in about {time}: requested intervals ±{}, seed {}\n",
-        results.rows.len(),
-        results.loads.len(),
-        percent(results.asked_half_width),
-        results.seed
-    );
-    text.push_str(&planned_loads(results, settings, budget));
-    text.push_str(&planned_rows(&results.rows, title));
-    text
 }
 
 #[cfg(test)]

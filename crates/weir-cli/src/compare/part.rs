@@ -24,6 +24,9 @@ use crate::exit::{self, Failure};
 pub(super) const ALL_STANDARD_S: u64 = 110;
 pub(super) const ALL_QUICK_S: u64 = 60;
 
+/// Says what became of the claims of another result, each with the kind of its comparison.
+type Judge = dyn Fn(&[(String, Claim)]) -> Vec<Judged>;
+
 /// A comparison that was made, or planned. Its texts take time to make, so they are made when they are asked for.
 pub struct Part {
     /// The exit code that tells the truth about it.
@@ -35,7 +38,7 @@ pub struct Part {
     /// What a program reads.
     pub document: Box<dyn Fn() -> Value>,
     /// What became of the claims of another result, each with the kind of its comparison.
-    pub judge: Box<dyn Fn(&[(String, Claim)]) -> Vec<Judged>>,
+    pub judge: Box<Judge>,
 }
 
 impl Part {

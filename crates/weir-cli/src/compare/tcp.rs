@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use weir_lab::child::Interrupt;
-use weir_lab::experiment::course::Course;
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::machine::Machine;
 use weir_lab::report::document::plan as plan_document;
-use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
 use weir_lab::tcp::classic::{self, Classic};
 use weir_lab::tcp::experiment::{self, PART_OF_THE_SEARCH};
@@ -19,13 +17,13 @@ use weir_lab::tcp::plan::{
     self, Asked, BUFFER_BYTES, Load, Pattern, STREAM_BYTES, STREAM_MESSAGES,
 };
 use weir_lab::tcp::processes::Processes;
-use weir_lab::tcp::results::{Results, Tcp};
+use weir_lab::tcp::results::Results;
 use weir_lab::tcp::rows::{self, title};
 use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, about, planned_loads, planned_rows, show, warned};
+use super::display::{Display, planned_s, say_plan, show, warned};
 use super::output::OutputArgs;
 use super::part::{OfAll, Part};
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
@@ -215,14 +213,24 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
         results.own.classic = Some(Classic::up_to(connections(args.most)?));
     }
     let short = experiment::heed_descriptors(&mut results, weir_load::tcp::descriptors());
-    say_on!("{}{}", effective(&results, &settings), warned(&short));
+    let most = results.own.classic.as_ref().map(|classic| {
+        format!("and the search for the most connections, up to {}, ", classic.most)
+    });
+    let places = format!(
+        "{}server on core {:?}, client on core {:?}, ",
+        most.unwrap_or_default(),
+        results.own.server_cores,
+        results.own.client_cores
+    );
+    say_plan(&results, &settings, args.dry_run || args.verbose, &places, title);
+    say_on!("{}", warned(&short));
     if args.dry_run {
         let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
     let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
-    let mut display = Display::new();
+    let mut display = Display::new(planned_s(&results, &settings));
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
         show(&mut display, &progress, title);
     });
@@ -313,29 +321,6 @@ fn rows(args: &TcpArgs, cores: usize) -> Result<Vec<Row>, Failure> {
     rows.extend(rows::of_peers(&args.peer, &rows).map_err(Failure::usage)?);
     rows::add_again(&mut rows);
     Ok(rows)
-}
-
-/// The effective settings, before anything runs.
-fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = Tcp::budget_s(settings, &results.loads, &results.rows);
-    let time = about(budget);
-    let search = match &results.own.classic {
-        Some(classic) => format!(", and the search for the most, up to {}", classic.most),
-        None => String::new(),
-    };
-    let mut text = format!(
-        "compares {} rows under {} loads in about {time}{search}: server on core {:?}, client on core \
-         {:?}, requested intervals ±{}, seed {}\n",
-        results.rows.len(),
-        results.loads.len(),
-        results.own.server_cores,
-        results.own.client_cores,
-        percent(results.asked_half_width),
-        results.seed
-    );
-    text.push_str(&planned_loads(results, settings, budget));
-    text.push_str(&planned_rows(&results.rows, title));
-    text
 }
 
 #[cfg(test)]

@@ -3,24 +3,22 @@
 mod options;
 
 use weir_lab::child::Interrupt;
-use weir_lab::experiment::course::Course;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
 use weir_lab::report::document::plan as plan_document;
-use weir_lab::report::number::percent;
 use weir_lab::stats::random::fresh_seed;
 use weir_lab::udp::experiment;
 use weir_lab::udp::link::{self, Link, Site};
 use weir_lab::udp::link_rows;
 use weir_lab::udp::plan::{Asked, Load, Rate, Sweep, Takes, asked};
 use weir_lab::udp::processes::Processes;
-use weir_lab::udp::results::{Results, Udp};
+use weir_lab::udp::results::Results;
 use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
-use super::display::{Display, about, planned_loads, planned_rows, show, warned};
+use super::display::{Display, planned_s, say_plan, show, warned};
 use super::part::Part;
 use crate::cores;
 use crate::exit::Failure;
@@ -61,7 +59,16 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         .or_else(|| is_plain_variants(args, &results.loads).then_some(VARIANTS_BUDGET_S));
     let settings = Settings { depth, rounds: args.rounds, budget_s, is_bound: args.time.is_some() };
     let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
-    say_on!("{}{}", effective(&results, &settings), warned(&short));
+    let places = format!(
+        "server on core {:?}, generator on core {:?}, ",
+        results.own.server_cores, results.own.generator_cores
+    );
+    let all = args.dry_run || args.verbose;
+    say_plan(&results, &settings, all, &places, |row| {
+        let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
+        format!("{row}{swept}")
+    });
+    say_on!("{}", warned(&short));
     if args.dry_run {
         let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
@@ -76,7 +83,7 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         results.own.link = Some(link.describe().into());
         bench = bench.at(Site::Link(link));
     }
-    let mut display = Display::new();
+    let mut display = Display::new(planned_s(&results, &settings));
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
         show(&mut display, &progress, Row::to_string);
     });
@@ -225,28 +232,6 @@ fn shared_cores(results: &Results, most_generators: u16) -> Vec<String> {
         ));
     }
     warnings
-}
-
-/// The effective settings, before anything runs.
-fn effective(results: &Results, settings: &Settings) -> String {
-    let budget = Udp::budget_s(settings, &results.loads, &results.rows);
-    let time = about(budget);
-    let mut text = format!(
-        "compares {} rows under {} loads in about {time}: server on core {:?}, generator on core {:?}, \
-         requested intervals ±{}, seed {}\n",
-        results.rows.len(),
-        results.loads.len(),
-        results.own.server_cores,
-        results.own.generator_cores,
-        percent(results.asked_half_width),
-        results.seed
-    );
-    text.push_str(&planned_loads(results, settings, budget));
-    text.push_str(&planned_rows(&results.rows, |row| {
-        let swept = if row.only_swept { " (for the sweep over threads)" } else { "" };
-        format!("{row}{swept}")
-    }));
-    text
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub enum Progress<'a, L> {
         of: usize,
         /// Its row.
         row: &'a Row,
+        /// The row with the best figure so far, and that.
+        leading: Option<(&'a Row, String)>,
     },
     /// It failed.
     Failed(&'a Row, String),
@@ -642,7 +644,10 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     }
 
     fn begins(&mut self, row: usize, number: usize, of: usize) {
-        (self.experiment.tell)(Progress::Run { number, of, row: &self.results.rows[row] });
+        let leading = self.results.leading(self.load);
+        let leading = leading.map(|(row, figure)| (&self.results.rows[row], figure));
+        let row = &self.results.rows[row];
+        (self.experiment.tell)(Progress::Run { number, of, row, leading });
     }
 
     fn run(&mut self, row: usize, block: u32) -> Result<bool, Interrupted> {

@@ -10,7 +10,7 @@ use crate::experiment::plan::{Role, Row, Schedule};
 use crate::experiment::ranking::{Contest, Ranking};
 use crate::machine::Machine;
 use crate::stats::compare::{Confidence, Difference, Pairs, judge, noise_floor, pair};
-use crate::stats::{CONFIDENCE, Estimate, latency};
+use crate::stats::{CONFIDENCE, Estimate, latency, median};
 use crate::wire::Latency;
 
 /// What is compared: what rows are run under, what comes of it, and what is known of it besides.
@@ -392,6 +392,19 @@ impl<K: Study> Results<K> {
     /// All samples.
     pub fn samples(&self) -> impl Iterator<Item = &K::Sample> {
         self.cells.iter().flatten().flat_map(|cell| &cell.samples)
+    }
+
+    /// The row that has the best figure under a load so far, and that as it is written. Nothing is concluded from it.
+    pub fn leading(&self, load: usize) -> Option<(usize, String)> {
+        let metric = self.ranked_by(load);
+        let known = (0..self.rows.len()).filter(|row| self.first_of(*row).is_none());
+        let figure = |row: usize| Some((row, median(&self.cells[load][row].values(metric))?));
+        let figures = known.filter_map(figure);
+        let (row, figure) = match metric.better {
+            Better::Higher => figures.max_by(|(_, a), (_, b)| a.total_cmp(b)),
+            Better::Lower => figures.min_by(|(_, a), (_, b)| a.total_cmp(b)),
+        }?;
+        Some((row, (metric.text)(figure)))
     }
 
     /// The rounds of a load that were begun.
