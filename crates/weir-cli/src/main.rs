@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match cli.command {
-        Command::Compare(args) => compare::run(&args),
+        Command::Compare(args) => compare::run(args),
         Command::Reproduce(args) => saved::reproduce(&args),
         Command::Diff(args) => saved::diff(&args),
         Command::History(args) => saved::history(&args),

@@ -1,6 +1,5 @@
 //! How a comparison shows what it does, and how wide its report is.
 
-use std::fmt::Display as Shown;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,9 @@ use weir_lab::experiment::plan::{Row, Settings};
 use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::number::percent;
+
+use super::part::Context;
+use super::stream::Stream;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
 const WIDTH_WITHOUT_TERMINAL: usize = 205;
@@ -26,16 +28,22 @@ pub struct Display {
     begun: Instant,
     /// The time that all takes, as it was planned.
     planned: Duration,
+    /// Where what happens is written besides.
+    stream: Option<Stream>,
 }
 
 impl Display {
-    /// Nothing is shown yet of what takes so many seconds.
-    pub fn new(planned_s: f64) -> Self {
+    /// Nothing is shown yet.
+    pub fn new<K: Told>(results: &Results<K>, settings: &Settings, context: &Context) -> Self {
+        if let Some(stream) = &context.stream {
+            stream.begin(results);
+        }
         Self {
             terminal: std::io::stderr().is_terminal(),
             width: 0,
             begun: Instant::now(),
-            planned: Duration::from_secs_f64(planned_s.max(0.0)),
+            planned: Duration::from_secs_f64(planned_s(results, settings).max(0.0)),
+            stream: context.stream.clone(),
         }
     }
 
@@ -59,6 +67,37 @@ impl Display {
         }
     }
 
+    /// Shows how a comparison goes; `title` is how a row is called.
+    pub fn show<K: Told>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
+        if let Some(stream) = &self.stream {
+            stream.progress(progress);
+        }
+        match progress {
+            Progress::Known(said) => self.change(said),
+            Progress::Checking(row) => self.change(&format!("checking {}", title(row))),
+            Progress::Dropped(row, reason) => {
+                self.keep(&format!("{} is left out: {reason}", title(row)));
+            }
+            Progress::Load(load, _) => self.change(&load.to_string()),
+            Progress::Run { number, of, row, leading } => {
+                let leading = leading
+                    .as_ref()
+                    .map(|(row, figure)| format!("; leading: {} with {figure}", title(row)));
+                let leading = leading.unwrap_or_default();
+                self.change(&format!("run {number} of {of}: {}{leading}", title(row)));
+            }
+            Progress::Measured { .. } => {}
+            Progress::Failed(row, reason) => {
+                self.keep(&format!("{} failed: {reason}", title(row)));
+            }
+            Progress::Skipped(row, reason) => {
+                self.keep(&format!("{} is left out of this load: {reason}", title(row)));
+            }
+            Progress::Besides(row, what) => self.change(&format!("{}: {what}", title(row))),
+            Progress::Found(row, said) => self.change(&format!("{} {said}", title(row))),
+        }
+    }
+
     /// Takes the line away that changes.
     pub fn clear(&mut self) {
         if self.width > 0 {
@@ -78,33 +117,6 @@ fn progress(elapsed: Duration, planned: Duration) -> String {
     let left = planned.saturating_sub(elapsed).as_secs();
     let left = if left < 120 { format!("{left} s") } else { format!("{} min", left / 60) };
     format!("[{}{}] {left} left", "█".repeat(done), "·".repeat(BAR as usize - done))
-}
-
-/// Shows how a comparison goes; `title` is how a row is called.
-pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&Row) -> String) {
-    match progress {
-        Progress::Known(said) => display.change(said),
-        Progress::Checking(row) => display.change(&format!("checking {}", title(row))),
-        Progress::Dropped(row, reason) => {
-            display.keep(&format!("{} is left out: {reason}", title(row)));
-        }
-        Progress::Load(load, _) => display.change(&load.to_string()),
-        Progress::Run { number, of, row, leading } => {
-            let leading = leading
-                .as_ref()
-                .map(|(row, figure)| format!("; leading: {} with {figure}", title(row)));
-            let leading = leading.unwrap_or_default();
-            display.change(&format!("run {number} of {of}: {}{leading}", title(row)));
-        }
-        Progress::Failed(row, reason) => {
-            display.keep(&format!("{} failed: {reason}", title(row)));
-        }
-        Progress::Skipped(row, reason) => {
-            display.keep(&format!("{} is left out of this load: {reason}", title(row)));
-        }
-        Progress::Besides(row, what) => display.change(&format!("{}: {what}", title(row))),
-        Progress::Found(row, said) => display.change(&format!("{} {said}", title(row))),
-    }
 }
 
 /// A time that something takes, as a plan says it.
@@ -145,7 +157,7 @@ pub fn say_plan<K: Told>(
 }
 
 /// The seconds that a comparison takes as it is planned.
-pub fn planned_s<K: Course>(results: &Results<K>, settings: &Settings) -> f64 {
+fn planned_s<K: Course>(results: &Results<K>, settings: &Settings) -> f64 {
     let (loads, rows) = (&results.loads, &results.rows);
     K::budget_s(settings, loads, rows) + results.own.planned_after_s(rows)
 }

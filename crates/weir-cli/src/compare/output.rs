@@ -13,8 +13,11 @@ use weir_lab::report::screen::LINES;
 use weir_lab::saved::DOCUMENT;
 
 use super::part::Part;
+use super::stream::Stream;
 use crate::exit::Failure;
 
+/// The heading of these options in the help.
+pub const HEADING: &str = "Output";
 /// The folder of results, where neither option nor environment says another.
 const RESULTS: &str = "weir-results";
 /// The environment variable that says another.
@@ -24,7 +27,7 @@ const DETAILS: &str = "details.txt";
 
 /// What a comparison gives besides the first screen.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "Output")]
+#[command(next_help_heading = HEADING)]
 pub struct OutputArgs {
     /// Print everything: all columns, all loads, what limits the figures, and what each column means.
     #[arg(long)]
@@ -36,6 +39,13 @@ pub struct OutputArgs {
         default_missing_value = "-"
     )]
     pub json: Option<PathBuf>,
+
+    /// What happens while it runs, a JSON object on a line for each run: on standard output instead of the text, or
+    /// with =FILE in that file.
+    #[arg(
+        long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-"
+    )]
+    pub ndjson: Option<PathBuf>,
 
     /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
     /// noise.
@@ -57,20 +67,28 @@ pub struct Output {
     /// The folder of this run, if it is kept.
     folder: Option<PathBuf>,
     started: Timestamp,
+    stream: Option<Stream>,
 }
 
 impl Output {
     /// Looks whether everything can be written: minutes are not spent on what is lost then. Files keep what they
     /// hold until there is something to be written. `kind` names the folder.
     pub fn begin(asked: &OutputArgs, kind: &str, is_dry: bool) -> Result<Self, Failure> {
-        let mut output = Self { asked: asked.clone(), folder: None, started: Timestamp::now() };
+        if is_standard(asked.json.as_deref()) && is_standard(asked.ndjson.as_deref()) {
+            return Err(Failure::usage(
+                "--json and --ndjson cannot both go to standard output; give one of them a file: --ndjson=FILE",
+            ));
+        }
+        let (asked, started) = (asked.clone(), Timestamp::now());
+        let mut output = Self { asked, folder: None, started, stream: None };
         if let Some(path) = output.json_file() {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
             opened.map_err(|error| {
                 Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
             })?;
         }
-        if !asked.no_save && !is_dry {
+        output.stream = output.asked.ndjson.as_deref().map(Stream::open).transpose()?;
+        if !output.asked.no_save && !is_dry {
             output.folder = Some(output.make_folder(kind)?);
         }
         Ok(output)
@@ -80,9 +98,19 @@ impl Output {
         self.asked.json.as_deref().filter(|path| path.as_os_str() != "-")
     }
 
+    /// Where what happens is written, if that was asked for.
+    pub fn stream(&self) -> Option<Stream> {
+        self.stream.clone()
+    }
+
     /// Whether standard output has the document and nothing else.
-    pub fn prints_document(&self) -> bool {
-        self.asked.json.as_deref().is_some_and(|path| path.as_os_str() == "-")
+    fn prints_document(&self) -> bool {
+        is_standard(self.asked.json.as_deref())
+    }
+
+    /// Whether standard output is no place for text.
+    fn prints_no_text(&self) -> bool {
+        self.prints_document() || is_standard(self.asked.ndjson.as_deref())
     }
 
     /// A folder that nobody else has, named for when it began and what is compared.
@@ -114,10 +142,14 @@ impl Output {
     /// after everything else was, and what took minutes to measure is not lost with it.
     pub fn give(&self, part: &Part) -> Result<(), Failure> {
         let document = self.dated(part);
-        let text = match (self.prints_document(), self.asked.details) {
-            (true, _) => format!("{document:#}\n"),
-            (_, true) => (part.details)(),
-            (_, false) => (part.screen)(LINES - 1),
+        if let Some(stream) = &self.stream {
+            stream.end(part.code, &document);
+        }
+        let text = match (self.prints_document(), self.prints_no_text(), self.asked.details) {
+            (true, ..) => format!("{document:#}\n"),
+            (_, true, _) => String::new(),
+            (.., true) => (part.details)(),
+            (.., false) => (part.screen)(LINES - 1),
         };
         let mut failed = crate::print_results(&text).err();
         if failed.is_some() {
@@ -126,6 +158,7 @@ impl Output {
         if let Some(path) = self.json_file() {
             failed = write(path, &format!("{document:#}\n")).err().or(failed);
         }
+        failed = self.stream.as_ref().and_then(Stream::lost).or(failed);
         failed = self.keep(part, &document).err().or(failed);
         failed.map_or(Ok(()), Err)
     }
@@ -136,7 +169,7 @@ impl Output {
         write(&folder.join(DOCUMENT), &format!("{document:#}\n"))?;
         write(&folder.join(DETAILS), &(part.details)())?;
         let line = format!("results: {}\n", folder.display());
-        match self.prints_document() {
+        match self.prints_no_text() {
             true => say_on!("{line}"),
             false => crate::print(&line),
         }
@@ -144,8 +177,11 @@ impl Output {
     }
 
     /// Writes the document of a failure where one was asked for.
-    pub fn refuse(&self, document: &Value) {
+    pub fn refuse(&self, code: u8, document: &Value) {
         self.leave();
+        if let Some(stream) = &self.stream {
+            stream.end(code, document);
+        }
         let text = format!("{document:#}\n");
         if self.prints_document() {
             crate::print(&text);
@@ -176,6 +212,11 @@ impl Output {
     }
 }
 
+/// Whether this stands for standard output.
+fn is_standard(path: Option<&Path>) -> bool {
+    path.is_some_and(|path| path.as_os_str() == "-")
+}
+
 /// The folder in which results are kept.
 pub fn folder_of_results(asked: Option<&Path>) -> PathBuf {
     let of_environment = || {
@@ -186,7 +227,7 @@ pub fn folder_of_results(asked: Option<&Path>) -> PathBuf {
 }
 
 /// Writes a file, in the place of what is there.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| not_written(path, &error))
 }
 
@@ -234,7 +275,7 @@ mod tests {
         assert_ne!(first.folder, second.folder);
         let part = Part::of(0, "table\n".into(), serde_json::json!({}));
         first.give(&part).unwrap();
-        second.refuse(&serde_json::json!({}));
+        second.refuse(1, &serde_json::json!({}));
         let kept: Vec<_> =
             fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(kept, [first.folder.clone().unwrap()]);
