@@ -65,7 +65,7 @@ pub fn expanded(path: &Path, words: &[OsString]) -> Result<(CompareArgs, Vec<OsS
             let names: Vec<&str> = names.filter_map(Arg::get_long).collect();
             return Err(refused(format!("{name} {why}; options: {}", names.join(", "))));
         };
-        if given.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine) {
+        if !is_given(given, arg) {
             expanded.extend(words_of(name, value).map_err(refused)?.into_iter().map(Into::into));
         }
     }
@@ -145,8 +145,7 @@ pub fn text(words: &[OsString]) -> Result<String, Failure> {
     let mut others = String::new();
     for arg in command.get_arguments().filter(|arg| is_of_plan(arg)) {
         let Some(name) = arg.get_long() else { continue };
-        let id = arg.get_id().as_str();
-        if given.value_source(id) == Some(ValueSource::CommandLine) {
+        if is_given(given, arg) {
             let _ = writeln!(text, "{name} = {}", value_of(arg, given)?);
         } else {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
@@ -198,6 +197,12 @@ fn matches_all(words: &[OsString]) -> bool {
 fn command_of(all: &Command, kind: &str) -> Command {
     let compare = all.find_subcommand("compare").unwrap_or(all);
     compare.find_subcommand(kind).unwrap_or(compare).clone()
+}
+
+/// Whether an option stands among the words; what is asked may be of another kind, which does not know it.
+fn is_given(matches: &ArgMatches, arg: &Arg) -> bool {
+    matches.ids().any(|id| id == arg.get_id())
+        && matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
 }
 
 fn is_called(arg: &Arg, name: &str) -> bool {

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod conclusion;
 pub mod document;
 pub mod explain;
+pub mod export;
 pub mod layout;
 pub mod number;
 pub(crate) mod peers;
