@@ -71,6 +71,7 @@ enum Command {
     Tune(tune::TuneArgs),
     Completions(docs::CompletionsArgs),
     Manual(docs::ManualArgs),
+    Schema(docs::SchemaArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
     #[command(hide = true)]
     ProbeMemory(memory::ProbeArgs),
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Completions(args) => docs::completions(&args, Cli::command()),
         Command::Manual(args) => docs::manual(&args, Cli::command()),
+        Command::Schema(args) => docs::schema(&args),
         Command::ProbeMemory(args) => memory::probe(&args),
         Command::CheckDevice(args) => check_device::run(&args),
     }

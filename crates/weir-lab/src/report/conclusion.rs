@@ -4,6 +4,7 @@
 //! It stands first on the screen and in the report. Its claims stand in the document as pairs of rows with a
 //! verdict, so that a later run can be held against them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::cell::{Better, Metric};
@@ -36,7 +37,7 @@ pub struct Unit<S: 'static> {
 }
 
 /// What a comparison concludes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Conclusion {
     /// What to use here, in a sentence.
     pub headline: String,
@@ -48,7 +49,7 @@ pub struct Conclusion {
 }
 
 /// That one row is better than another, or as good.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// In words.
     pub text: String,
@@ -73,7 +74,7 @@ pub struct Claim {
 }
 
 /// What was found of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The first is better.

@@ -8,6 +8,7 @@ pub mod export;
 pub mod layout;
 pub mod number;
 pub(crate) mod peers;
+pub mod schema;
 pub mod screen;
 pub(crate) mod sentences;
 pub mod table;
