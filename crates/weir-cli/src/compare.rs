@@ -3,6 +3,7 @@
 mod all;
 pub mod display;
 mod iops;
+mod live;
 pub mod output;
 pub mod part;
 mod plan;

@@ -9,6 +9,7 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::number::percent;
 
+use super::live::Live;
 use super::part::Context;
 use super::stream::Stream;
 
@@ -30,6 +31,8 @@ pub struct Display {
     planned: Duration,
     /// Where what happens is written besides.
     stream: Option<Stream>,
+    /// The whole terminal, where that was asked for.
+    live: Option<Live>,
 }
 
 impl Display {
@@ -38,8 +41,14 @@ impl Display {
         if let Some(stream) = &context.stream {
             stream.begin(results);
         }
+        let terminal = std::io::stderr().is_terminal();
+        let live = (terminal && context.live).then(|| Live::begin(context.interrupt.clone()));
+        let live = live.and_then(|live| {
+            live.inspect_err(|error| say!("--live: the terminal cannot be used: {error}")).ok()
+        });
         Self {
-            terminal: std::io::stderr().is_terminal(),
+            terminal,
+            live,
             width: 0,
             begun: Instant::now(),
             planned: Duration::from_secs_f64(planned_s(results, settings).max(0.0)),
@@ -49,12 +58,19 @@ impl Display {
 
     /// A line that stays.
     pub fn keep(&mut self, line: &str) {
+        if let Some(live) = &mut self.live {
+            return live.say(line);
+        }
         self.clear();
         say!("{line}");
     }
 
     /// A line that the next one takes the place of, behind how much of the time is over.
     pub fn change(&mut self, line: &str) {
+        if let Some(live) = &mut self.live {
+            let elapsed = self.begun.elapsed().as_secs_f64() / self.planned.as_secs_f64().max(1e-9);
+            return live.show(elapsed.min(0.99), line);
+        }
         if self.terminal {
             self.clear();
             let most = terminal_size::terminal_size_of(std::io::stderr())
@@ -71,6 +87,9 @@ impl Display {
     pub fn show<K: Told>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
         if let Some(stream) = &self.stream {
             stream.progress(progress);
+        }
+        if let Some(live) = &mut self.live {
+            live.note(progress, title);
         }
         match progress {
             Progress::Known(said) => self.change(said),
@@ -98,8 +117,9 @@ impl Display {
         }
     }
 
-    /// Takes the line away that changes.
+    /// Takes the line away that changes, and gives the terminal back.
     pub fn clear(&mut self) {
+        self.live = None;
         if self.width > 0 {
             say_on!("\r{:width$}\r", "", width = self.width);
             self.width = 0;

@@ -167,7 +167,8 @@ pub fn compare(args: &IopsArgs, context: &Context) -> Result<Part, Failure> {
         return Ok(Part::planned(plan));
     }
     let interrupt = context.interrupt.clone();
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
+    let tell: Option<fn(&str)> =
+        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
     let named = args.device.iter().map(|path| path.display().to_string()).collect();
     let cores = results.own.cores.clone();
     let mut bench = Processes::new(program, cores, named, args.direction(), interrupt, tell);

@@ -47,6 +47,10 @@ pub struct OutputArgs {
     )]
     pub ndjson: Option<PathBuf>,
 
+    /// Show what every row does while it runs, on the whole terminal; without one it does nothing.
+    #[arg(long)]
+    pub live: bool,
+
     /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
     /// noise.
     #[arg(long, value_name = "FILE")]

@@ -122,6 +122,8 @@ pub struct Context {
     pub interrupt: Interrupt,
     /// Where what happens is written, if that was asked for.
     pub stream: Option<Stream>,
+    /// Whether the whole terminal shows what happens.
+    pub live: bool,
 }
 
 /// What is run, and where its results go.
@@ -150,6 +152,7 @@ pub fn run(
             command: command.clone(),
             interrupt: super::heed_interrupts()?,
             stream: output.stream(),
+            live: asked.output.live,
         };
         let part = compare(&context)?;
         Ok(match baseline {

@@ -232,7 +232,8 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         return Ok(Part::planned(plan));
     }
     let interrupt = context.interrupt.clone();
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
+    let tell: Option<fn(&str)> =
+        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
     let mut display = Display::new(&results, &settings, context);
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {

@@ -69,7 +69,8 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
         return Ok(Part::planned(plan));
     }
     let interrupt = context.interrupt.clone();
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
+    let tell: Option<fn(&str)> =
+        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
     let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
     let mut bench = Processes::new(program, server_cores, first, interrupt, tell)
         .with_more_generator_cores(more.unwrap_or_default().to_vec());

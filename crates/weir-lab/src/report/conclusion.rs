@@ -32,6 +32,8 @@ pub struct Unit<S: 'static> {
     pub latency: [&'static Metric<S>; 2],
     /// Figures that explain a difference, with what each counts.
     pub causes: &'static [(&'static Metric<S>, &'static str)],
+    /// Figures that are shown while it runs.
+    pub live: &'static [&'static Metric<S>],
     /// What measures more: the end of "other loads may rank designs differently; …".
     pub wider: &'static str,
 }
