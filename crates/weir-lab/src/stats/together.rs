@@ -42,7 +42,7 @@ pub fn paired_ratios(all: &[Pairs], confidence: f64, seed: u64) -> Vec<Option<Es
         comparisons.iter_mut().flatten().filter(enough).collect();
     scale(&mut judged);
     let margin = margin(&judged, confidence, seed);
-    comparisons.iter().map(|of| of.as_ref().map(|of| of.estimate(margin))).collect()
+    comparisons.iter().map(|of| of.as_ref().map(|of| of.estimate(margin, confidence))).collect()
 }
 
 impl Comparison {
@@ -59,20 +59,52 @@ impl Comparison {
         Some(Self { median, deviations: logarithms, noise: 1.0, correction })
     }
 
+    /// How far its pairs deviate, without the one in the middle of an odd number: that is the median, and says nothing.
+    fn noise_of_pairs(&self) -> Vec<(u32, f64)> {
+        let mut all = self.deviations.clone();
+        if all.len() % 2 == 1 {
+            all.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+            all.remove(all.len() / 2);
+        }
+        all
+    }
+
     /// The median distance of its pairs from their median.
     fn spread(&self) -> f64 {
         let mut distances: Vec<f64> = self.deviations.iter().map(|(_, by)| by.abs()).collect();
         middle(&mut distances).unwrap_or(0.0)
     }
 
-    fn estimate(&self, margin: Option<f64>) -> Estimate {
-        let margin = margin.filter(|_| self.deviations.len() >= FEWEST_SAMPLES);
+    fn estimate(&self, margin: Option<f64>, confidence: f64) -> Estimate {
+        let samples = self.deviations.len();
+        let margin = margin.filter(|_| samples >= FEWEST_SAMPLES);
         let interval = |margin: f64| {
             let by = margin * self.noise * self.correction;
-            Interval { low: (self.median - by).exp(), high: (self.median + by).exp() }
+            let own = self.interval_by_itself(confidence);
+            let (low, high) = (own.low.min(-by), own.high.max(by));
+            Interval { low: (self.median + low).exp(), high: (self.median + high).exp() }
         };
-        let samples = self.deviations.len();
         Estimate { median: self.median.exp(), interval: margin.map(interval), samples }
+    }
+
+    /// The interval of its median as if it were the only comparison, from that median: between those of its pairs outside
+    /// of which a median lies no more often than the confidence allows (Thompson, 1936).
+    fn interval_by_itself(&self, confidence: f64) -> Interval {
+        let mut sorted: Vec<f64> = self.deviations.iter().map(|(_, by)| *by).collect();
+        sorted.sort_by(f64::total_cmp);
+        let count = sorted.len();
+        // The chance that so many pairs or fewer lie on one side of the true median, as of coins.
+        let (mut left_out, mut exactly) = (0, 0.5f64.powi(count as i32));
+        let mut chance = exactly;
+        loop {
+            exactly *= (count - left_out) as f64 / (left_out + 1) as f64;
+            chance += exactly;
+            if 2.0 * chance > 1.0 - confidence {
+                break;
+            }
+            left_out += 1;
+        }
+        Interval { low: sorted[left_out], high: sorted[count - 1 - left_out] }
     }
 }
 
@@ -85,9 +117,9 @@ fn scale(comparisons: &mut [&mut Comparison]) {
 
 /// What the largest of all medians exceeds by chance no more often than the confidence allows.
 fn margin(comparisons: &[&mut Comparison], confidence: f64, seed: u64) -> Option<f64> {
-    let blocks =
-        comparisons.iter().flat_map(|of| &of.deviations).map(|(block, _)| *block as usize + 1);
-    let blocks = blocks.max()?;
+    let noise: Vec<(f64, Vec<(u32, f64)>)> =
+        comparisons.iter().map(|of| (of.noise, of.noise_of_pairs())).collect();
+    let blocks = noise.iter().flat_map(|(_, of)| of).map(|(block, _)| *block as usize + 1).max()?;
     let mut random = Random::seeded(seed);
     let all = blocks <= ALL_SIGNS_UP_TO;
     let draws = if all { 1 << (blocks - 1) } else { DRAWS };
@@ -98,14 +130,14 @@ fn margin(comparisons: &[&mut Comparison], confidence: f64, seed: u64) -> Option
             for (block, turned) in turned.iter_mut().enumerate() {
                 *turned = if all { draw >> block & 1 == 1 } else { random.below(2) == 1 };
             }
-            let chance = |of: &&mut Comparison| {
+            let chance = |(noise, of): &(f64, Vec<(u32, f64)>)| {
                 let sign =
                     |(block, by): &(u32, f64)| if turned[*block as usize] { -by } else { *by };
                 medians.clear();
-                medians.extend(of.deviations.iter().map(sign));
-                middle(&mut medians).unwrap_or(0.0).abs() / of.noise
+                medians.extend(of.iter().map(sign));
+                middle(&mut medians).unwrap_or(0.0).abs() / noise
             };
-            comparisons.iter().map(chance).fold(0.0, f64::max)
+            noise.iter().map(chance).fold(0.0, f64::max)
         })
         .collect();
     largest.sort_by(f64::total_cmp);
