@@ -10,6 +10,7 @@ use crate::stats::{CONFIDENCE, Estimate, bootstrap, median};
 use crate::wire::Latency;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 use weir::machine::MOST_LOAD_OF_OTHERS;
@@ -178,6 +179,16 @@ pub enum Better {
     Higher,
     /// Less is better: latency.
     Lower,
+}
+
+impl Better {
+    /// The order of two figures, the better one first.
+    pub fn first(self, a: f64, b: f64) -> Ordering {
+        match self {
+            Self::Higher => b.total_cmp(&a),
+            Self::Lower => a.total_cmp(&b),
+        }
+    }
 }
 
 /// A figure that every sample may have, and all that is known of it: tables, legends and documents follow.

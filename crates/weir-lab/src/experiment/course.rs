@@ -645,7 +645,7 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     }
 
     fn is_settled(&mut self) -> bool {
-        self.experiment.settings.rounds.is_none() && self.results.is_settled(self.load)
+        self.experiment.settings.ends_early() && self.results.is_settled(self.load)
     }
 
     fn is_over(&self, row: usize) -> bool {

@@ -12,7 +12,7 @@ use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::Results;
 use crate::report::Told;
 use crate::report::number::{percent, si};
-use crate::report::sentences::{EXPLAINS, causes, is_worse, times, why_open};
+use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{list, number_of, shortened};
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
@@ -67,7 +67,8 @@ pub struct Claim {
     pub second: String,
     /// Whether they differ.
     pub verdict: Verdict,
-    /// The first's figure to the second's: the median over pairs of runs, and the ends of its 95 % interval.
+    /// The first's figure to the second's: the median over pairs of runs, and the ends of its interval, which holds
+    /// together with those of all pairs of its ranking at 95 % confidence.
     pub ratio: f64,
     /// The lower end.
     pub low: Option<f64>,
@@ -292,8 +293,9 @@ impl<K: Told> Found<'_, K> {
         let rounds = self.results.rounds_made(self.load);
         let floor = self.ranking.noise_floor?;
         Some(format!(
-            "Differences are judged at 95 % confidence over {}; below {} they are noise.",
+            "Differences are judged over {}, at 95 % confidence {}; below {} they are noise.",
             number_of(rounds, "round"),
+            together(self.ranking.comparisons),
             percent(floor)
         ))
     }
