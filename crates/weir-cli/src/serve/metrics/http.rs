@@ -26,8 +26,8 @@ const HEADERS_MAX: usize = 64;
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
 /// How often connections are looked at, while there are any.
 const TURN: Duration = Duration::from_millis(2);
-/// How often the listening socket is looked at while there are none: a call of about a microsecond.
-const IDLE: Duration = Duration::from_millis(50);
+/// How often the listening socket is looked at while there are none: the first scrape after a pause waits as long at most.
+const IDLE: Duration = Duration::from_millis(100);
 /// How long a page is good for: whoever asks more often gets the same again, so that asking costs the server's
 /// counters no more than ten readings a second.
 const PAGE_TIME: Duration = Duration::from_millis(100);

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use weir::counters::os::Sampler;
 use weir::tcp::Running;
 
-use super::{About, Kind, Named, batches, labelled, named, now, write_counters, write_process};
+use super::{
+    About, CALLS, Kind, Named, RECEIVED_BYTES, batches, labelled, named, now, write_counters,
+    write_process,
+};
 
 const CLOSED: &str = "weir_connections_closed_total";
 
@@ -20,7 +23,7 @@ pub const COUNTERS: &[Named] = &[
         "closed_finished",
         CLOSED,
         ("reason", "finished"),
-        "Connections that have ended, by why.",
+        "Connections that have ended, by the reason.",
     ),
     labelled("closed_aborted", CLOSED, ("reason", "aborted"), ""),
     labelled("closed_failed", CLOSED, ("reason", "failed"), ""),
@@ -43,11 +46,11 @@ pub const COUNTERS: &[Named] = &[
     named(
         "waited",
         "weir_connections_waited_total",
-        "Connections that waited for their turn, since as many as may be were served.",
+        "Connections that had to wait, since as many as may be were being served.",
     ),
     named("messages", "weir_receives_total", "Receives that brought bytes."),
     named("empty_receives", "weir_receives_empty_total", "Receives that brought nothing."),
-    named("bytes_received", "weir_received_bytes_total", "Bytes received."),
+    named("bytes_received", "weir_received_bytes_total", RECEIVED_BYTES),
     named(
         "bytes_discarded",
         "weir_discarded_bytes_total",
@@ -75,28 +78,6 @@ pub const COUNTERS: &[Named] = &[
         "queue_overflows",
         "weir_readiness_overflows_total",
         "Times the system's queue of readiness was full, and every connection was asked.",
-    ),
-];
-
-/// Of the calls into contracts: those that TCP designs count.
-pub const CALLS: &[Named] = &[
-    named(
-        "kernel_entries",
-        "weir_kernel_entries_total",
-        "Entries into the kernel; those of locks between threads are not among them.",
-    ),
-    named("waits", "weir_waits_total", "Calls that wait if nothing has come."),
-    named("notifies", "weir_notifies_total", "Times a notification was asked for."),
-    named("parks", "weir_parks_total", "Times a thread was parked until another woke it."),
-    named(
-        "no_buffer",
-        "weir_buffer_shortages_total",
-        "Times the kernel found no receive posted: what came then waited in the socket.",
-    ),
-    named(
-        "overflows",
-        "weir_completion_overflows_total",
-        "Times the completion queue could not hold what had completed.",
     ),
 ];
 

@@ -6,7 +6,8 @@ use weir::counters::Snapshot;
 use weir::counters::os::ProcessUsage;
 
 use super::{
-    About, Kind, Named, Value, batches, labelled, named, now, write_counters, write_process,
+    About, CALLS, Kind, Named, RECEIVED_BYTES, Value, batches, labelled, named, now,
+    write_counters, write_process,
 };
 
 /// What a UDP server tells at a moment.
@@ -34,7 +35,7 @@ pub struct Figures {
 
 pub const COUNTERS: &[Named] = &[
     named("datagrams", "weir_datagrams_received_total", "Datagrams given to the handler."),
-    named("bytes", "weir_received_bytes_total", "Bytes of payload given to the handler."),
+    named("bytes", "weir_received_bytes_total", RECEIVED_BYTES),
     named("replies", "weir_replies_sent_total", "Replies that the operating system took."),
     named(
         "replies_refused",
@@ -63,16 +64,6 @@ pub const COUNTERS: &[Named] = &[
         "weir_datagrams_wrong_size_total",
         "Datagrams of another size than the expected one, where one is expected.",
     ),
-    named(
-        "no_buffer",
-        "weir_buffer_shortages_total",
-        "Times the kernel found no receive posted: what came then it kept in the socket, or dropped it.",
-    ),
-    named(
-        "overflows",
-        "weir_completion_overflows_total",
-        "Times the completion queue could not hold what had completed.",
-    ),
     labelled(
         "discarded",
         "weir_frames_dropped_total",
@@ -94,18 +85,6 @@ pub const COUNTERS: &[Named] = &[
         "weir_dequeues_empty_total",
         "Calls that asked for what was received, and brought nothing.",
     ),
-    named(
-        "kernel_entries",
-        "weir_kernel_entries_total",
-        "Entries into the kernel; those of locks between threads are not among them.",
-    ),
-    named(
-        "notifies",
-        "weir_notifies_total",
-        "Times a notification was asked for, or the right to dequeue was given up.",
-    ),
-    named("waits", "weir_waits_total", "Calls that wait if nothing has come."),
-    named("parks", "weir_parks_total", "Times a thread was parked until another woke it."),
     named("posts", "weir_receives_posted_total", "Receives posted."),
 ];
 
@@ -131,6 +110,7 @@ fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
     let Figures { total, dropped, .. } = figures;
     let mut page = about.page();
     write_counters(&mut page, COUNTERS, &total.named());
+    write_counters(&mut page, CALLS, &total.named());
     page.histogram(
         "weir_batch_datagrams",
         "Datagrams that a dequeue brought, of those that brought any.",
@@ -144,8 +124,8 @@ fn page(about: &About, figures: &Figures, began: Option<u64>) -> String {
     page.several(
         Kind::Counter,
         "weir_datagrams_dropped_total",
-        "Datagrams dropped before the server could take them, since it began: at the socket's buffer; at the queue of \
-         a CPU and at the device, which other programs' may be among.",
+        "Datagrams dropped since the server began, by where: at its sockets, at the queue of a CPU, at the network device. \
+         Those at a queue or a device may be other programs'.",
         &samples.collect::<Vec<_>>(),
     );
     page.one(Kind::Gauge, "weir_threads", "Threads of the server.", Some(figures.threads as u64));
