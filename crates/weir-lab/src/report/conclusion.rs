@@ -20,6 +20,9 @@ use crate::stats::compare::Difference;
 /// Most loads besides the first of which the conclusion says who leads.
 const MOST_OTHER_LOADS: usize = 3;
 
+/// Most designs besides the winner that a sentence names which are tied with it; the table has them all.
+const MOST_TIED_NAMED: usize = 2;
+
 /// What a study counts, and what the first screen shows of it.
 pub struct Unit<S: 'static> {
     /// Its name in a heading: UDP.
@@ -208,11 +211,17 @@ impl<K: Told> Found<'_, K> {
         match lead {
             Lead::Only => format!("Only {name} could be ranked: {figure}."),
             Lead::Alone | Lead::Shared => {
-                let mut leaders = vec![name];
-                leaders.extend(self.names(&tied));
-                let ties = if tied.is_empty() { "" } else { ", which are tied" };
+                let names = match tied.len() {
+                    0 => name,
+                    1..=MOST_TIED_NAMED => {
+                        let leaders = std::iter::once(&winner).chain(&tied);
+                        let leaders: Vec<String> = leaders.map(|of| self.name(of.row)).collect();
+                        format!("{}, which are tied", either(&leaders))
+                    }
+                    others => format!("{name}, or any of {others} designs that are tied with it"),
+                };
                 let next = next.map(|next| format!(", {next}")).unwrap_or_default();
-                format!("Use {}{ties}: {figure}{next}.", either(&leaders))
+                format!("Use {names}: {figure}{next}.")
             }
             Lead::NotShown if unclear.is_empty() => {
                 let floor = ranking.noise_floor.map(|floor| format!(" of {}", percent(floor)));

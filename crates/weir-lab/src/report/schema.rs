@@ -142,6 +142,8 @@ struct Group<G> {
     winner: Option<String>,
     /// Differences below it are noise: how far one design lies from itself under two names.
     noise_floor_percent: Option<f64>,
+    /// How many comparisons of two rows have intervals that hold together.
+    comparisons: usize,
     /// Pairs of runs left out because the machine changed between them.
     unlike_pairs: usize,
     /// Who wins, by how much and why: a sentence each.
