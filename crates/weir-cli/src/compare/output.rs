@@ -9,6 +9,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use weir_lab::report::document::with;
+use weir_lab::report::html::page;
 use weir_lab::report::screen::LINES;
 use weir_lab::saved::DOCUMENT;
 
@@ -21,6 +22,8 @@ const RESULTS: &str = "weir-results";
 const RESULTS_VARIABLE: &str = "WEIR_RESULTS";
 /// All tables and sentences in it, as text.
 const DETAILS: &str = "details.txt";
+/// The same as a page, with pictures.
+pub const REPORT: &str = "report.html";
 
 /// What a comparison gives besides the first screen.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -36,6 +39,10 @@ pub struct OutputArgs {
         default_missing_value = "-"
     )]
     pub json: Option<PathBuf>,
+
+    /// Also write the report to this file: one HTML file with all tables and pictures, which needs no network.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 
     /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
     /// noise.
@@ -64,10 +71,11 @@ impl Output {
     /// hold until there is something to be written. `kind` names the folder.
     pub fn begin(asked: &OutputArgs, kind: &str, is_dry: bool) -> Result<Self, Failure> {
         let mut output = Self { asked: asked.clone(), folder: None, started: Timestamp::now() };
-        if let Some(path) = output.json_file() {
+        let files = [("document", output.json_file()), ("report", asked.report.as_deref())];
+        for (what, path) in files.into_iter().filter_map(|(what, path)| Some((what, path?))) {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
             opened.map_err(|error| {
-                Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
+                Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
             })?;
         }
         if !asked.no_save && !is_dry {
@@ -126,6 +134,9 @@ impl Output {
         if let Some(path) = self.json_file() {
             failed = write(path, &format!("{document:#}\n")).err().or(failed);
         }
+        if let Some(path) = &self.asked.report {
+            failed = write(path, &page(&document)).err().or(failed);
+        }
         failed = self.keep(part, &document).err().or(failed);
         failed.map_or(Ok(()), Err)
     }
@@ -135,6 +146,7 @@ impl Output {
         let Some(folder) = &self.folder else { return Ok(()) };
         write(&folder.join(DOCUMENT), &format!("{document:#}\n"))?;
         write(&folder.join(DETAILS), &(part.details)())?;
+        write(&folder.join(REPORT), &page(document))?;
         let line = format!("results: {}\n", folder.display());
         match self.prints_document() {
             true => say_on!("{line}"),
@@ -151,6 +163,11 @@ impl Output {
             crate::print(&text);
         } else if let Some(path) = self.json_file()
             && let Err(more) = write(path, &text)
+        {
+            say!("{}", more.message);
+        }
+        if let Some(path) = &self.asked.report
+            && let Err(more) = write(path, &page(document))
         {
             say!("{}", more.message);
         }
@@ -186,7 +203,7 @@ pub fn folder_of_results(asked: Option<&Path>) -> PathBuf {
 }
 
 /// Writes a file, in the place of what is there.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| not_written(path, &error))
 }
 
@@ -239,6 +256,7 @@ mod tests {
             fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(kept, [first.folder.clone().unwrap()]);
         assert_eq!(fs::read_to_string(kept[0].join(DETAILS)).unwrap(), "table\n");
+        assert!(fs::read_to_string(kept[0].join(REPORT)).unwrap().starts_with("<!DOCTYPE html>"));
         fs::remove_dir_all(base).unwrap();
     }
 

@@ -4,6 +4,7 @@ pub mod columns;
 pub mod conclusion;
 pub mod document;
 pub mod explain;
+pub mod html;
 pub mod layout;
 pub mod number;
 pub(crate) mod peers;
