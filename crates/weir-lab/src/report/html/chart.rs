@@ -13,13 +13,16 @@ const MOST_TICKS: f64 = 5.0;
 /// Colours and shapes of series; each pair of both is used before one comes again.
 const COLOURS: usize = 8;
 /// From the top of a row to the next, in pixels.
-const ROW: usize = 36;
+const ROW: usize = 38;
 /// Where the marks of a row are, below its name.
-const TRACK: usize = 24;
+const TRACK: usize = 26;
 /// Place for the figures of an axis.
 const FOOT: usize = 24;
 /// Most characters of a name in a picture.
 const MOST_NAME: usize = 38;
+
+/// Most rows of a picture.
+const MOST_ROWS: usize = 60;
 
 /// Where the ends of a horizontal axis are, in percent.
 const LEFT: f64 = 1.0;
@@ -188,6 +191,8 @@ pub struct Band {
     pub series: usize,
     /// How it stands.
     pub standing: Standing,
+    /// Its group, where there are several.
+    pub group: &'static str,
     /// The figure at the right of its name.
     pub figure: String,
     /// Its marks.
@@ -224,8 +229,10 @@ pub struct Lines {
 pub struct Line {
     /// The design.
     pub name: String,
-    /// The number of its series.
+    /// The number of its series, which gives it colour and shape.
     pub series: usize,
+    /// By what a legend finds it: other pictures may have the same.
+    pub key: String,
     /// Its points, from left to right.
     pub points: Vec<Point>,
 }
@@ -257,6 +264,7 @@ impl Picture {
                     p.about {
                         (self.about)
                         @if axis.is_broken() { " The axis does not begin at 0." }
+                        @if self.rows_left_out() > 0 { " Rows that are not drawn: " (self.rows_left_out()) ", which are in the table." }
                     }
                 }
                 @if !self.keys.is_empty() {
@@ -272,11 +280,18 @@ impl Picture {
                         p.axis { (lines.up.title) }
                         (self.lines(lines))
                         p.axis.under { (lines.across.title) " →" }
-                        (legend(lines.series.iter().map(|line| (line.series, line.name.as_str()))))
+                        (legend(lines.series.iter().map(|line| (line.series, line.key.clone(), line.name.as_str()))))
                         (values(lines))
                     }
                 }
             }
+        }
+    }
+
+    fn rows_left_out(&self) -> usize {
+        match &self.drawing {
+            Drawing::Rows(_, bands) => bands.len().saturating_sub(MOST_ROWS),
+            Drawing::Lines(_) => 0,
         }
     }
 
@@ -302,6 +317,7 @@ impl Picture {
     }
 
     fn rows(&self, axis: &Axis, bands: &[Band]) -> Markup {
+        let bands = &bands[..bands.len().min(MOST_ROWS)];
         let height = bands.len() * ROW;
         let place = |scale: &Scale, value: f64| LEFT + (RIGHT - LEFT) * scale.share(value);
         let at = |value: f64| percent(place(&axis.scale, value));
@@ -323,7 +339,10 @@ impl Picture {
                 g class={ "row " (band.standing.class()) } data-s=(band.series)
                     transform={ "translate(0," (index * ROW) ")" } {
                     line.track x1="0" x2="100%" y1=(TRACK) y2=(TRACK) {}
-                    text.name x="0" y="12" { (shortened(&band.name)) }
+                    text.name x="0" y="12" {
+                        (shortened(&band.name))
+                        @if !band.group.is_empty() { tspan.of dx="6" { (band.group) } }
+                    }
                     text.figure x="100%" y="12" text-anchor="end" { (band.figure) }
                     @for mark in &band.marks { (mark_of(mark, &at)) }
                 }
@@ -374,7 +393,7 @@ impl Picture {
             @if let Some(other) = &up.other { (ticks(other)) }
             @if lines.diagonal { (diagonal()) }
             @for line in &lines.series {
-                g class={ "line c" (line.series % COLOURS) } data-s=(line.series) {
+                g class={ "line c" (line.series % COLOURS) } data-s=(line.key) {
                     @for pair in line.points.windows(2) {
                         line x1=(x(pair[0].x)) x2=(x(pair[1].x)) y1=(y(pair[0].y)) y2=(y(pair[1].y))
                             data-v=(pair[0].y) data-w=(pair[1].y) {}
@@ -398,10 +417,10 @@ fn mark_of(mark: &Mark, at: &dyn Fn(f64) -> String) -> Markup {
     let y = TRACK as f64;
     match mark {
         Mark::Point(class, value, said) => html! {
-            circle class={ "point " (class) } cx=(at(*value)) cy=(y) r="4.5" data-v=(value) { title { (said) } }
+            circle class={ "point " (class) } cx=(at(*value)) cy=(y) r=(radius(class)) data-v=(value) { title { (said) } }
         },
         Mark::Dot { value, across, counts, said } => html! {
-            circle class=(if *counts { "dot" } else { "dot out" }) cx=(at(*value)) cy=(short(y + across * 7.0)) r="2.5"
+            circle class=(if *counts { "dot" } else { "dot out" }) cx=(at(*value)) cy=(short(y + across * 5.0)) r="2.5"
                 data-v=(six(*value)) { title { (said) } }
         },
         Mark::Placed { share, across, counts, said } => html! {
@@ -417,13 +436,25 @@ fn mark_of(mark: &Mark, at: &dyn Fn(f64) -> String) -> Markup {
     }
 }
 
+/// How large a mark is: what lies at the same place as another is still seen.
+fn radius(class: &str) -> &'static str {
+    match class {
+        "p-max" => "5.7",
+        "p-999" => "5.1",
+        "p-90" => "4",
+        "p-50" => "3.4",
+        "dot" | "dot out" => "2.5",
+        _ => "4.5",
+    }
+}
+
 /// A sign in the key of a picture.
 fn key_sign(class: &str) -> Markup {
     html! {
         svg width="22" height="12" aria-hidden="true" {
             @match class {
-                "point" | "dot" | "dot out" => circle class=(class) cx="11" cy="6" r=(if class == "point" { "4.5" } else { "2.5" }) {},
-                _ if class.starts_with("p-") => circle class={ "point " (class) } cx="11" cy="6" r="4.5" {},
+                "point" | "dot" | "dot out" => circle class=(class) cx="11" cy="6" r=(radius(class)) {},
+                _ if class.starts_with("p-") => circle class={ "point " (class) } cx="11" cy="6" r=(radius(class)) {},
                 _ => line class=(class) x1="2" x2="20" y1="6" y2="6" {},
             }
         }
@@ -431,11 +462,11 @@ fn key_sign(class: &str) -> Markup {
 }
 
 /// The designs of a picture of lines, or of a whole study: by a script they hide and show them.
-pub fn legend<'a>(series: impl Iterator<Item = (usize, &'a str)>) -> Markup {
+pub fn legend<'a>(series: impl Iterator<Item = (usize, String, &'a str)>) -> Markup {
     html! {
         ul.legend {
-            @for (series, name) in series {
-                li data-s=(series) {
+            @for (series, key, name) in series {
+                li data-s=(key) {
                     svg class={ "c" (series % COLOURS) } width="22" height="12" aria-hidden="true" {
                         line x1="1" x2="21" y1="6" y2="6" {}
                         use href={ "#m" (shape(series)) } x="11" y="6" {}
@@ -458,7 +489,7 @@ fn values(lines: &Lines) -> Markup {
                 } }
                 tbody {
                     @for line in &lines.series { @for point in &line.points {
-                        tr data-s=(line.series) {
+                        tr {
                             th scope="row" { (line.name) }
                             td { ((lines.across.text)(point.x)) }
                             td { ((lines.up.text)(point.y)) }

@@ -28,8 +28,11 @@ const SCRIPT: &str = include_str!("script.js");
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
-/// Most loads of a comparison that are shown with pictures and all metrics; further ones have their table.
-const MOST_IN_FULL: usize = 16;
+/// Loads of a comparison that are shown with pictures and all metrics, further ones having their table: as many as fit
+/// into a page beside the raw data, the first that do.
+const IN_FULL: [usize; 6] = [24, 12, 6, 3, 1, 0];
+/// Most bytes of a page without its raw data.
+const MOST_BODY: usize = raw::MOST_BYTES / 4 * 3;
 
 /// The page of a document, complete: one HTML file.
 ///
@@ -38,7 +41,14 @@ const MOST_IN_FULL: usize = 16;
 /// that is said in it.
 pub fn page(document: &Value) -> String {
     let studies = Study::all(document);
-    let body = body(document, &studies);
+    let bodies = IN_FULL.iter().map(|in_full| body(document, &studies, *in_full));
+    let mut body = html! {};
+    for smaller in bodies {
+        body = smaller;
+        if body.0.len() <= MOST_BODY {
+            break;
+        }
+    }
     let data = raw::data(document, body.0.len() + STYLE.len() + SCRIPT.len());
     let title = match headline(&studies) {
         Some(headline) => format!("weir: {headline}"),
@@ -76,7 +86,7 @@ fn headline(studies: &[Study]) -> Option<String> {
     studies.iter().find_map(|study| text(&study.value["conclusion"], "headline"))
 }
 
-fn body(document: &Value, studies: &[Study]) -> Markup {
+fn body(document: &Value, studies: &[Study], in_full: usize) -> Markup {
     html! {
         (shapes())
         a.skip href="#conclusion" { "To the conclusion" }
@@ -88,7 +98,7 @@ fn body(document: &Value, studies: &[Study]) -> Markup {
         (contents(studies))
         main {
             (conclusion(document, studies))
-            @for study in studies { (comparison(study)) }
+            @for study in studies { (comparison(study, in_full)) }
             @if let Some(picture) = plots::of_memory(document) { section #memory { h2 { "Memory" } (picture.markup()) (memory_table(document)) } }
             (left_out(studies))
             (circumstances(document, studies))
@@ -146,8 +156,8 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
                 @let said = text(found, "headline").unwrap_or_else(|| nothing(study));
                 div.answer {
                     @if several { h2.kind { a href={ "#" (study.name) } { (study.kind.title) } } }
-                    @if several { p.headline { (said) } } @else { h1 { (said) } }
-                    @for sentence in texts(&found["sentences"]) { p { (sentence) } }
+                    @if several { p.headline { (prose(&said)) } } @else { h1 { (prose(&said)) } }
+                    @for sentence in texts(&found["sentences"]) { p { (prose(&sentence)) } }
                     (claims(found))
                 }
             }
@@ -224,7 +234,7 @@ fn judged(document: &Value) -> Markup {
 }
 
 /// One kind of comparison: every load, then the pictures over several loads, then the questions.
-fn comparison(study: &Study) -> Markup {
+fn comparison(study: &Study, in_full: usize) -> Markup {
     let over_loads = plots::of_study(study);
     let (steps, loads): (Vec<&Load>, Vec<&Load>) =
         study.loads.iter().partition(|load| load.is_step());
@@ -234,10 +244,10 @@ fn comparison(study: &Study) -> Markup {
             @if !study.series.is_empty() {
                 details.designs.script-only {
                     summary { "Show or hide designs in the pictures of " (study.kind.title) }
-                    (legend(study.series.iter().enumerate().map(|(series, name)| (series, name.as_str()))))
+                    (legend(study.series.iter().enumerate().map(|(series, name)| (series, series.to_string(), name.as_str()))))
                 }
             }
-            @for (place, load) in loads.iter().enumerate() { (one_load(study, load, place < MOST_IN_FULL)) }
+            @for (place, load) in loads.iter().enumerate() { (one_load(study, load, place < in_full)) }
             @if !over_loads.is_empty() {
                 section {
                     h3 { "Over several loads" }
@@ -266,13 +276,13 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
             @if load.groups.is_empty() { p { "No row was measured under this load." } }
             @for group in &load.groups {
                 @if !group.title.is_empty() { h4 { (capital_first(group.title)) } }
-                @for sentence in texts(&group.value["summary"]) { p { (sentence) } }
+                @for sentence in texts(&group.value["summary"]) { p { (prose(&sentence)) } }
                 (deciding(study, load, group))
                 p.sure { (sure(load, group)) }
             }
             @if !pictures.is_empty() { div.plots { @for picture in &pictures { (picture.markup()) } } }
             @if in_full { (everything(study, load)) }
-            @else if !load.is_step() { p.sure { "Pictures and all metrics are shown of the first " (MOST_IN_FULL) " loads; those of this one are in the raw data." } }
+            @else if !load.is_step() { p.sure { "There are too many loads to show all in full: the pictures and metrics of this one are left out." } }
         }
     }
 }
@@ -330,7 +340,7 @@ fn answers(study: &Study) -> Markup {
                 h3 { "Questions" }
                 dl { @for answer in all {
                     dt { (text(answer, "question").unwrap_or_default()) }
-                    @for sentence in texts(&answer["sentences"]) { dd { (sentence) } }
+                    @for sentence in texts(&answer["sentences"]) { dd { (prose(&sentence)) } }
                 } }
             }
         }
@@ -525,6 +535,16 @@ fn plan(document: &Value, studies: &[Study]) -> Vec<(String, String)> {
         );
     }
     all
+}
+
+/// A sentence in which options of designs are not broken at their hyphens.
+fn prose(sentence: &str) -> Markup {
+    html! {
+        @for (index, word) in sentence.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @if word.contains('-') { span.whole { (word) } } @else { (word) }
+        }
+    }
 }
 
 fn capital_first(text: &str) -> String {

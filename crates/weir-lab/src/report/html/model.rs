@@ -135,9 +135,9 @@ pub struct Group<'a> {
 /// How a row stands to the best of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It is the best, and better than some.
+    /// It alone is the best.
     Best,
-    /// It is as good as the best, within the noise.
+    /// It is one of the best, which are alike within the noise.
     Tied,
     /// It is really behind.
     Behind,
@@ -172,6 +172,8 @@ pub struct Row<'a> {
     pub name: String,
     /// The number of its series.
     pub series: usize,
+    /// What its group is called, where there are several.
+    pub group: &'static str,
     /// How it stands.
     pub standing: Standing,
 }
@@ -255,6 +257,7 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
                         value: row,
                         name: name.clone(),
                         series: *series,
+                        group: title,
                         standing: Standing::Unranked,
                     }
                 });
@@ -266,6 +269,7 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
         .collect();
     if let [only] = groups.as_mut_slice() {
         only.title = "";
+        only.rows.iter_mut().for_each(|row| row.group = "");
     }
     Load { index, value, name, ranked_by, groups }
 }
@@ -321,7 +325,7 @@ impl Group<'_> {
         let ranked: Vec<&Row> = self.rows.iter().filter(|row| is_ranked(row)).collect();
         let any = |word: &str| ranked.iter().any(|row| verdict(row).as_deref() == Some(word));
         let too_noisy = ranked.iter().all(|row| row.value["tied_with_winner"].is_null());
-        let (open, real, tie) = (any("too_few_pairs"), any("real"), any("tie"));
+        let (open, tie) = (any("too_few_pairs"), any("tie"));
         for row in &mut self.rows {
             row.standing = match verdict(row).as_deref() {
                 _ if row.value["role"] == "again" => Standing::Again,
@@ -331,7 +335,7 @@ impl Group<'_> {
                 Some("tie") => Standing::Tied,
                 Some(_) => Standing::Open,
                 None if open => Standing::Open,
-                None if tie && !real => Standing::Tied,
+                None if tie => Standing::Tied,
                 None => Standing::Best,
             };
         }

@@ -53,6 +53,7 @@ fn band(row: &Row) -> Band {
         name: row.name.clone(),
         series: row.series,
         standing: row.standing,
+        group: row.group,
         figure: String::new(),
         marks: vec![],
     }
@@ -85,11 +86,7 @@ fn rate(study: &Study, load: &Load) -> Option<Picture> {
             });
         }
         values.push(figure.median);
-        marks.push(Mark::Point(
-            "point",
-            figure.median,
-            format!("{}: median {}", row.name, said(figure.median)),
-        ));
+        marks.push(Mark::Point("point", figure.median, format!("median {}", said(figure.median))));
         let bound = if row.value["lower_bound"] == true { "≥ " } else { "" };
         let standing = match row.standing {
             Standing::Tied => " · tied",
@@ -153,13 +150,9 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
         let (Some(first), Some(last)) = (found.first(), found.last()) else { continue };
         let mut marks =
             vec![Mark::Span("span", first.0, last.0, format!("{} to {}", first.1, last.1))];
-        for (value, title, class) in &found {
+        for (value, title, class) in found.iter().rev() {
             values.push(*value);
-            marks.push(Mark::Point(
-                class,
-                *value,
-                format!("{}: {title} {} µs", row.name, (metric.text)(*value)),
-            ));
+            marks.push(Mark::Point(class, *value, format!("{title} {} µs", (metric.text)(*value))));
         }
         let p99 = found.iter().find(|(_, title, _)| *title == "p99").unwrap_or(last);
         let figure = format!("{} / {} µs", (metric.text)(first.0), (metric.text)(p99.0));
@@ -204,7 +197,7 @@ fn cpu(study: &Study, load: &Load) -> Option<Picture> {
     for row in load.rows().filter(|row| row.standing != Standing::Again) {
         let Some(total) = row.median(kind.cpu) else { continue };
         values.push(total);
-        let said = |name: &str, value: f64| format!("{}: {name} {} ns", row.name, whole(value));
+        let said = |name: &str, value: f64| format!("{name} {} ns", whole(value));
         let mut marks = vec![];
         match part.and_then(|(name, of, rest)| Some((row.median(name)?.min(total), of, rest))) {
             Some((value, of, rest)) => {
@@ -256,12 +249,12 @@ fn batches(study: &Study, load: &Load) -> Option<Picture> {
                 "interval",
                 low,
                 high,
-                format!("{}: p10 {} to p90 {}", row.name, si(low), si(high)),
+                format!("p10 {} to p90 {}", si(low), si(high)),
             ));
             figure = format!("{} / {} / {}", si(low), si(middle), si(high));
         }
         values.push(middle);
-        marks.push(Mark::Point("point", middle, format!("{}: {} at a time", row.name, si(middle))));
+        marks.push(Mark::Point("point", middle, format!("{} at a time", si(middle))));
         bands.push(Band { figure, marks, ..band(row) });
     }
     let differ = values.iter().any(|value| *value != values[0]);
@@ -292,43 +285,42 @@ fn threads(study: &Study, load: &Load) -> Option<Picture> {
     };
     let (mut bands, mut values) = (vec![], vec![0.0]);
     for row in load.rows().filter(|row| row.standing != Standing::Again) {
-        let Some(all) = row.median(started) else { continue };
+        let Some(all) = row.median(started).filter(|all| *all > 1.0) else { continue };
+        let median = row.median(used).unwrap_or(all);
         let mut marks = vec![];
         if used != started {
-            marks.push(Mark::Span(
-                "span",
-                0.0,
-                all,
-                format!("{}: {} started", row.name, whole(all)),
-            ));
+            marks.push(Mark::Span("span", 0.0, all, format!("{} started", whole(all))));
         }
         for (index, sample) in row.samples(used).iter().enumerate() {
+            values.push(sample.value);
+            if sample.value == median {
+                continue;
+            }
             marks.push(Mark::Dot {
                 value: sample.value,
                 across: jitter(index),
                 counts: sample.counts,
                 said: said_of(sample, whole(sample.value)),
             });
-            values.push(sample.value);
         }
         values.push(all);
-        let median = row.median(used).unwrap_or(all);
         let figure = match used == started {
             true => whole(median),
             false => format!("{} of {}", whole(median), whole(all)),
         };
-        marks.push(Mark::Point("point", median, format!("{}: {figure}", row.name)));
+        marks.push(Mark::Point("point", median, format!("median {figure}")));
         bands.push(Band { figure, marks, ..band(row) });
     }
-    let several = values.iter().any(|value| *value > 1.0);
-    let axis = Axis::of_bars("threads", &values, si).filter(|_| several && !bands.is_empty())?;
+    let axis = Axis::of_bars("threads", &values, si).filter(|_| !bands.is_empty())?;
     Some(Picture {
         plot: "threads",
         id: id(study, Some(load), "threads"),
         title: "Threads at work".into(),
         about: match used == started {
-            true => "The most threads that the server had in each round, and the median.".into(),
-            false => "Threads that handled anything, in each round (dots) and the median, of those that were started (line)."
+            true => "Of designs with more than one thread: the most that the server had, the median, and a dot for each round with \
+                     another number.".into(),
+            false => "Of designs with more than one thread: those that handled anything, the median, of those that were started \
+                      (the line), and a dot for each round with another number."
                 .into(),
         },
         drawing: Drawing::Rows(axis, bands),
@@ -349,18 +341,21 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
         .collect();
     let last =
         all.iter().flat_map(|(.., samples)| samples.iter().map(|sample| sample.round)).max()?;
-    let mut widest: f64 = 0.02;
-    for (_, median, samples) in &all {
-        widest =
-            samples.iter().map(|sample| (sample.value / median - 1.0).abs()).fold(widest, f64::max);
-    }
-    let widest = widest.min(MOST_SHOWN_CHANGE);
+    // What does not count may lie far away, and then stands at the edge of its row.
+    let counted = all.iter().flat_map(|(_, median, samples)| {
+        samples
+            .iter()
+            .filter(|sample| sample.counts)
+            .map(move |sample| (sample.value / median - 1.0).abs())
+    });
+    let widest = counted.fold(LEAST_HEIGHT, f64::max).min(MOST_HEIGHT);
+    let places = Axis::of_bars("round", &[0.0, last as f64 + 1.0], round)?;
     let mut bands = vec![];
     for (row, median, samples) in &all {
         let mark = |sample: &Sample| {
             let change = sample.value / median - 1.0;
             Mark::Placed {
-                share: (sample.round as f64 - 0.5) / last as f64,
+                share: places.scale.share(sample.round as f64),
                 across: (-change / widest).clamp(-1.0, 1.0),
                 counts: sample.counts,
                 said: format!(
@@ -380,19 +375,17 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
             ..band(row)
         });
     }
-    let rounds: Vec<f64> = vec![0.0, last as f64];
-    let axis = Axis::of_bars("round", &rounds, whole)?;
     Some(Picture {
         plot: "rounds",
         id: id(study, Some(load), "rounds"),
         title: format!("{}, round by round", named(&metric.heading)),
         about: format!(
             "Each run against its design's median, from the first round at the left to the last: above the line is more, \
-             the height of a row is ±{:.0} %. What moves in all rows at once is the machine, not the designs; a slope is \
+             the height of a row is ±{:.0} %, and what is farther away stands at its edge. What moves in all rows at once is the machine, not the designs; a slope is \
              drift.",
             widest * 100.0
         ),
-        drawing: Drawing::Rows(axis, bands),
+        drawing: Drawing::Rows(places, bands),
         keys: vec![("dot", "a run".into()), ("dot out", "a run that does not count".into())],
     })
 }
@@ -411,8 +404,14 @@ fn named(heading: &str) -> String {
     }
 }
 
-/// Runs that are farther from the median stand at the edge of their row.
-const MOST_SHOWN_CHANGE: f64 = 1.0;
+/// How far from the median a row reaches, as a share of that: at least, and at most.
+const LEAST_HEIGHT: f64 = 0.02;
+const MOST_HEIGHT: f64 = 1.0;
+
+/// A round at a tick; there is none before the first.
+fn round(value: f64) -> String {
+    if value < 1.0 || value.fract() != 0.0 { String::new() } else { whole(value) }
+}
 
 /// A picture of lines: what it is, what it shows, and from where its figures are.
 struct Curve<'a> {
@@ -462,7 +461,8 @@ fn curve(of: Curve, series: Vec<Line>) -> Option<Picture> {
         false => Axis::of_bars(of.across.0, &xs, of.across.1)?,
     };
     across.other = None;
-    let up = match of.up_log {
+    // Where both axes show the same, they have the same scale.
+    let up = match of.up_log || (of.diagonal && is_far) {
         true => Axis::log(of.up.0, &ys, of.up.1)?,
         false => Axis::linear(of.up.0, &[ys.as_slice(), &[0.0]].concat(), of.up.1)
             .map(|axis| Axis { other: super::chart::Scale::log(&ys), ..axis })?,
@@ -493,6 +493,7 @@ fn lines(
                 None => lines.push(Line {
                     name: row.name.clone(),
                     series: row.series,
+                    key: row.series.to_string(),
                     points: vec![point],
                 }),
             }
@@ -653,11 +654,13 @@ fn over_offered(study: &Study) -> Vec<Picture> {
 fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
     let sweeps: Vec<&Value> = items(&study.value["sweeps"][name]).collect();
     let mut all = vec![];
+    let plot = if name == "threads" { "sweep-threads" } else { "sweep-work" };
     for (index, sweep) in sweeps.into_iter().enumerate() {
         let designs = items(&sweep["designs"]).filter_map(Value::as_str);
         let series = designs.enumerate().map(|(design, name)| Line {
             name: name.into(),
             series: design,
+            key: format!("{plot}-{index}-{design}"),
             points: items(&sweep["stops"])
                 .filter_map(|stop| {
                     let y = number(&stop["received_per_s"][design])?;
@@ -665,7 +668,6 @@ fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
                 })
                 .collect(),
         });
-        let plot = if name == "threads" { "sweep-threads" } else { "sweep-work" };
         all.extend(curve(
             Curve {
                 plot,
@@ -764,7 +766,11 @@ fn over_depth(study: &Study) -> Vec<Picture> {
             let point = Point { x: depth, ..point };
             match series.iter_mut().find(|line| line.name == name) {
                 Some(line) => line.points.push(point),
-                None => series.push(Line { name, series: row.series, points: vec![point] }),
+                None => {
+                    let (number, key) =
+                        (series.len(), format!("depth-{}-{}", load.index, series.len()));
+                    series.push(Line { name, series: number, key, points: vec![point] });
+                }
             }
         }
         let alone: Vec<Line> =
@@ -842,7 +848,15 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
         let point = Point { x, y, interval: None };
         match series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
-            None => series.push(Line { series: series.len(), name, points: vec![point] }),
+            None => {
+                let number = series.len();
+                series.push(Line {
+                    name,
+                    series: number,
+                    key: number.to_string(),
+                    points: vec![point],
+                });
+            }
         }
     }
     curve(

@@ -19,10 +19,20 @@ pub struct Data {
 type Smaller = (fn(&mut Value), &'static str);
 
 /// Each takes more away than the one before; the first that fits is used.
-const WAYS: [Smaller; 4] = [
+const WAYS: [Smaller; 5] = [
     (
-        |document| each_row(document, &mut without_repetition),
+        |document| each_row(document, &mut without_settings),
         "Left out of it is what repeats: settings of runs that are those of their row.",
+    ),
+    (
+        |document| {
+            each_row(document, &mut |row| {
+                without_settings(row);
+                without_samples(row);
+            });
+        },
+        "Left out of it is what repeats: settings of runs that are those of their row, and the samples of metrics, which \
+         stand in the runs. result.json, beside this file in the folder of results, has everything.",
     ),
     (
         |document| each_row(document, &mut |row| row["runs"] = Value::Null),
@@ -30,7 +40,12 @@ const WAYS: [Smaller; 4] = [
          metrics. result.json, beside this file in the folder of results, has everything.",
     ),
     (
-        |document| each_row(document, &mut without_samples),
+        |document| {
+            each_row(document, &mut |row| {
+                row["runs"] = Value::Null;
+                without_samples(row);
+            });
+        },
         "It would be larger than 1 MB, so runs and their figures are left out. result.json, beside this file in the folder \
          of results, has everything.",
     ),
@@ -44,8 +59,8 @@ const WAYS: [Smaller; 4] = [
 /// The data beside a body of so many bytes.
 pub fn data(document: &Value, others: usize) -> Data {
     let left = MOST_BYTES.saturating_sub(others + AROUND);
-    let mut document = document.clone();
     for (smaller, said) in WAYS {
+        let mut document = document.clone();
         smaller(&mut document);
         let text = escaped(&document);
         if text.len() <= left {
@@ -82,7 +97,7 @@ fn each_row(document: &mut Value, change: &mut dyn FnMut(&mut Value)) {
 }
 
 /// Takes away what each run says again of its row.
-fn without_repetition(row: &mut Value) {
+fn without_settings(row: &mut Value) {
     let (settings, command) = (row["settings"].clone(), row["command"].clone());
     for run in row.get_mut("runs").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Value::Object(run) = run {
@@ -97,7 +112,6 @@ fn without_repetition(row: &mut Value) {
 }
 
 fn without_samples(row: &mut Value) {
-    row["runs"] = Value::Null;
     let metrics = row.get_mut("metrics").and_then(Value::as_object_mut).into_iter().flatten();
     for (_, metric) in metrics {
         if let Value::Object(fields) = metric {

@@ -34,7 +34,8 @@
     if (mark === marked) return;
     marked?.classList.remove("marked");
     marked = mark;
-    tip.textContent = mark ? mark.dataset.said : "";
+    const name = mark?.closest(".row")?.querySelector(".name").firstChild.textContent;
+    tip.textContent = mark ? (name ? `${name}: ` : "") + mark.dataset.said : "";
     if (!mark) return;
     mark.classList.add("marked");
     const at = mark.getBoundingClientRect();
@@ -120,7 +121,7 @@
   }
 
   // A design is hidden in all pictures of its comparison at once; rows close ranks.
-  const ROW = 36;
+  const ROW = 38;
   for (const study of all(".study, #memory")) {
     const keys = all(".legend li", study);
     const toggle = (series, off) => {

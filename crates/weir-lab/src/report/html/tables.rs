@@ -17,6 +17,8 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
     let kind = &study.kind;
     let by = kind.metric(&load.ranked_by, load.rows().find_map(|row| row.unit(&load.ranked_by)));
     let cpu = kind.metric(kind.cpu, Some("ns"));
+    // Of latencies the longest bar would be the worst row's.
+    let has_bars = !load.ranked_by.contains("latency");
     let largest = group.rows.iter().filter_map(|row| row.median(&by.name)).fold(0.0, f64::max);
     let latencies = |row: &Row| {
         let of = |field: &str, name: &str| {
@@ -53,7 +55,7 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
                             Some(figure) => {
                                 td.figure { @if row.value["lower_bound"] == true { span title="a lower bound: the server was not the limit" { "≥ " } } ((by.text)(figure.median)) }
                                 td.wide aria-hidden="true" {
-                                    @if row.standing != Standing::Unranked {
+                                    @if has_bars && row.standing != Standing::Unranked {
                                         div.bar style={ "width:" (format!("{:.1}", 100.0 * figure.median / largest.max(f64::MIN_POSITIVE))) "%" } {}
                                     }
                                 }
@@ -84,7 +86,7 @@ fn rank(group: &Group, row: &Row) -> String {
 /// The word beside a name, and what it means.
 fn mark_of(row: &Row) -> Option<(&'static str, &'static str)> {
     Some(match row.standing {
-        Standing::Tied => ("tied", "as good as the best, within the noise"),
+        Standing::Tied => ("tied", "one of the best, which are alike within the noise"),
         Standing::Open => {
             ("undecided", "too few comparable rounds, or too much noise, to tell it from the best")
         }
@@ -319,7 +321,7 @@ pub fn published(study: &Study) -> Markup {
 /// What the columns of a kind mean.
 pub fn meanings(kind: &Kind) -> Markup {
     html! {
-        details {
+        details.meanings {
             summary { "What the columns of " (kind.title) " mean" }
             dl {
                 dt { "#" } dd { (RANK) "." }
