@@ -7,6 +7,7 @@
 use maud::{Markup, html};
 
 use super::model::Standing;
+use crate::report::number::bytes;
 
 /// Most ticks of a linear axis.
 const MOST_TICKS: f64 = 5.0;
@@ -21,12 +22,14 @@ const FOOT: usize = 24;
 /// Most characters of a name in a picture.
 const MOST_NAME: usize = 38;
 
-/// Most rows of a picture.
+/// Most rows of a picture, and most lines.
 const MOST_ROWS: usize = 60;
 
 /// Where the ends of a horizontal axis are, in percent.
 const LEFT: f64 = 1.0;
 const RIGHT: f64 = 99.0;
+/// Where lines begin, so that the figures of the upward axis are left of them.
+const INSET: f64 = 11.0;
 
 /// From figures to shares of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,6 +37,8 @@ pub struct Scale {
     low: f64,
     high: f64,
     log: bool,
+    /// Its ticks are at powers of two, as sizes are.
+    binary: bool,
 }
 
 impl Scale {
@@ -48,7 +53,7 @@ impl Scale {
         let step = nice_step((high - low) / (MOST_TICKS - 1.0));
         let low = (low / step).floor() * step;
         let high = (high / step).ceil() * step;
-        Some(Self { low, high, log: false })
+        Some(Self { low, high, log: false, binary: false })
     }
 
     /// A logarithmic one that holds these figures; `None` if one is not above 0.
@@ -70,8 +75,25 @@ impl Scale {
             if high <= low {
                 high = low * 10.0;
             }
-            Self { low, high, log: true }
+            Self { low, high, log: true, binary: false }
         })
+    }
+
+    /// The same of sizes, with ends at powers of two.
+    fn of_bytes(values: &[f64], log: bool) -> Option<Self> {
+        let (low, high) = ends(values)?;
+        let power = |value: f64| 2f64.powf(value.max(1.0).log2().ceil());
+        match log {
+            true => (low > 0.0).then(|| {
+                let low = 2f64.powf(low.log2().floor());
+                Self { low, high: power(high).max(low * 4.0), log, binary: true }
+            }),
+            false => {
+                let step = power(high / MOST_TICKS);
+                let high = ((high / step).ceil() * step).max(step);
+                Some(Self { low: 0.0, high, log, binary: true })
+            }
+        }
     }
 
     /// Where a figure is, from 0 to 1.
@@ -85,6 +107,19 @@ impl Scale {
 
     /// The figures at its ticks.
     pub fn ticks(&self) -> Vec<f64> {
+        if self.binary && self.log {
+            let powers = (self.high / self.low).log2().round() as i32;
+            let step = (f64::from(powers) / MOST_TICKS).ceil() as usize;
+            return (0..=powers)
+                .step_by(step.max(1))
+                .map(|power| self.low * 2f64.powi(power))
+                .collect();
+        }
+        if self.binary {
+            let step = 2f64.powf((self.high / MOST_TICKS).max(1.0).log2().ceil());
+            let count = (self.high / step).round() as usize;
+            return (0..=count).map(|index| step * index as f64).collect();
+        }
         if !self.log {
             let step = nice_step((self.high - self.low) / MOST_TICKS);
             let count = ((self.high - self.low) / step).round() as usize;
@@ -152,6 +187,16 @@ impl Axis {
     pub fn log(title: &str, values: &[f64], text: fn(f64) -> String) -> Option<Self> {
         let Some(scale) = Scale::log(values) else { return Self::linear(title, values, text) };
         Some(Self { title: title.into(), scale, other: Scale::linear(values, true), text })
+    }
+
+    /// An axis of sizes, logarithmic with the choice of a linear one.
+    pub fn of_bytes(title: &str, values: &[f64]) -> Option<Self> {
+        let linear = Scale::of_bytes(values, false)?;
+        let (scale, other) = match Scale::of_bytes(values, true) {
+            Some(log) => (log, Some(linear)),
+            None => (linear, None),
+        };
+        Some(Self { title: title.into(), scale, other, text: bytes })
     }
 
     fn is_broken(&self) -> bool {
@@ -247,6 +292,12 @@ pub struct Point {
     pub interval: Option<(f64, f64)>,
 }
 
+impl Lines {
+    fn drawn(&self) -> &[Line] {
+        &self.series[..self.series.len().min(MOST_ROWS)]
+    }
+}
+
 impl Picture {
     /// The picture with its heading, its legend and, for lines, the table of its figures.
     pub fn markup(&self) -> Markup {
@@ -264,7 +315,7 @@ impl Picture {
                     p.about {
                         (self.about)
                         @if axis.is_broken() { " The axis does not begin at 0." }
-                        @if self.rows_left_out() > 0 { " Rows that are not drawn: " (self.rows_left_out()) ", which are in the table." }
+                        @if self.rows_left_out() > 0 { " Designs that are not drawn: " (self.rows_left_out()) ", which are in the table." }
                     }
                 }
                 @if !self.keys.is_empty() {
@@ -280,7 +331,7 @@ impl Picture {
                         p.axis { (lines.up.title) }
                         (self.lines(lines))
                         p.axis.under { (lines.across.title) " →" }
-                        (legend(lines.series.iter().map(|line| (line.series, line.key.clone(), line.name.as_str()))))
+                        (legend(lines.drawn().iter().map(|line| (line.series, line.key.clone(), line.name.as_str()))))
                         (values(lines))
                     }
                 }
@@ -291,7 +342,7 @@ impl Picture {
     fn rows_left_out(&self) -> usize {
         match &self.drawing {
             Drawing::Rows(_, bands) => bands.len().saturating_sub(MOST_ROWS),
-            Drawing::Lines(_) => 0,
+            Drawing::Lines(lines) => lines.series.len().saturating_sub(MOST_ROWS),
         }
     }
 
@@ -355,7 +406,7 @@ impl Picture {
         const HEIGHT: f64 = 250.0;
         const TOP: f64 = 16.0;
         let (across, up) = (&lines.across, &lines.up);
-        let x = |value: f64| percent(4.0 + 92.0 * across.scale.share(value));
+        let x = |value: f64| percent(INSET + (RIGHT - INSET - 2.0) * across.scale.share(value));
         let place = |scale: &Scale, value: f64| HEIGHT - (HEIGHT - TOP) * scale.share(value);
         let y = |value: f64| short(place(&up.scale, value));
         let ticks = |scale: &Scale| {
@@ -392,7 +443,7 @@ impl Picture {
             (ticks(&up.scale))
             @if let Some(other) = &up.other { (ticks(other)) }
             @if lines.diagonal { (diagonal()) }
-            @for line in &lines.series {
+            @for line in lines.drawn() {
                 g class={ "line c" (line.series % COLOURS) } data-s=(line.key) {
                     @for pair in line.points.windows(2) {
                         line x1=(x(pair[0].x)) x2=(x(pair[1].x)) y1=(y(pair[0].y)) y2=(y(pair[1].y))
@@ -488,7 +539,7 @@ fn values(lines: &Lines) -> Markup {
                     th scope="col" { "design" } th scope="col" { (lines.across.title) } th scope="col" { (lines.up.title) }
                 } }
                 tbody {
-                    @for line in &lines.series { @for point in &line.points {
+                    @for line in lines.drawn() { @for point in &line.points {
                         tr {
                             th scope="row" { (line.name) }
                             td { ((lines.across.text)(point.x)) }
@@ -589,6 +640,21 @@ mod tests {
         assert_eq!(scale.ticks(), [10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
         assert_eq!(Scale::log(&[0.0, 1.0]), None);
         assert!(Scale::log(&[5.0, 5.0]).is_some_and(|scale| scale.high > scale.low));
+    }
+
+    #[test]
+    fn sizes_have_ticks_at_powers_of_two() {
+        let scale = Scale::of_bytes(&[9e6, 48e6], true).unwrap();
+        assert_eq!(
+            scale.ticks().iter().map(|tick| bytes(*tick)).collect::<Vec<_>>(),
+            ["8 MiB", "16 MiB", "32 MiB", "64 MiB"]
+        );
+        let scale = Scale::of_bytes(&[9e6, 48e6], false).unwrap();
+        assert_eq!(
+            scale.ticks().iter().map(|tick| bytes(*tick)).collect::<Vec<_>>(),
+            ["0 B", "16 MiB", "32 MiB", "48 MiB"]
+        );
+        assert_eq!(Scale::of_bytes(&[0.0], true), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::chart::{Axis, Band, Drawing, Line, Lines, Mark, Picture, Point};
+use super::chart::{Axis, Band, Drawing, Line, Lines, Mark, Picture, Point, Scale};
 use super::model::{Load, Row, Sample, Standing, Study, items, number, text};
 use crate::report::number::{bytes, microseconds, percent_of, si, whole};
 
@@ -421,9 +421,20 @@ struct Curve<'a> {
     about: &'a str,
     across: (&'a str, fn(f64) -> String),
     up: (&'a str, fn(f64) -> String),
-    /// Whether figures upwards are far apart.
-    up_log: bool,
+    /// How the upward axis is divided.
+    scale: Upward,
     diagonal: bool,
+}
+
+/// How an upward axis is divided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Upward {
+    /// From 0.
+    Linear,
+    /// Figures are far apart.
+    Log,
+    /// Sizes, which are far apart too.
+    Bytes,
 }
 
 /// Fewest points that make a line.
@@ -461,11 +472,15 @@ fn curve(of: Curve, series: Vec<Line>) -> Option<Picture> {
         false => Axis::of_bars(of.across.0, &xs, of.across.1)?,
     };
     across.other = None;
-    // Where both axes show the same, they have the same scale.
-    let up = match of.up_log || (of.diagonal && is_far) {
-        true => Axis::log(of.up.0, &ys, of.up.1)?,
-        false => Axis::linear(of.up.0, &[ys.as_slice(), &[0.0]].concat(), of.up.1)
-            .map(|axis| Axis { other: super::chart::Scale::log(&ys), ..axis })?,
+    let is_log = of.scale == Upward::Log || (of.diagonal && is_far);
+    let up = match of.scale {
+        Upward::Bytes => Axis::of_bytes(of.up.0, &ys)?,
+        // Where both axes show the same, they have the same scale.
+        _ if is_log => Axis::log(of.up.0, &ys, of.up.1)?,
+        _ => {
+            let axis = Axis::linear(of.up.0, &[ys.as_slice(), &[0.0]].concat(), of.up.1)?;
+            Axis { other: Scale::log(&ys), ..axis }
+        }
     };
     Some(Picture {
         plot: of.plot,
@@ -557,14 +572,14 @@ fn over_offered(study: &Study) -> Vec<Picture> {
             more => format!("{}-{}", id(study, None, plot), more + 1),
         };
         let beside = beside(sets.len(), set);
-        let of = |plot: &'static str, title: &str, about, up, up_log, diagonal| Curve {
+        let of = |plot: &'static str, title: &str, about, up, scale, diagonal| Curve {
             plot,
             id: id(plot),
             title: format!("{title}{beside}"),
             about,
             across: ("offered datagrams/s", si),
             up,
-            up_log,
+            scale,
             diagonal,
         };
         let lost = |row: &Row| {
@@ -579,7 +594,7 @@ fn over_offered(study: &Study) -> Vec<Picture> {
                 "Datagrams received per second for so many offered. On the dashed line nothing is lost; where a design \
                  leaves it, it is saturated.",
                 ("received/s", si as fn(f64) -> String),
-                false,
+                Upward::Linear,
                 true,
             ),
             lines(set, &offered, &metric("received_per_s")),
@@ -590,7 +605,7 @@ fn over_offered(study: &Study) -> Vec<Picture> {
                 "Lost against offered",
                 "Percent of the datagrams sent that were not received, for so many offered per second.",
                 ("% of sent lost", percent_of),
-                false,
+                Upward::Linear,
                 false,
             ),
             lines(set, &offered, &lost),
@@ -601,7 +616,7 @@ fn over_offered(study: &Study) -> Vec<Picture> {
                 "99th percentile of the latency against offered",
                 "One-way latency in µs, on a logarithmic scale. Where it rises steeply, queues fill.",
                 ("p99 in µs", microseconds),
-                true,
+                Upward::Log,
                 false,
             ),
             lines(set, &offered, &metric("latency_ns.p99")),
@@ -613,7 +628,7 @@ fn over_offered(study: &Study) -> Vec<Picture> {
                 "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it on little load, \
                  too.",
                 ("ns per datagram", si),
-                false,
+                Upward::Linear,
                 false,
             ),
             lines(set, &offered, &metric("cpu_ns_per_datagram")),
@@ -624,7 +639,7 @@ fn over_offered(study: &Study) -> Vec<Picture> {
                 "Batch size against offered",
                 "Datagrams taken at a time, the median. What batches spares work when load rises.",
                 ("datagrams at a time", si),
-                true,
+                Upward::Log,
                 false,
             ),
             lines(set, &offered, &metric("batch_datagrams.p50")),
@@ -640,7 +655,7 @@ fn over_offered(study: &Study) -> Vec<Picture> {
                     "Threads at work against offered",
                     "Threads that handled any datagram, the median over the rounds.",
                     ("threads", si),
-                    false,
+                    Upward::Linear,
                     false,
                 ),
                 lines(set, &offered, &metric("threads_used")),
@@ -676,7 +691,7 @@ fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
                 about: "Datagrams received per second at each stop of the sweep; where lines cross, another design leads.",
                 across: (title, si),
                 up: ("received/s", si),
-                up_log: false,
+                scale: Upward::Linear,
                 diagonal: false,
             },
             series.collect(),
@@ -696,7 +711,7 @@ fn over_connections(study: &Study) -> Vec<Picture> {
     let mut all = vec![];
     for (index, set) in sets.iter().enumerate() {
         let beside = beside(sets.len(), set);
-        let of = |plot: &'static str, title: &str, about, up, up_log| Curve {
+        let of = |plot: &'static str, title: &str, about, up, scale| Curve {
             plot,
             id: format!(
                 "{}{}",
@@ -707,7 +722,7 @@ fn over_connections(study: &Study) -> Vec<Picture> {
             about,
             across: ("connections", si),
             up,
-            up_log,
+            scale,
             diagonal: false,
         };
         all.extend(curve(
@@ -716,7 +731,7 @@ fn over_connections(study: &Study) -> Vec<Picture> {
                 "Messages/s against connections",
                 "Messages that came back per second, with 95 % intervals, for so many connections.",
                 ("messages/s", si as fn(f64) -> String),
-                false,
+                Upward::Linear,
             ),
             lines(set, &connections, &|row| point(row, "messages_per_s")),
         ));
@@ -726,7 +741,7 @@ fn over_connections(study: &Study) -> Vec<Picture> {
                 "99th percentile of the round trip against connections",
                 "Round trips in µs, on a logarithmic scale.",
                 ("p99 in µs", microseconds),
-                true,
+                Upward::Log,
             ),
             lines(set, &connections, &|row| point(row, "round_trip_ns.p99")),
         ));
@@ -736,7 +751,7 @@ fn over_connections(study: &Study) -> Vec<Picture> {
                 "Memory against connections",
                 "Memory of the server's process when all connections were open, and of the kernel where that is known.",
                 ("memory", bytes),
-                true,
+                Upward::Bytes,
             ),
             lines(set, &connections, &memory),
         ));
@@ -746,7 +761,7 @@ fn over_connections(study: &Study) -> Vec<Picture> {
                 "CPU time per message against connections",
                 "Nanoseconds of the server's CPU time for each message.",
                 ("ns per message", si),
-                false,
+                Upward::Linear,
             ),
             lines(set, &connections, &|row| point(row, "cpu_ns_per_message")),
         ));
@@ -787,7 +802,7 @@ fn over_depth(study: &Study) -> Vec<Picture> {
                         several depths.",
                 across: ("outstanding I/Os", si),
                 up: ("I/Os/s", si),
-                up_log: false,
+                scale: Upward::Linear,
                 diagonal: false,
             },
             alone,
@@ -825,7 +840,7 @@ fn over_delay(study: &Study) -> Vec<Picture> {
                         asynchronous I/O begins to pay.",
                 across: ("µs per I/O", si),
                 up: ("I/Os/s", si),
-                up_log: true,
+                scale: Upward::Log,
                 diagonal: false,
             },
             lines(set, &delay, &|row| point(row, "ios_per_s")),
@@ -867,7 +882,7 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
             about: "What the kernel holds for a server that waits for so many receives, before anything has come.",
             across: ("outstanding receives", si),
             up: ("kernel memory", bytes),
-            up_log: true,
+            scale: Upward::Bytes,
             diagonal: false,
         },
         series,
