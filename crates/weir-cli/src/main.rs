@@ -32,6 +32,7 @@ mod intervals;
 mod iops;
 mod load;
 mod memory;
+mod report;
 mod saved;
 mod serve;
 mod shown;
@@ -56,6 +57,7 @@ enum Command {
     Reproduce(saved::ReproduceArgs),
     Diff(saved::DiffArgs),
     History(saved::HistoryArgs),
+    Report(report::ReportArgs),
     Explain(explain::ExplainArgs),
     /// Run one design, and report at the end.
     #[command(subcommand)]
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Reproduce(args) => saved::reproduce(&args),
         Command::Diff(args) => saved::diff(&args),
         Command::History(args) => saved::history(&args),
+        Command::Report(args) => report::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Serve(serve) => serve::run(&serve),
         Command::Flood(args) => flood::run(args),

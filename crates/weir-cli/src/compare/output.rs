@@ -9,6 +9,8 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use weir_lab::report::document::with;
+use weir_lab::report::export;
+use weir_lab::report::html::page;
 use weir_lab::report::screen::LINES;
 use weir_lab::saved::DOCUMENT;
 
@@ -24,6 +26,8 @@ const RESULTS: &str = "weir-results";
 const RESULTS_VARIABLE: &str = "WEIR_RESULTS";
 /// All tables and sentences in it, as text.
 const DETAILS: &str = "details.txt";
+/// The same as a page, with pictures.
+pub const REPORT: &str = "report.html";
 
 /// What a comparison gives besides the first screen.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -50,6 +54,12 @@ pub struct OutputArgs {
     /// Show what every row does while it runs, on the whole terminal; without one it does nothing.
     #[arg(long)]
     pub live: bool,
+
+    /// Also write the report to this file: with all tables and pictures where its name ends in .html (it needs no
+    /// network), the figures where it ends in .csv, the conclusion and a table of each load where it ends in .md.
+    /// Repeatable.
+    #[arg(long, value_name = "FILE", value_parser = parse_report)]
+    pub report: Vec<PathBuf>,
 
     /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
     /// noise.
@@ -85,10 +95,12 @@ impl Output {
         }
         let (asked, started) = (asked.clone(), Timestamp::now());
         let mut output = Self { asked, folder: None, started, stream: None };
-        if let Some(path) = output.json_file() {
+        let document = output.json_file().map(|path| ("document", path));
+        let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
+        for (what, path) in document.into_iter().chain(reports) {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
             opened.map_err(|error| {
-                Failure::failed(format!("cannot write the document to {}: {error}", path.display()))
+                Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
             })?;
         }
         output.stream = output.asked.ndjson.as_deref().map(Stream::open).transpose()?;
@@ -163,6 +175,9 @@ impl Output {
             failed = write(path, &format!("{document:#}\n")).err().or(failed);
         }
         failed = self.stream.as_ref().and_then(Stream::lost).or(failed);
+        for path in &self.asked.report {
+            failed = write(path, &report_as(path, &document)).err().or(failed);
+        }
         failed = self.keep(part, &document).err().or(failed);
         failed.map_or(Ok(()), Err)
     }
@@ -172,6 +187,7 @@ impl Output {
         let Some(folder) = &self.folder else { return Ok(()) };
         write(&folder.join(DOCUMENT), &format!("{document:#}\n"))?;
         write(&folder.join(DETAILS), &(part.details)())?;
+        write(&folder.join(REPORT), &page(document))?;
         let line = format!("results: {}\n", folder.display());
         match self.prints_no_text() {
             true => say_on!("{line}"),
@@ -194,6 +210,11 @@ impl Output {
         {
             say!("{}", more.message);
         }
+        for path in &self.asked.report {
+            if let Err(more) = write(path, &report_as(path, document)) {
+                say!("{}", more.message);
+            }
+        }
     }
 
     /// Takes the folder away again in which nothing is.
@@ -213,6 +234,27 @@ impl Output {
             "exit_code": part.code,
         });
         with((part.document)(), when)
+    }
+}
+
+/// What a report is, by the ending of its name.
+const REPORTS: [(&str, fn(&Value) -> String); 3] =
+    [("html", page), ("csv", export::csv), ("md", export::markdown)];
+
+/// The report of a document in the format that the name of its file asks for.
+pub fn report_as(path: &Path, document: &Value) -> String {
+    let ending = path.extension().unwrap_or_default();
+    let format = REPORTS.iter().find(|(name, _)| ending.eq_ignore_ascii_case(name));
+    format.map_or(page as fn(&Value) -> String, |(_, format)| *format)(document)
+}
+
+/// A file for a report, whose name says what it is to be.
+pub fn parse_report(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let ending = path.extension().unwrap_or_default();
+    match REPORTS.iter().any(|(name, _)| ending.eq_ignore_ascii_case(name)) {
+        true => Ok(path),
+        false => Err("the name must end in .html, .csv or .md".into()),
     }
 }
 
@@ -284,6 +326,7 @@ mod tests {
             fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(kept, [first.folder.clone().unwrap()]);
         assert_eq!(fs::read_to_string(kept[0].join(DETAILS)).unwrap(), "table\n");
+        assert!(fs::read_to_string(kept[0].join(REPORT)).unwrap().starts_with("<!DOCTYPE html>"));
         fs::remove_dir_all(base).unwrap();
     }
 

@@ -5,6 +5,7 @@ pub mod conclusion;
 pub mod document;
 pub mod explain;
 pub mod export;
+pub mod html;
 pub mod layout;
 pub mod number;
 pub(crate) mod peers;

@@ -55,11 +55,24 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Reads a document, or that in a folder of results.
+    /// Reads a document with results, or that in a folder of results.
     ///
     /// # Errors
-    /// If it cannot be read, is no JSON, no result of a comparison, or one of a newer version of weir.
+    /// Those of [`Saved::open`], and if it holds no results.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let saved = Self::open(path)?;
+        if saved.parts().is_empty() {
+            let reason = saved.document["error"].as_str().unwrap_or("it has no loads");
+            return Err(LoadError::NotResults { path: saved.path, why: reason.into() });
+        }
+        Ok(saved)
+    }
+
+    /// Reads any document of `weir compare`, one of a failure or of memory included.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no JSON, no document of a comparison, or one of a newer version of weir.
+    pub fn open(path: &Path) -> Result<Self, LoadError> {
         let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
         let bytes = std::fs::read(&path)
             .map_err(|source| LoadError::Unreadable { path: path.clone(), source })?;
@@ -75,12 +88,7 @@ impl Saved {
             }
             Some(_) => {}
         }
-        let saved = Self { path, document };
-        if saved.parts().is_empty() {
-            let reason = saved.document["error"].as_str().unwrap_or("it has no loads");
-            return Err(LoadError::NotResults { path: saved.path, why: reason.into() });
-        }
-        Ok(saved)
+        Ok(Self { path, document })
     }
 
     /// The comparisons in it, each of one kind.

@@ -1,0 +1,70 @@
+//! `weir report`: a saved result as a page.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use weir_lab::saved::{DOCUMENT, Saved};
+
+use crate::compare::output::{REPORT, parse_report, report_as, write};
+use crate::exit::{self, Failure};
+
+/// Write the report of a saved result: one HTML file with all tables and pictures, or CSV, or Markdown.
+///
+/// It opens from disk, needs no network, and holds the result itself. Exit codes: 0 success; 1 it cannot be written;
+/// 2 the document cannot be read, or is none of `weir compare`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// A document that `weir compare` wrote, or its folder.
+    file: PathBuf,
+
+    /// Where the report is written, as HTML, CSV or Markdown by the ending of the name: .html, .csv or .md; - is
+    /// standard output, as HTML [default: beside the document: report.html in a folder of results, x.html for x.json].
+    #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
+    output: Option<PathBuf>,
+}
+
+/// Runs `weir report`.
+pub fn run(args: &ReportArgs) -> ExitCode {
+    match attempt(args) {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(failed) => {
+            say!("weir report: {}", failed.message);
+            ExitCode::from(failed.code)
+        }
+    }
+}
+
+fn attempt(args: &ReportArgs) -> Result<(), Failure> {
+    let saved = Saved::open(&args.file).map_err(Failure::usage)?;
+    let path = args.output.clone().unwrap_or_else(|| beside(&saved.path));
+    let report = report_as(&path, &saved.document);
+    if path.as_os_str() == "-" {
+        return crate::print_report(&report);
+    }
+    write(&path, &report)?;
+    crate::print_report(&format!("report: {}\n", path.display()))
+}
+
+fn parse_output(text: &str) -> Result<PathBuf, String> {
+    if text == "-" { Ok(text.into()) } else { parse_report(text) }
+}
+
+/// Where the report of a document stands, if nobody says another place.
+fn beside(document: &Path) -> PathBuf {
+    match document.file_name().is_some_and(|name| name == DOCUMENT) {
+        true => document.with_file_name(REPORT),
+        false => document.with_extension("html"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_stands_beside_its_document() {
+        assert_eq!(beside(Path::new("results/x/result.json")), Path::new("results/x/report.html"));
+        assert_eq!(beside(Path::new("all.json")), Path::new("all.html"));
+    }
+}

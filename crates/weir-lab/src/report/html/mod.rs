@@ -1,0 +1,556 @@
+//! The report as a page: one HTML file that holds everything, opens from disk without a network, and reads as tables
+//! and pictures where no script runs.
+//!
+//! It is made from the document of a comparison ([`crate::report::document`]), so a saved result can be shown at any
+//! time. Whatever the document says is text and never markup: [`maud`] escapes it, and the raw data are escaped in
+//! `raw`.
+
+mod chart;
+mod model;
+mod plots;
+mod raw;
+mod tables;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::Value;
+
+use crate::report::number::percent;
+use crate::report::words::number_of;
+use chart::{legend, shapes};
+use model::{Group, Load, Study, items, number, text, texts};
+use tables::{deciding, everything, facts, fields, meanings, published};
+
+/// The style sheet.
+const STYLE: &str = include_str!("style.css");
+/// What pictures do besides being seen.
+const SCRIPT: &str = include_str!("script.js");
+/// Nothing is asked of any other place, whatever a document says.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+
+/// Loads of a comparison that are shown with pictures and all metrics, further ones having their table: as many as fit
+/// into a page beside the raw data, the first that do.
+const IN_FULL: [usize; 6] = [24, 12, 6, 3, 1, 0];
+/// Most bytes of a page without its raw data.
+const MOST_BODY: usize = raw::MOST_BYTES / 4 * 3;
+
+/// The page of a document, complete: one HTML file.
+///
+/// The document is that of any comparison, of one kind or of all, whole or interrupted; one that holds only an error
+/// becomes a page that says so. A page of a usual comparison has less than 1 MB: what is left out of its raw data for
+/// that is said in it.
+pub fn page(document: &Value) -> String {
+    let studies = Study::all(document);
+    let bodies = IN_FULL.iter().map(|in_full| body(document, &studies, *in_full));
+    let mut body = html! {};
+    for smaller in bodies {
+        body = smaller;
+        if body.0.len() <= MOST_BODY {
+            break;
+        }
+    }
+    let data = raw::data(document, body.0.len() + STYLE.len() + SCRIPT.len());
+    let title = match headline(&studies) {
+        Some(headline) => format!("weir: {headline}"),
+        None => "weir: a comparison".into(),
+    };
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="generator" content={ "weir " (env!("CARGO_PKG_VERSION")) };
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (body)
+                section #raw-data {
+                    h2 { "Raw data" }
+                    p { "The document that this page was made from, with every run, is in the page itself (" code { "script#data" } "). "
+                        (data.said) }
+                    p.script-only { button #save type="button" { "Save it as result.json" } }
+                }
+                script #data type="application/json" { (PreEscaped(data.text)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn headline(studies: &[Study]) -> Option<String> {
+    studies.iter().find_map(|study| text(&study.value["conclusion"], "headline"))
+}
+
+fn body(document: &Value, studies: &[Study], in_full: usize) -> Markup {
+    html! {
+        (shapes())
+        a.skip href="#conclusion" { "To the conclusion" }
+        header {
+            p.brand { "weir" span { " report" } }
+            p.where { (place(document, studies)) }
+            button #theme type="button" hidden { "Dark" }
+        }
+        (contents(studies))
+        main {
+            (conclusion(document, studies))
+            @for study in studies { (comparison(study, in_full)) }
+            @if let Some(picture) = plots::of_memory(document) { section #memory { h2 { "Memory" } (picture.markup()) (memory_table(document)) } }
+            (left_out(studies))
+            (circumstances(document, studies))
+        }
+    }
+}
+
+/// Where and when it was measured, in a line.
+fn place(document: &Value, studies: &[Study]) -> String {
+    let machine = machine_of(document, studies);
+    let cores = machine["cores"].as_u64().map(|cores| number_of(cores as usize, "core"));
+    let kernel = text(machine, "kernel").map(|kernel| {
+        match kernel.starts_with(|first: char| first.is_ascii_digit()) {
+            true => format!("kernel {kernel}"),
+            false => kernel,
+        }
+    });
+    let when = text(document, "started_at").map(|at| at.replace('T', " ").replace('Z', " UTC"));
+    let known = [text(machine, "cpu_model"), cores, kernel, when];
+    known.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+fn machine_of<'a>(document: &'a Value, studies: &[Study<'a>]) -> &'a Value {
+    match document["machine"].as_object().is_some_and(|machine| !machine.is_empty()) {
+        true => &document["machine"],
+        false => studies.first().map_or(&document["machine"], |study| &study.value["machine"]),
+    }
+}
+
+fn contents(studies: &[Study]) -> Markup {
+    html! {
+        nav aria-label="Contents" {
+            a href="#conclusion" { "Conclusion" }
+            @for study in studies { a href={ "#" (study.name) } { (study.kind.title) } }
+            a href="#left-out" { "Left out" }
+            a href="#machine" { "Machine" }
+            a href="#plan" { "Plan" }
+            a href="#raw-data" { "Raw data" }
+        }
+    }
+}
+
+/// What is concluded, and each claim with the way to its evidence.
+fn conclusion(document: &Value, studies: &[Study]) -> Markup {
+    let several = studies.len() > 1;
+    html! {
+        section #conclusion {
+            @if studies.is_empty() { h1 { "No results" } }
+            @for error in errors(document) { p.error role="alert" { (error) } }
+            @if document["interrupted"] == true || studies.iter().any(|study| study.value["interrupted"] == true) {
+                p.error { "It was ended before its plan was complete: these are the results until then." }
+            }
+            @for study in studies {
+                @let found = &study.value["conclusion"];
+                @let said = text(found, "headline").unwrap_or_else(|| nothing(study));
+                div.answer {
+                    @if several { h2.kind { a href={ "#" (study.name) } { (study.kind.title) } } }
+                    @if several { p.headline { (prose(&said)) } } @else { h1 { (prose(&said)) } }
+                    @for sentence in texts(&found["sentences"]) { p { (prose(&sentence)) } }
+                    (claims(found))
+                }
+            }
+            (judged(document))
+        }
+    }
+}
+
+/// Why a comparison concludes nothing.
+fn nothing(study: &Study) -> String {
+    match study.value["planned"].is_array() {
+        true => "This was only planned: nothing was measured.".into(),
+        false => "No conclusion.".into(),
+    }
+}
+
+/// What went wrong as a whole: of the document, and of each comparison in it.
+fn errors(document: &Value) -> Vec<String> {
+    let parts = crate::saved::KINDS.iter().map(|kind| (*kind, &document[*kind]["error"]));
+    let own = document["error"].as_str().map(|error| format!("It failed: {error}"));
+    let of_parts =
+        parts.filter_map(|(kind, error)| Some(format!("weir compare {kind}: {}", error.as_str()?)));
+    own.into_iter().chain(of_parts).collect()
+}
+
+fn claims(conclusion: &Value) -> Markup {
+    let all: Vec<&Value> = items(&conclusion["claims"]).collect();
+    if all.is_empty() {
+        return html! {};
+    }
+    let real = all.iter().filter(|claim| claim["verdict"] == "real").count();
+    html! {
+        details.claims {
+            summary { (number_of(all.len(), "claim")) ", each with its evidence: " (real) " real, " (all.len() - real) " tied" }
+            div.scroll { table {
+                thead { tr {
+                    th.words scope="col" { "verdict" }
+                    th.words scope="col" { "claim" }
+                    th scope="col" title="the first's figure to the second's, over pairs of runs of one round" { "ratio" }
+                    th scope="col" { "95 % interval" }
+                    th.words scope="col" { "evidence" }
+                } }
+                tbody { @for claim in all {
+                    @let verdict = text(claim, "verdict").unwrap_or_default();
+                    tr {
+                        td.words { span class={ "verdict " (if verdict == "real" { "real" } else { "tie" }) } { (verdict) } }
+                        td.words { (text(claim, "text").unwrap_or_default()) }
+                        td { (number(&claim["ratio"]).map_or("-".into(), |ratio| format!("{ratio:.2}"))) }
+                        td { @if let Some((low, high)) = number(&claim["low"]).zip(number(&claim["high"])) { (format!("{low:.2} to {high:.2}")) } @else { "-" } }
+                        td.words { @if let Some(anchor) = claim["evidence"].as_str().filter(|anchor| anchor.starts_with('#')) { a href=(anchor) { "evidence" } } }
+                    }
+                } }
+            } }
+        }
+    }
+}
+
+/// What became of the claims of an earlier result: the document of `weir reproduce`.
+fn judged(document: &Value) -> Markup {
+    let all: Vec<&Value> = items(&document["claims"]).collect();
+    html! {
+        @if !all.is_empty() {
+            h2 { "The claims of the earlier result" }
+            div.scroll { table {
+                thead { tr { th.words scope="col" { "outcome" } th.words scope="col" { "claim" } th.words scope="col" { "why" } } }
+                tbody { @for one in all { tr {
+                    td.words { (text(one, "outcome").unwrap_or_default()) }
+                    td.words { (text(&one["claim"], "text").or_else(|| text(one, "text")).unwrap_or_default()) }
+                    td.words { (text(one, "why").unwrap_or_default()) }
+                } } }
+            } }
+        }
+    }
+}
+
+/// One kind of comparison: every load, then the pictures over several loads, then the questions.
+fn comparison(study: &Study, in_full: usize) -> Markup {
+    let over_loads = plots::of_study(study);
+    let (steps, loads): (Vec<&Load>, Vec<&Load>) =
+        study.loads.iter().partition(|load| load.is_step());
+    html! {
+        section.study id=(study.name) {
+            h2 { (study.kind.title) }
+            @if !study.series.is_empty() {
+                details.designs.script-only {
+                    summary { "Show or hide designs in the pictures of " (study.kind.title) }
+                    (legend(study.series.iter().enumerate().map(|(series, name)| (series, series.to_string(), name.as_str()))))
+                }
+            }
+            @for (place, load) in loads.iter().enumerate() { (one_load(study, load, place < in_full)) }
+            @if !over_loads.is_empty() {
+                section {
+                    h3 { "Over several loads" }
+                    div.plots { @for picture in &over_loads { (picture.markup()) } }
+                }
+            }
+            @if !steps.is_empty() {
+                details {
+                    summary { "Steps of the sweep: " (number_of(steps.len(), "load")) }
+                    @for load in &steps { (one_load(study, load, false)) }
+                }
+            }
+            (crossings(study))
+            (answers(study))
+            (meanings(&study.kind))
+        }
+    }
+}
+
+fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
+    let pictures = if in_full { plots::of_load(study, load) } else { vec![] };
+    html! {
+        section.load id={ (study.name) "-load-" (load.index) } {
+            h3 { (load.name) }
+            p.sure { (schedule(load)) }
+            @if load.groups.is_empty() { p { "No row was measured under this load." } }
+            @for group in &load.groups {
+                @if !group.title.is_empty() { h4 { (capital_first(group.title)) } }
+                @for sentence in texts(&group.value["summary"]) { p { (prose(&sentence)) } }
+                (deciding(study, load, group))
+                p.sure { (sure(load, group)) }
+            }
+            @if !pictures.is_empty() { div.plots { @for picture in &pictures { (picture.markup()) } } }
+            @if in_full { (everything(study, load)) }
+            @else if !load.is_step() { p.sure { "There are too many loads to show all in full: the pictures and metrics of this one are left out." } }
+        }
+    }
+}
+
+/// How often and how long a load was run.
+fn schedule(load: &Load) -> String {
+    let of = |name: &str| load.value[name].as_u64();
+    let Some(rounds) = of("rounds") else { return String::new() };
+    let length = of("run_ms").map(|ms| format!(" of {ms} ms"));
+    let warmup = of("warmup_ms").map(|ms| format!(" after {ms} ms of warm-up"));
+    format!(
+        "{}{}{}, interleaved in random order.",
+        number_of(rounds as usize, "round"),
+        length.unwrap_or_default(),
+        warmup.unwrap_or_default()
+    )
+}
+
+/// How sure the ranking of a group is.
+fn sure(load: &Load, group: &Group) -> String {
+    let mut said = vec![];
+    match number(&group.value["noise_floor_percent"]) {
+        Some(floor) if floor > 100.0 => said.push("Noise floor above 100 %: nothing is compared.".into()),
+        Some(floor) => said.push(format!(
+            "Noise floor {}: what one design under two names differs from itself; smaller differences are ties.",
+            percent(floor / 100.0)
+        )),
+        None => said.push("The noise floor is unknown, so no difference is called real.".into()),
+    }
+    let confidence = &load.value["confidence"];
+    if let Some(asked) = number(&confidence["asked_half_width_percent"]) {
+        let widest =
+            number(&confidence["widest_half_width_percent"]).map(|widest| percent(widest / 100.0));
+        said.push(match (confidence["reached"] == true, widest) {
+            (true, Some(widest)) => format!("Every figure is known within ±{widest} (95 %)."),
+            (_, Some(widest)) => format!(
+                "The requested confidence (±{}) was not reached: the widest interval is ±{widest}.",
+                percent(asked / 100.0)
+            ),
+            (_, None) => "There were too few rounds for the interval of every row.".into(),
+        });
+    }
+    if let Some(pairs) = group.value["unlike_pairs"].as_u64().filter(|pairs| *pairs > 0) {
+        let pairs = number_of(pairs as usize, "comparison");
+        said.push(format!("Left out, because the machine changed between two runs: {pairs}."));
+    }
+    said.join(" ")
+}
+
+fn answers(study: &Study) -> Markup {
+    let all: Vec<&Value> = items(&study.value["answers"]).collect();
+    html! {
+        @if !all.is_empty() {
+            section {
+                h3 { "Questions" }
+                dl { @for answer in all {
+                    dt { (text(answer, "question").unwrap_or_default()) }
+                    @for sentence in texts(&answer["sentences"]) { dd { (prose(&sentence)) } }
+                } }
+            }
+        }
+    }
+}
+
+/// Where one design overtakes another, and how rates change in long runs.
+fn crossings(study: &Study) -> Markup {
+    let sweeps = ["work", "threads"].iter().flat_map(|name| items(&study.value["sweeps"][*name]));
+    let of_sweeps = sweeps.flat_map(|sweep| {
+        let axis = text(sweep, "axis").unwrap_or_default();
+        items(&sweep["crossings"]).map(move |crossing| {
+            (axis.clone(), crossing["verdict"] == "real", crossing, "at", "between")
+        })
+    });
+    let of_delays = items(&study.value["crossings"]).map(|crossing| {
+        (
+            "time of an I/O in µs".to_owned(),
+            crossing["real"] == true,
+            crossing,
+            "at_us",
+            "between_us",
+        )
+    });
+    let all: Vec<_> = of_sweeps.chain(of_delays).collect();
+    let long: Vec<&Value> = items(&study.value["long_runs"]).collect();
+    let figure = |value: &Value| number(value).map_or("-".into(), |value| format!("{value:.1}"));
+    html! {
+        @if !all.is_empty() {
+            h3 { "Where one design overtakes another" }
+            div.scroll { table {
+                thead { tr { th.words scope="col" { "along" } th.words scope="col" { "before" } th.words scope="col" { "after" }
+                    th scope="col" { "at" } th scope="col" { "between" } th.words scope="col" { "verdict" } } }
+                tbody { @for (axis, real, crossing, at, between) in all { tr {
+                    td.words { (axis) }
+                    td.words { (text(crossing, "before").unwrap_or_default()) }
+                    td.words { (text(crossing, "after").unwrap_or_default()) }
+                    td { (figure(&crossing[at])) }
+                    td { (figure(&crossing[between][0])) " to " (figure(&crossing[between][1])) }
+                    td.words { span class={ "verdict " (if real { "real" } else { "tie" }) } { (if real { "real" } else { "within the noise" }) } }
+                } } }
+            } }
+        }
+        @if !long.is_empty() {
+            h3 { "Long runs" }
+            div.scroll { table {
+                thead { tr { th.words scope="col" { "design" } th.words scope="col" { "its rate" } th scope="col" { "% per minute" } } }
+                tbody { @for run in long { tr {
+                    th.words scope="row" { (text(run, "spec").unwrap_or_default()) }
+                    td.words { (text(run, "verdict").or_else(|| text(run, "failure")).unwrap_or_default()) }
+                    td { (figure(&run["decay"]["percent_per_minute"])) }
+                } } }
+            } }
+        }
+    }
+}
+
+/// The figures of the document of `weir compare udp --memory`.
+fn memory_table(document: &Value) -> Markup {
+    let size = |value: &Value| number(value).map_or("-".into(), crate::report::number::bytes);
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th.words scope="col" { "design" } th.words scope="col" { "provider" } th scope="col" { "outstanding" }
+                th scope="col" { "registered" } th scope="col" { "kernel" } th.words scope="col" { "reason" }
+            } }
+            tbody { @for row in items(&document["results"]) { tr {
+                th.words scope="row" { (text(row, "design").unwrap_or_default()) }
+                td.words { (text(row, "provider").unwrap_or_default()) }
+                td { (row["outstanding"].as_u64().map_or("-".into(), |count| count.to_string())) }
+                td { (size(&row["registered_bytes"])) }
+                td { (size(&row["kernel_bytes"])) }
+                td.words { (text(row, "reason").unwrap_or_default()) }
+            } } }
+        } }
+    }
+}
+
+/// Rows without a rank, with the reason, and runs that failed.
+fn left_out(studies: &[Study]) -> Markup {
+    let mut all: Vec<(String, String, String)> = vec![];
+    for study in studies {
+        for (load, row) in study.rows() {
+            let reason = text(row.value, "reason").or_else(|| text(row.value, "skipped"));
+            let failures = items(&row.value["failures"]).map(|failure| match failure.as_str() {
+                Some(text) => text.to_owned(),
+                None => failure.to_string(),
+            });
+            for said in reason.into_iter().chain(failures) {
+                let known = all.iter_mut().find(|(name, _, why)| *name == row.name && *why == said);
+                match known {
+                    Some((_, loads, _)) if !loads.contains(&load.name) => {
+                        *loads += &format!("; {}", load.name)
+                    }
+                    Some(_) => {}
+                    None => all.push((row.name.clone(), load.name.clone(), said)),
+                }
+            }
+        }
+    }
+    html! {
+        section #left-out {
+            h2 { "Left out and failed" }
+            @if all.is_empty() { p { "Nothing: every row that was planned was measured and ranked." } }
+            @else { div.scroll { table {
+                thead { tr { th.words scope="col" { "design" } th.words scope="col" { "load" } th.words scope="col" { "reason" } } }
+                tbody { @for (name, load, reason) in all { tr {
+                    th.words scope="row" { (name) } td.words { (load) } td.words { (reason) }
+                } } }
+            } } }
+        }
+    }
+}
+
+/// Machine, plan, command, seed, warnings and published figures.
+fn circumstances(document: &Value, studies: &[Study]) -> Markup {
+    let machine = machine_of(document, studies);
+    let mut warnings = texts(&machine["warnings"]);
+    for study in studies {
+        for warning in texts(&study.value["machine"]["warnings"])
+            .into_iter()
+            .chain(texts(&study.value["warnings"]))
+        {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+    }
+    let published: Vec<Markup> =
+        studies.iter().map(published).filter(|markup| !markup.0.is_empty()).collect();
+    html! {
+        section #machine {
+            h2 { "Machine" }
+            @if !warnings.is_empty() {
+                h3 { "Warnings" }
+                ul.warnings { @for warning in &warnings { li { (warning) } } }
+            }
+            (facts(&fields(machine, &["warnings"])))
+        }
+        section #plan {
+            h2 { "Plan" }
+            (facts(&plan(document, studies)))
+        }
+        @if !published.is_empty() {
+            section #published { h2 { "Published figures" } @for table in &published { (table) } }
+        }
+    }
+}
+
+/// What was run, and how it is run again.
+fn plan(document: &Value, studies: &[Study]) -> Vec<(String, String)> {
+    let own = |name: &str| match &document[name] {
+        Value::Null => studies.first().map_or(&Value::Null, |study| &study.value[name]),
+        known => known,
+    };
+    let command = texts(own("command")).join(" ");
+    let mut all = vec![("command".to_owned(), command)];
+    let mut add =
+        |name: &str, value: Option<String>| all.extend(value.map(|value| (name.to_owned(), value)));
+    add("seed", own("seed").as_u64().map(|seed| seed.to_string()));
+    add("started", text(document, "started_at"));
+    add("ended", text(document, "ended_at"));
+    add("exit code", document["exit_code"].as_u64().map(|code| code.to_string()));
+    add(
+        "version of the document",
+        document["schema_version"].as_u64().map(|version| version.to_string()),
+    );
+    for study in studies {
+        let title = study.kind.title;
+        for (name, field) in [
+            ("server on cores", "server_cores"),
+            ("generator on cores", "generator_cores"),
+            ("client on cores", "client_cores"),
+            ("link", "link"),
+            ("calibration of the generator", "calibration"),
+            ("checked before timing", "check"),
+        ] {
+            let value = &study.value[field];
+            let known = fields(&serde_json::json!({ field: value }), &[]).pop();
+            add(&format!("{title}: {name}"), known.map(|(_, value)| value));
+        }
+        let rounds: Vec<String> = study
+            .loads
+            .iter()
+            .filter(|load| !load.is_step())
+            .map(|load| format!("{}: {}", load.name, schedule(load)))
+            .collect();
+        add(&format!("{title}: loads"), (!rounds.is_empty()).then(|| rounds.join(" ")));
+        add(
+            &format!("{title}: planned rows"),
+            (study.value["planned"].is_array()).then(|| texts(&study.value["planned"]).join(", ")),
+        );
+    }
+    all
+}
+
+/// A sentence in which options of designs are not broken at their hyphens.
+fn prose(sentence: &str) -> Markup {
+    html! {
+        @for (index, word) in sentence.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @if word.contains('-') { span.whole { (word) } } @else { (word) }
+        }
+    }
+}
+
+fn capital_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,505 @@
+//! A document as the page reads it: studies, loads, groups and rows, with names and figures. What is missing is
+//! `None`, so that a document of an interrupted or failed comparison can be shown, too.
+
+use serde_json::Value;
+
+use crate::device::results::Devices;
+use crate::report::Told;
+use crate::report::number::{bytes, microseconds, percent_of, si, three_figures};
+use crate::saved::parts;
+use crate::tcp::results::Tcp;
+use crate::udp::results::Udp;
+
+static NOTHING: Value = Value::Null;
+
+/// A metric, as it is shown.
+#[derive(Clone)]
+pub struct Metric {
+    /// Its name in the document.
+    pub name: String,
+    /// Its heading in tables, in one line.
+    pub heading: String,
+    /// What it means, in a sentence; empty if this weir does not know it.
+    pub about: String,
+    /// How a figure of it is written.
+    pub text: fn(f64) -> String,
+}
+
+/// What the page knows of a kind of comparison beforehand.
+pub struct Kind {
+    /// Its title: UDP.
+    pub title: &'static str,
+    /// What is counted: datagram.
+    pub one: &'static str,
+    /// The metric of CPU time for each.
+    pub cpu: &'static str,
+    /// The metrics of latency: their name up to the dot.
+    pub latency: &'static str,
+    /// Where a row has the latencies of all its runs.
+    pub all_latencies: &'static str,
+    /// What limits a row, and what the words mean.
+    pub limits: &'static str,
+    /// All metrics.
+    pub metrics: Vec<Metric>,
+}
+
+impl Kind {
+    fn of<K: Told>() -> Self {
+        let metrics = K::METRICS.iter().map(|metric| Metric {
+            name: metric.name.into(),
+            heading: metric
+                .heading
+                .trim()
+                .replace("/\n", "/")
+                .replace("\n/", "/")
+                .replace('\n', " "),
+            about: metric.about.trim().into(),
+            text: metric.text,
+        });
+        Self {
+            title: K::UNIT.title,
+            one: K::UNIT.one,
+            cpu: K::UNIT.cpu.name,
+            latency: K::UNIT.latency[0].name.split('.').next().unwrap_or_default(),
+            all_latencies: K::LATENCY_FIELD,
+            limits: K::LIMITS,
+            metrics: metrics.collect(),
+        }
+    }
+
+    /// The kind that a document is of.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "tcp" => Self::of::<Tcp>(),
+            "iops" => Self::of::<Devices>(),
+            _ => Self::of::<Udp>(),
+        }
+    }
+
+    /// A metric; one that is not known is written by its unit.
+    pub fn metric(&self, name: &str, unit: Option<&str>) -> Metric {
+        let known = self.metrics.iter().find(|metric| metric.name == name);
+        known.cloned().unwrap_or_else(|| Metric {
+            name: name.into(),
+            heading: name.into(),
+            about: String::new(),
+            text: match unit {
+                Some("ns") => microseconds,
+                Some("bytes") => bytes,
+                Some("%") => percent_of,
+                Some(unit) if unit.ends_with("/s") => si,
+                _ => three_figures,
+            },
+        })
+    }
+}
+
+/// One comparison of a document.
+pub struct Study<'a> {
+    /// Its document.
+    pub value: &'a Value,
+    /// Its name in anchors: udp, tcp or iops.
+    pub name: &'a str,
+    /// What is known of its kind.
+    pub kind: Kind,
+    /// Its loads.
+    pub loads: Vec<Load<'a>>,
+    /// Rows by the number of their series: a design with its options, whatever the load.
+    pub series: Vec<String>,
+}
+
+/// A load, and the rows under it.
+pub struct Load<'a> {
+    /// Its place among all loads.
+    pub index: usize,
+    /// Its object.
+    pub value: &'a Value,
+    /// As it is named in tables.
+    pub name: String,
+    /// The metric that rows are ranked by.
+    pub ranked_by: String,
+    /// Rows that are ranked with one another.
+    pub groups: Vec<Group<'a>>,
+}
+
+/// Rows that are ranked with one another.
+pub struct Group<'a> {
+    /// Which they are, where there are several groups.
+    pub title: &'static str,
+    /// What the document says of them.
+    pub value: &'a Value,
+    /// Best first; those without a rank last.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// How a row stands to the best of its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It alone is the best.
+    Best,
+    /// It is one of the best, which are alike within the noise.
+    Tied,
+    /// It is really behind.
+    Behind,
+    /// Nothing is decided between it and the best.
+    Open,
+    /// It is a row under a second name, which shows the noise.
+    Again,
+    /// It has no rank.
+    Unranked,
+}
+
+impl Standing {
+    /// Its class in the style sheet.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Tied => "tied",
+            Self::Behind => "behind",
+            Self::Open => "open",
+            Self::Again => "again",
+            Self::Unranked => "unranked",
+        }
+    }
+}
+
+/// A row under a load.
+#[derive(Clone)]
+pub struct Row<'a> {
+    /// Its object.
+    pub value: &'a Value,
+    /// Its name, short.
+    pub name: String,
+    /// The number of its series.
+    pub series: usize,
+    /// What its group is called, where there are several.
+    pub group: &'static str,
+    /// How it stands.
+    pub standing: Standing,
+}
+
+/// A figure of a row: the median and the ends of its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    /// The median.
+    pub median: f64,
+    /// The ends of the interval, where there are enough rounds for one.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// A figure of one run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// The round that it was made in, from 1.
+    pub round: u64,
+    /// The figure.
+    pub value: f64,
+    /// Whether it counts: what was disturbed, or made while the machine was another, does not.
+    pub counts: bool,
+}
+
+impl<'a> Study<'a> {
+    /// Every comparison in a document.
+    pub fn all(document: &'a Value) -> Vec<Self> {
+        parts(document).into_iter().map(|part| Self::of(part.0)).collect()
+    }
+
+    fn of(value: &'a Value) -> Self {
+        let name = match value["kind"].as_str() {
+            Some("tcp") => "tcp",
+            Some("iops") => "iops",
+            _ => "udp",
+        };
+        let mut identities: Vec<String> = vec![];
+        let mut series = vec![];
+        let all: Vec<&Value> = items(&value["results"]).collect();
+        let named: Vec<(usize, String, &Value)> = all
+            .iter()
+            .map(|row| {
+                let title = name_among(row, &all);
+                let identity = format!("{title}\n{}", text(row, "provider").unwrap_or_default());
+                let known = identities.iter().position(|one| *one == identity);
+                let index = known.unwrap_or_else(|| {
+                    identities.push(identity);
+                    series.push(title.clone());
+                    series.len() - 1
+                });
+                (index, title, *row)
+            })
+            .collect();
+        let loads = items(&value["loads"])
+            .enumerate()
+            .map(|(index, load)| load_of(index, load, &named))
+            .collect();
+        Self { value, name, kind: Kind::named(name), loads, series }
+    }
+
+    /// Every row under every load.
+    pub fn rows(&self) -> impl Iterator<Item = (&Load<'a>, &Row<'a>)> {
+        self.loads.iter().flat_map(|load| load.rows().map(move |row| (load, row)))
+    }
+}
+
+fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Value)]) -> Load<'a> {
+    let name = text(value, "name").unwrap_or_else(|| value["load"].to_string());
+    let ranked_by = text(value, "ranked_by").unwrap_or_default();
+    let is_of = |row: &Value| match row["load_name"].is_string() {
+        true => row["load_name"] == value["name"],
+        false => row["load"] == value["load"],
+    };
+    let rows: Vec<&(usize, String, &Value)> = named.iter().filter(|(.., row)| is_of(row)).collect();
+    let mut groups: Vec<Group> = groups_of(value)
+        .into_iter()
+        .map(|(key, title, group)| {
+            let own =
+                rows.iter().filter(|(.., row)| group_of(row) == key).map(|(series, name, row)| {
+                    Row {
+                        value: row,
+                        name: name.clone(),
+                        series: *series,
+                        group: title,
+                        standing: Standing::Unranked,
+                    }
+                });
+            let mut group = Group { title, value: group, rows: own.collect() };
+            group.judge(&ranked_by);
+            group
+        })
+        .filter(|group| !group.rows.is_empty())
+        .collect();
+    if let [only] = groups.as_mut_slice() {
+        only.title = "";
+        only.rows.iter_mut().for_each(|row| row.group = "");
+    }
+    Load { index, value, name, ranked_by, groups }
+}
+
+/// The groups of a load: what their rows have in common, what they are called, and their objects.
+fn groups_of(load: &Value) -> Vec<(&'static str, &'static str, &Value)> {
+    let groups: Vec<&Value> = items(&load["groups"]).collect();
+    if groups.is_empty() {
+        // The first group of UDP stands in the load itself.
+        return vec![
+            ("", "designs without receive offload", load),
+            (
+                "offload",
+                "designs with receive offload, in the same rounds",
+                &load["receive_offload"],
+            ),
+            ("waits", "sleeping designs", &NOTHING),
+            ("polls", "busy-polling designs", &NOTHING),
+            ("reads_nothing", "designs that read nothing", &NOTHING),
+        ];
+    }
+    let named = groups.into_iter().map(|group| {
+        let key = match (group["group"].as_str(), group["polls"].as_bool()) {
+            (Some("reads_nothing"), _) => ("reads_nothing", "designs that read nothing"),
+            (Some("polls"), _) | (_, Some(true)) => ("polls", "busy-polling designs"),
+            _ => ("waits", "sleeping designs"),
+        };
+        (key.0, key.1, group)
+    });
+    named.collect()
+}
+
+/// What tells the group of a row.
+fn group_of(row: &Value) -> &'static str {
+    match (row["group"].as_str(), row["polls"].as_bool()) {
+        (Some("reads_nothing"), _) => "reads_nothing",
+        (Some("polls"), _) | (_, Some(true)) => "polls",
+        (Some(_), _) | (_, Some(false)) => "waits",
+        _ if row["load"]["receive_offload"] == true => "offload",
+        _ => "",
+    }
+}
+
+impl Group<'_> {
+    /// Finds how each row stands, and puts the best first.
+    fn judge(&mut self, ranked_by: &str) {
+        let verdict = |row: &Row| row.value["winner_to_it"]["verdict"].as_str().map(str::to_owned);
+        // Where the machine was too noisy there are figures, and no ranks.
+        let is_ranked = |row: &Row| {
+            row.value["reason"].is_null()
+                && (row.value["rank"].is_u64() || row.figure(ranked_by).is_some())
+        };
+        let ranked: Vec<&Row> = self.rows.iter().filter(|row| is_ranked(row)).collect();
+        let any = |word: &str| ranked.iter().any(|row| verdict(row).as_deref() == Some(word));
+        let too_noisy = ranked.iter().all(|row| row.value["tied_with_winner"].is_null());
+        let (open, tie) = (any("too_few_pairs"), any("tie"));
+        for row in &mut self.rows {
+            row.standing = match verdict(row).as_deref() {
+                _ if row.value["role"] == "again" => Standing::Again,
+                _ if !is_ranked(row) => Standing::Unranked,
+                _ if too_noisy => Standing::Open,
+                Some("real") => Standing::Behind,
+                Some("tie") => Standing::Tied,
+                Some(_) => Standing::Open,
+                None if open => Standing::Open,
+                None if tie => Standing::Tied,
+                None => Standing::Best,
+            };
+        }
+        let metric = ranked_by;
+        let lower = metric.contains("latency");
+        let key = |row: &Row| {
+            let last = match row.standing {
+                Standing::Unranked => 2,
+                _ if row.value["rank"].is_null() => 1,
+                _ => 0,
+            };
+            let median = row.figure(metric).map_or(f64::INFINITY, |of| match lower {
+                true => of.median,
+                false => -of.median,
+            });
+            (last, row.value["rank"].as_u64().unwrap_or(u64::MAX), median)
+        };
+        self.rows.sort_by(|one, other| {
+            let (one, other) = (key(one), key(other));
+            one.0.cmp(&other.0).then(one.1.cmp(&other.1)).then(one.2.total_cmp(&other.2))
+        });
+    }
+
+    /// Whether another ranked row has this one's rank.
+    pub fn shares_rank(&self, row: &Row) -> bool {
+        let rank = &row.value["rank"];
+        let same = self.rows.iter().filter(|other| {
+            other.value["rank"] == *rank
+                && !matches!(other.standing, Standing::Unranked | Standing::Again)
+        });
+        rank.is_u64() && same.count() > 1
+    }
+}
+
+impl<'a> Load<'a> {
+    /// Its rows, group by group.
+    pub fn rows(&self) -> impl Iterator<Item = &Row<'a>> {
+        self.groups.iter().flat_map(|group| &group.rows)
+    }
+
+    /// Whether it is one of the steps of a sweep, which have no table of their own.
+    pub fn is_step(&self) -> bool {
+        self.value["shown"].as_str().is_some_and(|shown| shown != "table")
+    }
+}
+
+impl<'a> Row<'a> {
+    /// A metric by its name in the document, of which a dot parts the names of two objects.
+    fn metric(&self, name: &str) -> &'a Value {
+        name.split('.').fold(&self.value["metrics"], |at, name| &at[name])
+    }
+
+    /// The figure of a metric; `None` if it is not known.
+    pub fn figure(&self, name: &str) -> Option<Figure> {
+        let of = self.metric(name);
+        Some(Figure {
+            median: number(&of["median"])?,
+            interval: number(&of["low"]).zip(number(&of["high"])),
+        })
+    }
+
+    /// The median of a metric.
+    pub fn median(&self, name: &str) -> Option<f64> {
+        self.figure(name).map(|figure| figure.median)
+    }
+
+    /// The unit of a metric.
+    pub fn unit(&self, name: &str) -> Option<&'a str> {
+        self.metric(name)["unit"].as_str()
+    }
+
+    /// The figure of each run of which it is known.
+    pub fn samples(&self, name: &str) -> Vec<Sample> {
+        let of = self.metric(name);
+        let runs = &self.value["runs"];
+        let each = items(&of["samples"]).enumerate().filter_map(|(index, value)| {
+            let run = &runs[index];
+            let counted =
+                of["counted"][index].as_bool().or(run["counted"].as_bool()).unwrap_or(true);
+            Some(Sample {
+                round: run["block"].as_u64().unwrap_or(index as u64) + 1,
+                value: number(value)?,
+                counts: counted && run["disturbed"].is_null() && run["replaced"] != true,
+            })
+        });
+        each.collect()
+    }
+
+    /// A latency of all its runs together.
+    pub fn latency(&self, field: &str, name: &str) -> Option<f64> {
+        number(&self.value[field][name])
+    }
+}
+
+/// A number that can be drawn.
+pub fn number(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|number| number.is_finite())
+}
+
+/// The items of a list; none of what is no list.
+pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A text of an object.
+pub fn text(value: &Value, name: &str) -> Option<String> {
+    value[name].as_str().map(str::to_owned)
+}
+
+/// The texts of a list.
+pub fn texts(value: &Value) -> Vec<String> {
+    items(value).filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// A row by its name, with its provider where another row under the same load has that name.
+fn name_among(row: &Value, all: &[&Value]) -> String {
+    let name = name_of(row);
+    let same = all.iter().any(|other| {
+        other["load_name"] == row["load_name"]
+            && other["provider"] != row["provider"]
+            && name_of(other) == name
+    });
+    match row["provider"].as_str() {
+        Some(provider) if same => format!("{name} on {provider}"),
+        _ => name,
+    }
+}
+
+/// A row's design with its options but the provider; the traditional design is called the original.
+fn name_of(row: &Value) -> String {
+    let design = text(row, "design").unwrap_or_else(|| "?".into());
+    let role = row["role"].as_str();
+    let mut name = match role {
+        _ if row["kind"] == "peer" => format!("{design} (peer)"),
+        Some("traditional") => format!("{design} (original)"),
+        _ => without_provider(&text(row, "spec").unwrap_or(design)),
+    };
+    if row["load"]["receive_offload"] == true {
+        name.push_str(" (offload)");
+    }
+    if role == Some("again") {
+        name.push_str(" (again)");
+    }
+    name
+}
+
+fn without_provider(spec: &str) -> String {
+    const OPTION: &str = " --provider ";
+    let Some((before, rest)) = spec.split_once(OPTION) else { return spec.into() };
+    let after = rest.split_once(' ').map(|(_, after)| format!(" {after}"));
+    format!("{before}{}", after.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_named_without_its_provider() {
+        assert_eq!(
+            without_provider("rio-hybrid --provider uring --threads 1"),
+            "rio-hybrid --threads 1"
+        );
+        assert_eq!(without_provider("rio-event --provider uring"), "rio-event");
+        assert_eq!(without_provider("blocking"), "blocking");
+    }
+}
