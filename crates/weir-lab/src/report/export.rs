@@ -92,9 +92,17 @@ fn of_kind<K: Told>(part: Part) -> String {
             .rows()
             .filter(|row| row["load_name"] == load["name"] && row["role"] != "again")
             .collect();
-        rows.sort_by_key(|row| row["rank"].as_u64().unwrap_or(u64::MAX));
         text += &format!("### {}\n\n", escaped(&name));
         let Some(ranked_by) = K::METRICS.iter().find(|metric| metric.name == by) else { continue };
+        let figure = |row: &Value, metric: &Metric<K::Sample>| {
+            let value = metric.name.split('.').fold(&row["metrics"], |at, name| &at[name]);
+            ["median", "low", "high"].map(|field| value[field].as_f64())
+        };
+        rows.sort_by(|a, b| {
+            let rank = |row: &Value| row["rank"].as_u64().unwrap_or(u64::MAX);
+            let median = |row: &Value| figure(row, ranked_by)[0].unwrap_or(f64::NAN);
+            rank(a).cmp(&rank(b)).then(ranked_by.better.first(median(a), median(b)))
+        });
         let shown: Vec<&Metric<K::Sample>> = [ranked_by, K::UNIT.cpu]
             .into_iter()
             .chain(K::UNIT.latency)
@@ -105,22 +113,22 @@ fn of_kind<K: Told>(part: Part) -> String {
         text += &format!("| # | design | {} | limited by |\n", headings.join(" | "));
         text += &format!("| --: | --- | {}--- |\n", "--: | ".repeat(shown.len()));
         for row in rows {
-            let figure = |metric: &&Metric<K::Sample>| {
-                let value = metric.name.split('.').fold(&row["metrics"], |at, name| &at[name]);
-                let Some(median) = value["median"].as_f64() else { return UNKNOWN.to_owned() };
-                let text = (metric.text)(median);
-                match (value["low"].as_f64(), value["high"].as_f64()) {
-                    (Some(low), Some(high)) if metric.name == ranked_by.name => {
-                        format!("{text} ({} to {})", (metric.text)(low), (metric.text)(high))
+            let written = |metric: &&Metric<K::Sample>| {
+                let [Some(median), low, high] = figure(row, metric) else {
+                    return UNKNOWN.to_owned();
+                };
+                match low.zip(high).filter(|_| metric.name == ranked_by.name) {
+                    Some((low, high)) => {
+                        let [median, low, high] = [median, low, high].map(metric.text);
+                        format!("{median} ({low} to {high})")
                     }
-                    _ => text,
+                    None => (metric.text)(median),
                 }
             };
-            let figures: Vec<String> = shown.iter().map(figure).collect();
-            let provider = match (&row["provider"], row["options"].get("provider")) {
-                (Value::String(provider), None) => format!(" on {provider}"),
-                _ => String::new(),
-            };
+            let figures: Vec<String> = shown.iter().map(written).collect();
+            let provider =
+                row["provider"].as_str().filter(|_| !plain(&row["spec"]).contains("--provider"));
+            let provider = provider.map(|name| format!(" on {name}")).unwrap_or_default();
             let rank =
                 row["rank"].as_u64().map_or_else(|| UNKNOWN.to_owned(), |rank| rank.to_string());
             let spec = escaped(&plain(&row["spec"]));
