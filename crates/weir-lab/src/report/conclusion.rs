@@ -102,6 +102,7 @@ pub fn conclusion<K: Told>(results: &Results<K>) -> Conclusion {
         if index == 0 {
             all.headline = found.verdict();
             all.sentences.extend(found.open());
+            all.sentences.extend(found.bounded());
             all.sentences.extend(found.why());
             all.sentences.extend(found.cheaper());
             all.sentences.extend(found.sure());
@@ -245,6 +246,17 @@ impl<K: Told> Found<'_, K> {
     fn open(&self) -> Option<String> {
         let is_open = !self.of(Place::is_unclear).is_empty();
         is_open.then(|| capital_first(&why_open(self.results, self.load, self.ranking)) + ".")
+    }
+
+    /// That the best could have done more, if so: then what is tied with it may differ from it all the same.
+    fn bounded(&self) -> Option<String> {
+        let winner = self.ranking.winner()?;
+        let verdict = self.results.cells[self.load][winner.row].verdict()?;
+        let counts = self.results.ranked_by(self.load).better == Better::Higher;
+        (counts && verdict.lower_bound).then(|| {
+            "The server was not the limit: figures marked ≥ are lower bounds, and may hide differences."
+                .into()
+        })
     }
 
     /// "1.32 times (1.25 to 1.40) that of".
