@@ -287,3 +287,55 @@ impl Response {
         (if with_body { head + &body } else { head }).into_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks for waiting connections until so many were taken in, in all.
+    fn take(listener: &TcpListener, open: &mut Vec<Connection>, peers: &[TcpStream]) {
+        let last = peers.last().expect("one").local_addr().expect("an address");
+        while open.last().is_none_or(|newest| newest.stream.peer_addr().ok() != Some(last)) {
+            accept(listener, open);
+        }
+    }
+
+    #[test]
+    fn one_more_than_there_may_be_ends_one_that_has_its_answer_or_else_the_oldest() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let at = listener.local_addr().expect("an address");
+        let connect = || TcpStream::connect(at).expect("it listens");
+        let address = |stream: &TcpStream| stream.local_addr().expect("an address");
+        let mut peers: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        let mut open = vec![];
+        take(&listener, &mut open, &peers);
+        assert_eq!(open.len(), CONNECTIONS_MAX);
+        open[5].state = State::Answered;
+        let mut expected: Vec<_> = peers.iter().map(address).collect();
+        for ended in [5, 0, 0] {
+            peers.push(connect());
+            take(&listener, &mut open, &peers);
+            expected.remove(ended);
+            expected.push(address(&peers[peers.len() - 1]));
+            let now: Vec<_> =
+                open.iter().map(|one| one.stream.peer_addr().expect("a peer")).collect();
+            assert_eq!(now, expected);
+        }
+    }
+
+    #[test]
+    fn one_page_is_for_all_who_ask_at_once() {
+        let mut made = 0;
+        let make = || {
+            made += 1;
+            "page".to_owned()
+        };
+        let mut pages = Pages { make, last: None };
+        let since = Instant::now();
+        let asked = (0..100).map(|_| pages.newest().to_owned()).filter(|page| page == "page");
+        assert_eq!(asked.count(), 100);
+        let times = since.elapsed().as_millis() / PAGE_TIME.as_millis();
+        assert!((1..=1 + times).contains(&made), "{made} pages in {times} times of one");
+    }
+}
