@@ -325,6 +325,34 @@ mod tests {
     }
 
     #[test]
+    fn an_answered_connection_stays_until_its_peer_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let at = listener.local_addr().expect("an address");
+        let mut peers = vec![TcpStream::connect(at).expect("it listens")];
+        let mut open = vec![];
+        take(&listener, &mut open, &peers);
+        let [connection] = &mut open[..] else { panic!("one connection") };
+        let mut pages = Pages { make: || "page".to_owned(), last: None };
+        let mut peer = peers.remove(0);
+        let sent = b"POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\nand ";
+        peer.write_all(sent).expect("sending");
+        while !connection.is_answered() {
+            assert!(connection.advance(&mut pages), "it is closed before it is answered");
+        }
+        // The response ends while the request does not.
+        let mut response = String::new();
+        peer.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 405 "), "{response}");
+        peer.write_all(b"more").expect("sending");
+        assert!(connection.advance(&mut pages), "closed now, it would be reset");
+        drop(peer);
+        while connection.advance(&mut pages) {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
     fn one_page_is_for_all_who_ask_at_once() {
         let mut made = 0;
         let make = || {
