@@ -2,7 +2,7 @@
 //!
 //! It never blocks: it has all sockets in non-blocking mode, looks at each once a turn, and sleeps in between. So a
 //! peer that sends nothing, or slowly, or takes nothing, costs the others no more than a look at it. There are at most
-//! [`CONNECTIONS_MAX`] connections; one more ends the oldest. A connection has [`TIME_MAX`] for everything. That
+//! [`CONNECTIONS_MAX`] connections; one more ends the oldest. As many are taken in a turn at most. A connection has [`TIME_MAX`] for everything. That
 //! would be little for a server of thousands, and is enough for what asks every few seconds, from one or two places.
 
 use std::io::{ErrorKind, Read, Write as _};
@@ -59,11 +59,10 @@ impl Endpoint {
             let mut pages = Pages { make, last: None };
             let mut open = Vec::with_capacity(CONNECTIONS_MAX);
             while !told.load(Ordering::Acquire) {
-                let more_wait = accept(&listener, &mut open);
+                accept(&listener, &mut open);
                 open.retain_mut(|connection: &mut Connection| connection.advance(&mut pages));
-                if !more_wait {
-                    thread::park_timeout(if open.is_empty() { IDLE } else { TURN });
-                }
+                // Also if more wait: whoever floods this port shall not have the core.
+                thread::park_timeout(if open.is_empty() { IDLE } else { TURN });
             }
         })?;
         Ok(Self { ending, thread: Some(thread) })
@@ -81,12 +80,11 @@ impl Drop for Endpoint {
     }
 }
 
-/// Takes in connections that wait, as many as there may be; says whether there may be more. None of them is ended
-/// before it was looked at once.
-fn accept(listener: &TcpListener, open: &mut Vec<Connection>) -> bool {
+/// Takes in connections that wait, as many as there may be. None of them is ended before it was looked at once.
+fn accept(listener: &TcpListener, open: &mut Vec<Connection>) {
     for _ in 0..CONNECTIONS_MAX {
         // Whatever the error is, it may be over at the next turn: descriptors are free again, a peer was gone.
-        let Ok((stream, _)) = listener.accept() else { return false };
+        let Ok((stream, _)) = listener.accept() else { return };
         if stream.set_nonblocking(true).is_err() {
             continue;
         }
@@ -97,7 +95,6 @@ fn accept(listener: &TcpListener, open: &mut Vec<Connection>) -> bool {
         }
         open.push(Connection::new(stream));
     }
-    true
 }
 
 /// The pages.
