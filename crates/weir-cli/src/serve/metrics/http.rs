@@ -2,8 +2,9 @@
 //!
 //! It never blocks: it has all sockets in non-blocking mode, looks at each once a turn, and sleeps in between. So a
 //! peer that sends nothing, or slowly, or takes nothing, costs the others no more than a look at it. There are at most
-//! [`CONNECTIONS_MAX`] connections; one more ends the oldest. As many are taken in a turn at most. A connection has [`TIME_MAX`] for everything. That
-//! would be little for a server of thousands, and is enough for what asks every few seconds, from one or two places.
+//! [`CONNECTIONS_MAX`] connections, and as many are taken in a turn at most; one more ends the oldest. A connection has
+//! [`TIME_MAX`] for everything. That would be little for a server of thousands, and is enough for what asks every few
+//! seconds, from one or two places.
 
 use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
