@@ -2,8 +2,9 @@
 //!
 //! It never blocks: it has all sockets in non-blocking mode, looks at each once a turn, and sleeps in between. So a
 //! peer that sends nothing, or slowly, or takes nothing, costs the others no more than a look at it. There are at most
-//! [`CONNECTIONS_MAX`] connections; one more ends the oldest. A connection has [`TIME_MAX`] for everything. That
-//! would be little for a server of thousands, and is enough for what asks every few seconds, from one or two places.
+//! [`CONNECTIONS_MAX`] connections, and as many are taken in a turn at most; one more ends the oldest. A connection has
+//! [`TIME_MAX`] for everything. That would be little for a server of thousands, and is enough for what asks every few
+//! seconds, from one or two places.
 
 use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -59,11 +60,10 @@ impl Endpoint {
             let mut pages = Pages { make, last: None };
             let mut open = Vec::with_capacity(CONNECTIONS_MAX);
             while !told.load(Ordering::Acquire) {
-                let more_wait = accept(&listener, &mut open);
+                accept(&listener, &mut open);
                 open.retain_mut(|connection: &mut Connection| connection.advance(&mut pages));
-                if !more_wait {
-                    thread::park_timeout(if open.is_empty() { IDLE } else { TURN });
-                }
+                // Also if more wait: whoever floods this port shall not have the core.
+                thread::park_timeout(if open.is_empty() { IDLE } else { TURN });
             }
         })?;
         Ok(Self { ending, thread: Some(thread) })
@@ -81,12 +81,11 @@ impl Drop for Endpoint {
     }
 }
 
-/// Takes in connections that wait, as many as there may be; says whether there may be more. None of them is ended
-/// before it was looked at once.
-fn accept(listener: &TcpListener, open: &mut Vec<Connection>) -> bool {
+/// Takes in connections that wait, as many as there may be. None of them is ended before it was looked at once.
+fn accept(listener: &TcpListener, open: &mut Vec<Connection>) {
     for _ in 0..CONNECTIONS_MAX {
         // Whatever the error is, it may be over at the next turn: descriptors are free again, a peer was gone.
-        let Ok((stream, _)) = listener.accept() else { return false };
+        let Ok((stream, _)) = listener.accept() else { return };
         if stream.set_nonblocking(true).is_err() {
             continue;
         }
@@ -97,7 +96,6 @@ fn accept(listener: &TcpListener, open: &mut Vec<Connection>) -> bool {
         }
         open.push(Connection::new(stream));
     }
-    true
 }
 
 /// The pages.
@@ -285,5 +283,85 @@ impl Response {
              Connection: close\r\n\r\n"
         );
         (if with_body { head + &body } else { head }).into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks for waiting connections until so many were taken in, in all.
+    fn take(listener: &TcpListener, open: &mut Vec<Connection>, peers: &[TcpStream]) {
+        let last = peers.last().expect("one").local_addr().expect("an address");
+        while open.last().is_none_or(|newest| newest.stream.peer_addr().ok() != Some(last)) {
+            accept(listener, open);
+        }
+    }
+
+    #[test]
+    fn one_more_than_there_may_be_ends_one_that_has_its_answer_or_else_the_oldest() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let at = listener.local_addr().expect("an address");
+        let connect = || TcpStream::connect(at).expect("it listens");
+        let address = |stream: &TcpStream| stream.local_addr().expect("an address");
+        let mut peers: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        let mut open = vec![];
+        take(&listener, &mut open, &peers);
+        assert_eq!(open.len(), CONNECTIONS_MAX);
+        open[5].state = State::Answered;
+        let mut expected: Vec<_> = peers.iter().map(address).collect();
+        for ended in [5, 0, 0] {
+            peers.push(connect());
+            take(&listener, &mut open, &peers);
+            expected.remove(ended);
+            expected.push(address(&peers[peers.len() - 1]));
+            let now: Vec<_> =
+                open.iter().map(|one| one.stream.peer_addr().expect("a peer")).collect();
+            assert_eq!(now, expected);
+        }
+    }
+
+    #[test]
+    fn an_answered_connection_stays_until_its_peer_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let at = listener.local_addr().expect("an address");
+        let mut peers = vec![TcpStream::connect(at).expect("it listens")];
+        let mut open = vec![];
+        take(&listener, &mut open, &peers);
+        let [connection] = &mut open[..] else { panic!("one connection") };
+        let mut pages = Pages { make: || "page".to_owned(), last: None };
+        let mut peer = peers.remove(0);
+        let sent = b"POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\nand ";
+        peer.write_all(sent).expect("sending");
+        while !connection.is_answered() {
+            assert!(connection.advance(&mut pages), "it is closed before it is answered");
+        }
+        // The response ends while the request does not.
+        let mut response = String::new();
+        peer.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 405 "), "{response}");
+        peer.write_all(b"more").expect("sending");
+        assert!(connection.advance(&mut pages), "closed now, it would be reset");
+        drop(peer);
+        while connection.advance(&mut pages) {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_page_is_for_all_who_ask_at_once() {
+        let mut made = 0;
+        let make = || {
+            made += 1;
+            "page".to_owned()
+        };
+        let mut pages = Pages { make, last: None };
+        let since = Instant::now();
+        let asked = (0..100).map(|_| pages.newest().to_owned()).filter(|page| page == "page");
+        assert_eq!(asked.count(), 100);
+        let times = since.elapsed().as_millis() / PAGE_TIME.as_millis();
+        assert!((1..=1 + times).contains(&made), "{made} pages in {times} times of one");
     }
 }
