@@ -777,7 +777,7 @@ fn over_depth(study: &Study) -> Vec<Picture> {
         for row in load.rows().filter(|row| row.standing != Standing::Again) {
             let depth = number(&row.value["depth"]).filter(|depth| *depth > 0.0);
             let Some((depth, point)) = depth.zip(point(row, "ios_per_s")) else { continue };
-            let name = without_depth(&row.name);
+            let name = without(&row.name, &["--depth"]);
             let point = Point { x: depth, ..point };
             match series.iter_mut().find(|line| line.name == name) {
                 Some(line) => line.points.push(point),
@@ -811,11 +811,12 @@ fn over_depth(study: &Study) -> Vec<Picture> {
     all
 }
 
-fn without_depth(name: &str) -> String {
+/// A row's name without these options and their values.
+fn without(name: &str, options: &[&str]) -> String {
     let mut words = name.split(' ').peekable();
     let mut kept = vec![];
     while let Some(word) = words.next() {
-        match word == "--depth" {
+        match options.contains(&word) {
             true => {
                 words.next();
             }
@@ -856,10 +857,18 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
         let Some((x, y)) = number(&row["outstanding"]).zip(number(&row["kernel_bytes"])) else {
             continue;
         };
-        let name = match (text(row, "design"), text(row, "provider")) {
-            (Some(design), Some(provider)) => format!("{design} on {provider}"),
-            (design, _) => design.unwrap_or_default(),
-        };
+        // How many the kernel is given follows from how many there are.
+        let spec = text(row, "spec").or_else(|| text(row, "design")).unwrap_or_default();
+        let mut name = without(&spec, &["--outstanding", "--provider"]);
+        if row["outstanding"]
+            .as_u64()
+            .is_some_and(|count| name.contains(&format!("--armed {count}")))
+        {
+            name = without(&name, &["--armed"]) + " --armed";
+        }
+        if let Some(provider) = row["provider"].as_str() {
+            name += &format!(" on {provider}");
+        }
         let point = Point { x, y, interval: None };
         match series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
@@ -895,7 +904,7 @@ mod tests {
 
     #[test]
     fn designs_at_several_depths_are_one_line() {
-        assert_eq!(without_depth("ring --depth 64 --batch 8"), "ring --batch 8");
-        assert_eq!(without_depth("ring"), "ring");
+        assert_eq!(without("ring --depth 64 --batch 8", &["--depth"]), "ring --batch 8");
+        assert_eq!(without("ring", &["--depth"]), "ring");
     }
 }
