@@ -15,6 +15,7 @@ use common::{errors, output};
 /// and too noisy to be ranked.
 const ALL: &str = include_str!("report/all.json");
 /// A recorded comparison of memory.
+#[cfg(unix)]
 const MEMORY: &str = include_str!("report/memory.json");
 
 /// A folder of this test's own.
@@ -26,6 +27,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// The report of a document, in this folder.
+#[cfg(unix)]
 fn report_of(document: &str, folder: &Path) -> PathBuf {
     let file = folder.join("result.json");
     std::fs::write(&file, document).unwrap();

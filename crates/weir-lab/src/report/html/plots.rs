@@ -17,7 +17,7 @@ const PERCENTILES: [(&str, &str, &str, &str); 5] = [
 
 /// The pictures of one load.
 pub fn of_load(study: &Study, load: &Load) -> Vec<Picture> {
-    let all = [rate, latency, cpu, batches, threads, rounds];
+    let all = [rate, rounds, latency, cpu, batches, threads];
     all.into_iter().filter_map(|picture| picture(study, load)).collect()
 }
 
@@ -349,7 +349,7 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
             .map(move |sample| (sample.value / median - 1.0).abs())
     });
     let widest = counted.fold(LEAST_HEIGHT, f64::max).min(MOST_HEIGHT);
-    let places = Axis::of_bars("round", &[0.0, last as f64 + 1.0], round)?;
+    let places = Axis::of_rounds(last, round);
     let mut bands = vec![];
     for (row, median, samples) in &all {
         let mark = |sample: &Sample| {
@@ -410,7 +410,7 @@ const MOST_HEIGHT: f64 = 1.0;
 
 /// A round at a tick; there is none before the first.
 fn round(value: f64) -> String {
-    if value < 1.0 || value.fract() != 0.0 { String::new() } else { whole(value) }
+    if value < 1.0 || value.fract() != 0.0 { String::new() } else { format!("round {value:.0}") }
 }
 
 /// A picture of lines: what it is, what it shows, and from where its figures are.
@@ -850,9 +850,14 @@ fn over_delay(study: &Study) -> Vec<Picture> {
     all
 }
 
+/// A page, in bytes: the kernel takes no less.
+const LEAST_MEMORY: f64 = 4096.0;
+
 /// Kernel memory against outstanding receives: the document of `weir compare udp --memory`.
 pub fn of_memory(document: &Value) -> Option<Picture> {
     let mut series: Vec<Line> = vec![];
+    // Less cannot be told from nothing, and a logarithmic axis has a lowest figure.
+    let noise = number(&document["noise_bytes"]).unwrap_or(0.0).max(LEAST_MEMORY);
     for row in items(&document["results"]) {
         let Some((x, y)) = number(&row["outstanding"]).zip(number(&row["kernel_bytes"])) else {
             continue;
@@ -869,7 +874,7 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
         if let Some(provider) = row["provider"].as_str() {
             name += &format!(" on {provider}");
         }
-        let point = Point { x, y, interval: None };
+        let point = Point { x, y: y.max(noise), interval: None };
         match series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => {
@@ -888,7 +893,11 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
             plot: "memory",
             id: "memory-curve".into(),
             title: "Kernel memory against outstanding receives".into(),
-            about: "What the kernel holds for a server that waits for so many receives, before anything has come.",
+            about: &format!(
+                "What the kernel holds for a server that waits for so many receives, before anything has come. What is below \
+                 the noise, {}, is drawn there.",
+                bytes(noise)
+            ),
             across: ("outstanding receives", si),
             up: ("kernel memory", bytes),
             scale: Upward::Bytes,
