@@ -16,8 +16,10 @@ use weir::{options::OptionInfo, tcp, udp};
 
 /// The page that lists the others.
 const SUMMARY: &str = "SUMMARY.md";
+/// How the name of an image ends.
+const IMAGE: &str = ".png";
 
-/// Pages by their path below the book's sources, with `/` between folders.
+/// Pages by their path below the book's sources, with `/` between folders; also images, without a text.
 type Pages = BTreeMap<String, String>;
 
 /// The chapter that a design must have.
@@ -59,7 +61,8 @@ pub fn check() -> anyhow::Result<ExitCode> {
         eprintln!("book: {} problems; mend book/src", problems.len());
         return Ok(ExitCode::FAILURE);
     }
-    println!("book: {} pages, a chapter for each of {} designs", pages.len(), chapters.len());
+    let count = pages.keys().filter(|page| !page.ends_with(IMAGE)).count();
+    println!("book: {count} pages, a chapter for each of {} designs", chapters.len());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -75,6 +78,8 @@ fn read(folder: &Path, prefix: &str, pages: &mut Pages) -> anyhow::Result<()> {
             let text = fs::read_to_string(entry.path())
                 .with_context(|| format!("cannot read the page {path}"))?;
             pages.insert(path, text);
+        } else if path.ends_with(IMAGE) {
+            pages.insert(path, String::new());
         }
     }
     Ok(())
@@ -125,7 +130,9 @@ fn resolve(page: &str, path: &str) -> String {
 fn unlisted(pages: &Pages) -> Vec<String> {
     let Some(summary) = pages.get(SUMMARY) else { return vec![format!("{SUMMARY} is missing")] };
     let listed: BTreeSet<&str> = links(summary).map(|(_, target)| target).collect();
-    let is_unlisted = |page: &&String| *page != SUMMARY && !listed.contains(page.as_str());
+    let is_unlisted = |page: &&String| {
+        *page != SUMMARY && !page.ends_with(IMAGE) && !listed.contains(page.as_str())
+    };
     pages.keys().filter(is_unlisted).map(|page| format!("{page} is not in {SUMMARY}")).collect()
 }
 
@@ -235,7 +242,11 @@ mod tests {
     fn links_lead_to_pages_and_their_headings() {
         let pages = pages(&[
             (SUMMARY, "[a](a.md) [b](folder/b.md)"),
-            ("a.md", "# One, `two` & 3\n[b](folder/b.md#it-is) [far](https://example.org/x.md)"),
+            (
+                "a.md",
+                "# One, `two` & 3\n[b](folder/b.md#it-is) [far](https://example.org/x.md) ![c](images/c.png)",
+            ),
+            ("images/c.png", ""),
             ("folder/b.md", "## It is\n[up](../a.md#one-two--3) [here](#it-is)"),
         ]);
         assert_eq!(problems(&pages, &[]), Vec::<String>::new());

@@ -122,7 +122,7 @@ impl Scale {
         }
         if !self.log {
             let step = nice_step((self.high - self.low) / MOST_TICKS);
-            let count = ((self.high - self.low) / step).round() as usize;
+            let count = ((self.high - self.low) / step + 1e-6).floor() as usize;
             return (0..=count).map(|index| self.low + step * index as f64).collect();
         }
         let decades = (self.high / self.low).log10();
@@ -189,6 +189,12 @@ impl Axis {
         Some(Self { title: title.into(), scale, other: Scale::linear(values, true), text })
     }
 
+    /// An axis of rounds, from before the first to behind the last.
+    pub fn of_rounds(last: u64, text: fn(f64) -> String) -> Self {
+        let scale = Scale { low: 0.0, high: last as f64 + 1.0, log: false, binary: false };
+        Self { title: "round".into(), scale, other: None, text }
+    }
+
     /// An axis of sizes, logarithmic with the choice of a linear one.
     pub fn of_bytes(title: &str, values: &[f64]) -> Option<Self> {
         let linear = Scale::of_bytes(values, false)?;
@@ -236,7 +242,7 @@ pub struct Band {
     pub series: usize,
     /// How it stands.
     pub standing: Standing,
-    /// Its group, where there are several.
+    /// A word for its group, where it is not the first; short.
     pub group: &'static str,
     /// The figure at the right of its name.
     pub figure: String,
@@ -391,7 +397,7 @@ impl Picture {
                     transform={ "translate(0," (index * ROW) ")" } {
                     line.track x1="0" x2="100%" y1=(TRACK) y2=(TRACK) {}
                     text.name x="0" y="12" {
-                        (shortened(&band.name))
+                        (shortened(&band.name, band.group))
                         @if !band.group.is_empty() { tspan.of dx="6" { (band.group) } }
                     }
                     text.figure x="100%" y="12" text-anchor="end" { (band.figure) }
@@ -585,9 +591,11 @@ fn anchor(percent: f64) -> &'static str {
     }
 }
 
-fn shortened(name: &str) -> String {
-    match name.chars().count() > MOST_NAME {
-        true => name.chars().take(MOST_NAME - 1).collect::<String>().trim_end().to_owned() + "…",
+/// A name that leaves place for the word beside it, and for the figure.
+fn shortened(name: &str, group: &str) -> String {
+    let most = MOST_NAME - group.chars().count();
+    match name.chars().count() > most {
+        true => name.chars().take(most - 1).collect::<String>().trim_end().to_owned() + "…",
         false => name.into(),
     }
 }

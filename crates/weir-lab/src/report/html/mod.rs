@@ -146,7 +146,9 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
     let several = studies.len() > 1;
     html! {
         section #conclusion {
-            @if studies.is_empty() { h1 { "No results" } }
+            @if studies.is_empty() {
+                @if document["noise_bytes"].is_number() { h1 { "Memory of servers that wait" } } @else { h1 { "No results" } }
+            }
             @for error in errors(document) { p.error role="alert" { (error) } }
             @if document["interrupted"] == true || studies.iter().any(|study| study.value["interrupted"] == true) {
                 p.error { "It was ended before its plan was complete: these are the results until then." }
@@ -408,7 +410,7 @@ fn memory_table(document: &Value) -> Markup {
                 th scope="col" { "registered" } th scope="col" { "kernel" } th.words scope="col" { "reason" }
             } }
             tbody { @for row in items(&document["results"]) { tr {
-                th.words scope="row" { (text(row, "design").unwrap_or_default()) }
+                th.words scope="row" { (prose(&text(row, "spec").or_else(|| text(row, "design")).unwrap_or_default())) }
                 td.words { (text(row, "provider").unwrap_or_default()) }
                 td { (row["outstanding"].as_u64().map_or("-".into(), |count| count.to_string())) }
                 td { (size(&row["registered_bytes"])) }
@@ -537,12 +539,22 @@ fn plan(document: &Value, studies: &[Study]) -> Vec<(String, String)> {
     all
 }
 
-/// A sentence in which options of designs are not broken at their hyphens.
+/// A sentence in which names and options of designs are not broken at their hyphens, and what is between backticks is
+/// shown as typed.
 fn prose(sentence: &str) -> Markup {
+    /// Longer ones are broken wherever there is no place left.
+    const LONGEST: usize = 24;
+    let words = |part: &str| {
+        html! {
+            @for (index, word) in part.split(' ').enumerate() {
+                @if index > 0 { " " }
+                @if word.contains('-') && word.len() <= LONGEST { span.whole { (word) } } @else { (word) }
+            }
+        }
+    };
     html! {
-        @for (index, word) in sentence.split(' ').enumerate() {
-            @if index > 0 { " " }
-            @if word.contains('-') { span.whole { (word) } } @else { (word) }
+        @for (index, part) in sentence.split('`').enumerate() {
+            @if index % 2 == 1 { code { (part) } } @else { (words(part)) }
         }
     }
 }

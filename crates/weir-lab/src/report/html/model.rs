@@ -172,7 +172,7 @@ pub struct Row<'a> {
     pub name: String,
     /// The number of its series.
     pub series: usize,
-    /// What its group is called, where there are several.
+    /// A word for its group, where it is not the first.
     pub group: &'static str,
     /// How it stands.
     pub standing: Standing,
@@ -257,7 +257,7 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
                         value: row,
                         name: name.clone(),
                         series: *series,
-                        group: title,
+                        group: word_of(key),
                         standing: Standing::Unranked,
                     }
                 });
@@ -269,7 +269,10 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
         .collect();
     if let [only] = groups.as_mut_slice() {
         only.title = "";
-        only.rows.iter_mut().for_each(|row| row.group = "");
+    }
+    // The first group needs no word of its own.
+    for row in groups.iter_mut().take(1).flat_map(|group| &mut group.rows) {
+        row.group = "";
     }
     Load { index, value, name, ranked_by, groups }
 }
@@ -300,6 +303,16 @@ fn groups_of(load: &Value) -> Vec<(&'static str, &'static str, &Value)> {
         (key.0, key.1, group)
     });
     named.collect()
+}
+
+/// What stands beside the name of a row of such a group.
+fn word_of(key: &str) -> &'static str {
+    match key {
+        "offload" => "receive offload",
+        "polls" => "busy-polling",
+        "reads_nothing" => "reads nothing",
+        _ => "",
+    }
 }
 
 /// What tells the group of a row.

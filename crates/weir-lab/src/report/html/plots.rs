@@ -17,7 +17,7 @@ const PERCENTILES: [(&str, &str, &str, &str); 5] = [
 
 /// The pictures of one load.
 pub fn of_load(study: &Study, load: &Load) -> Vec<Picture> {
-    let all = [rate, latency, cpu, batches, threads, rounds];
+    let all = [rate, rounds, latency, cpu, batches, threads];
     all.into_iter().filter_map(|picture| picture(study, load)).collect()
 }
 
@@ -349,7 +349,7 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
             .map(move |sample| (sample.value / median - 1.0).abs())
     });
     let widest = counted.fold(LEAST_HEIGHT, f64::max).min(MOST_HEIGHT);
-    let places = Axis::of_bars("round", &[0.0, last as f64 + 1.0], round)?;
+    let places = Axis::of_rounds(last, round);
     let mut bands = vec![];
     for (row, median, samples) in &all {
         let mark = |sample: &Sample| {
@@ -410,7 +410,7 @@ const MOST_HEIGHT: f64 = 1.0;
 
 /// A round at a tick; there is none before the first.
 fn round(value: f64) -> String {
-    if value < 1.0 || value.fract() != 0.0 { String::new() } else { whole(value) }
+    if value < 1.0 || value.fract() != 0.0 { String::new() } else { format!("round {value:.0}") }
 }
 
 /// A picture of lines: what it is, what it shows, and from where its figures are.
@@ -777,7 +777,7 @@ fn over_depth(study: &Study) -> Vec<Picture> {
         for row in load.rows().filter(|row| row.standing != Standing::Again) {
             let depth = number(&row.value["depth"]).filter(|depth| *depth > 0.0);
             let Some((depth, point)) = depth.zip(point(row, "ios_per_s")) else { continue };
-            let name = without_depth(&row.name);
+            let name = without(&row.name, &["--depth"]);
             let point = Point { x: depth, ..point };
             match series.iter_mut().find(|line| line.name == name) {
                 Some(line) => line.points.push(point),
@@ -811,11 +811,12 @@ fn over_depth(study: &Study) -> Vec<Picture> {
     all
 }
 
-fn without_depth(name: &str) -> String {
+/// A row's name without these options and their values.
+fn without(name: &str, options: &[&str]) -> String {
     let mut words = name.split(' ').peekable();
     let mut kept = vec![];
     while let Some(word) = words.next() {
-        match word == "--depth" {
+        match options.contains(&word) {
             true => {
                 words.next();
             }
@@ -849,18 +850,31 @@ fn over_delay(study: &Study) -> Vec<Picture> {
     all
 }
 
+/// A page, in bytes: the kernel takes no less.
+const LEAST_MEMORY: f64 = 4096.0;
+
 /// Kernel memory against outstanding receives: the document of `weir compare udp --memory`.
 pub fn of_memory(document: &Value) -> Option<Picture> {
     let mut series: Vec<Line> = vec![];
+    // Less cannot be told from nothing, and a logarithmic axis has a lowest figure.
+    let noise = number(&document["noise_bytes"]).unwrap_or(0.0).max(LEAST_MEMORY);
     for row in items(&document["results"]) {
         let Some((x, y)) = number(&row["outstanding"]).zip(number(&row["kernel_bytes"])) else {
             continue;
         };
-        let name = match (text(row, "design"), text(row, "provider")) {
-            (Some(design), Some(provider)) => format!("{design} on {provider}"),
-            (design, _) => design.unwrap_or_default(),
-        };
-        let point = Point { x, y, interval: None };
+        // How many the kernel is given follows from how many there are.
+        let spec = text(row, "spec").or_else(|| text(row, "design")).unwrap_or_default();
+        let mut name = without(&spec, &["--outstanding", "--provider"]);
+        if row["outstanding"]
+            .as_u64()
+            .is_some_and(|count| name.contains(&format!("--armed {count}")))
+        {
+            name = without(&name, &["--armed"]) + " --armed";
+        }
+        if let Some(provider) = row["provider"].as_str() {
+            name += &format!(" on {provider}");
+        }
+        let point = Point { x, y: y.max(noise), interval: None };
         match series.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => {
@@ -879,7 +893,11 @@ pub fn of_memory(document: &Value) -> Option<Picture> {
             plot: "memory",
             id: "memory-curve".into(),
             title: "Kernel memory against outstanding receives".into(),
-            about: "What the kernel holds for a server that waits for so many receives, before anything has come.",
+            about: &format!(
+                "What the kernel holds for a server that waits for so many receives, before anything has come. What is below \
+                 the noise, {}, is drawn there.",
+                bytes(noise)
+            ),
             across: ("outstanding receives", si),
             up: ("kernel memory", bytes),
             scale: Upward::Bytes,
@@ -895,7 +913,7 @@ mod tests {
 
     #[test]
     fn designs_at_several_depths_are_one_line() {
-        assert_eq!(without_depth("ring --depth 64 --batch 8"), "ring --batch 8");
-        assert_eq!(without_depth("ring"), "ring");
+        assert_eq!(without("ring --depth 64 --batch 8", &["--depth"]), "ring --batch 8");
+        assert_eq!(without("ring", &["--depth"]), "ring");
     }
 }

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::model::{Group, Kind, Load, Metric, Row, Standing, Study, items, number, text};
-use crate::report::number::{UNKNOWN, percent, si};
+use super::prose;
+use crate::report::number::{UNKNOWN, bytes, percent, percent_of, si, three_figures};
 
 /// What a column means, where its heading is no metric.
 const RANK: &str = "place among the rows that are compared with each other; rows that are tied share it (1=); ? undecided";
@@ -48,7 +49,7 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
                     tr class=(row.standing.class()) data-s=(row.series) {
                         td.rank { (rank(group, row)) }
                         th.words scope="row" {
-                            (row.name) " "
+                            (prose(&row.name)) " "
                             @if let Some((word, meaning)) = mark_of(row) { span.mark title=(meaning) { (word) } }
                         }
                         @match figure {
@@ -172,7 +173,7 @@ pub fn everything(study: &Study, load: &Load) -> Markup {
                 tbody {
                     @for row in load.rows() {
                         tr class=(row.standing.class()) data-s=(row.series) {
-                            th.words scope="row" { (row.name) }
+                            th.words scope="row" { (prose(&row.name)) }
                             td.words { (text(row.value, "provider").unwrap_or_else(|| UNKNOWN.into())) }
                             td { (runs(row)) }
                             @for metric in &known { (cell(row, metric)) }
@@ -237,32 +238,42 @@ pub fn facts(rows: &[(String, String)]) -> Markup {
 /// An object's fields as facts, those that are known; lists in one line.
 pub fn fields(object: &Value, except: &[&str]) -> Vec<(String, String)> {
     let all = object.as_object().into_iter().flatten();
-    let known =
-        all.filter(|(name, _)| !except.contains(&name.as_str())).filter_map(|(name, value)| {
-            let said = plain(value)?;
-            Some((name.replace('_', " "), said))
-        });
-    known.collect()
+    let known = all.filter(|(name, _)| !except.contains(&name.as_str()));
+    known.filter_map(|(name, value)| Some((worded(name), plain(name, value)?))).collect()
 }
 
-fn plain(value: &Value) -> Option<String> {
+/// A field's name in words; units that the figure says itself are left out.
+fn worded(name: &str) -> String {
+    let words = ["_bytes", "_percent", "_ns"]
+        .iter()
+        .fold(name, |name, unit| name.strip_suffix(unit).unwrap_or(name));
+    words.replace('_', " ").replace("cpu", "CPU").replace("io uring", "io_uring")
+}
+
+/// A field's value as text, written by the unit that its name ends with.
+fn plain(name: &str, value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
+        Value::Bool(is_so) => Some(if *is_so { "yes" } else { "no" }.into()),
+        Value::Number(_) => number(value).map(|number| match name {
+            _ if name.ends_with("_bytes") => bytes(number),
+            _ if name.ends_with("_percent") => percent_of(number),
+            _ if name.ends_with("_ns") => format!("{number:.0} ns"),
+            _ if name.ends_with("_per_s") => si(number),
+            _ => value.as_u64().map_or_else(|| three_figures(number), |count| count.to_string()),
+        }),
         Value::String(text) => Some(text.clone()),
         Value::Array(list) => {
-            let parts: Vec<String> = list.iter().filter_map(plain).collect();
+            let parts: Vec<String> = list.iter().filter_map(|value| plain(name, value)).collect();
             (!parts.is_empty()).then(|| parts.join(", "))
         }
         Value::Object(fields) => {
-            let parts: Vec<String> = fields
-                .iter()
-                .filter_map(|(name, value)| {
-                    Some(format!("{}: {}", name.replace('_', " "), plain(value)?))
-                })
-                .collect();
+            let parts = fields.iter().filter_map(|(name, value)| {
+                Some(format!("{}: {}", worded(name), plain(name, value)?))
+            });
+            let parts: Vec<String> = parts.collect();
             (!parts.is_empty()).then(|| parts.join("; "))
         }
-        other => Some(other.to_string()),
     }
 }
 
