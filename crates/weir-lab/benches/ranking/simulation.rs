@@ -326,10 +326,17 @@ pub struct Rates {
     pub rounds: f64,
 }
 
-/// Makes so many experiments.
+/// Makes so many experiments, on all cores.
 pub fn rates(recording: &Recording, depth: Depth, rows: usize, by: f64, count: u64) -> Rates {
-    let all: Vec<Outcome> =
-        (0..count).map(|seed| experiment(recording, depth, rows, by, seed)).collect();
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let made = |first: u64| {
+        let seeds = (first..count).step_by(threads as usize);
+        seeds.map(|seed| experiment(recording, depth, rows, by, seed)).collect::<Vec<_>>()
+    };
+    let all: Vec<Outcome> = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|first| scope.spawn(move || made(first))).collect();
+        started.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect()
+    });
     let percent = |of: fn(&Outcome) -> bool| {
         100.0 * all.iter().filter(|outcome| of(outcome)).count() as f64 / all.len() as f64
     };
