@@ -49,12 +49,14 @@ fn of_five_equal_rows_none_wins() {
 
 #[test]
 fn where_others_take_most_of_the_machine_no_equal_row_wins() {
-    finds_nothing(&made("busy", Depth::Standard, 5, 0.0));
+    let of = made("busy", Depth::Standard, 5, 0.0);
+    assert!(of.is_false <= 5.0, "{} % of experiments have a false winner", of.is_false);
+    assert!(of.is_open > 50.0, "mostly nothing is compared at all");
 }
 
 #[test]
 fn the_whole_study_finds_three_percent_on_a_quiet_machine() {
-    let of = made("iops", Depth::Full, 5, 0.03);
+    let of = made("udp", Depth::Full, 5, 0.03);
     assert!(of.is_found >= 90.0, "{} % of experiments found it", of.is_found);
     assert!(of.is_false <= 5.0, "{} % of experiments have a false winner", of.is_false);
 }

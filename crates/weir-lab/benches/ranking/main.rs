@@ -1,8 +1,9 @@
 //! How often the ranking is right: simulated experiments with known truth, on recorded noise.
 //!
 //! ```text
-//! cargo bench -p weir-lab --bench ranking               # 2000 experiments of each kind
+//! cargo bench -p weir-lab --bench ranking               # 2000 experiments of each kind; half an hour
 //! cargo bench -p weir-lab --bench ranking -- --quick    # 200
+//! cargo bench -p weir-lab --bench ranking -- udp iops   # those on noise of these names
 //! ```
 //!
 //! Printed is, for each recording, depth, number of rows and planted difference, how many of a hundred experiments
@@ -12,7 +13,7 @@
 
 mod simulation;
 
-use simulation::{rates, recordings};
+use simulation::{Recording, rates, recordings};
 use weir_lab::experiment::plan::Depth;
 
 const ROWS: [usize; 3] = [2, 5, 16];
@@ -21,9 +22,12 @@ const PLANTED: [f64; 4] = [0.0, 0.01, 0.03, 0.1];
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let count = if arguments.iter().any(|argument| argument == "--quick") { 200 } else { 2000 };
+    let names = arguments[1..].iter().filter(|argument| !argument.starts_with('-'));
+    let names: Vec<&String> = names.collect();
     println!("{count} experiments each; of a hundred so many:");
     println!("recording         depth     rows  rounds  planted   false  all tied   found    open");
-    for recording in recordings(include_str!("noise.txt")) {
+    let wanted = |of: &Recording| names.is_empty() || names.iter().any(|name| **name == of.name);
+    for recording in recordings(include_str!("noise.txt")).into_iter().filter(wanted) {
         for (depth, name) in [(Depth::Standard, "standard"), (Depth::Full, "full")] {
             for rows in ROWS {
                 for planted in PLANTED {

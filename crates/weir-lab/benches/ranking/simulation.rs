@@ -260,7 +260,7 @@ pub struct Outcome {
     pub all_tie: bool,
     /// The better row was called better than every other.
     pub is_found: bool,
-    /// Something was left open.
+    /// Something was left open, or everything, as the machine was too noisy.
     pub is_open: bool,
     /// Rounds that were made.
     pub rounds: usize,
@@ -299,7 +299,9 @@ pub fn experiment(recording: &Recording, depth: Depth, rows: usize, by: f64, see
 /// Holds the ranking against the truth.
 fn outcome(results: &Results<Simulated>, better: usize, by: f64) -> Outcome {
     let ranking = results.ranking(0, ());
-    let Some(winner) = ranking.winner().map(|place| place.row) else { return Outcome::default() };
+    let Some(winner) = ranking.winner().map(|place| place.row) else {
+        return Outcome { is_open: true, rounds: results.rounds_made(0), ..Outcome::default() };
+    };
     let others = || ranking.places.iter().filter(|place| place.row != winner);
     let is_truly_ahead = |row: usize| by > 0.0 && winner == better && row != better;
     let real = |place: &Place| matches!(place.winner_to_it, Some(Difference::Real(_)));
@@ -326,10 +328,17 @@ pub struct Rates {
     pub rounds: f64,
 }
 
-/// Makes so many experiments.
+/// Makes so many experiments, on all cores.
 pub fn rates(recording: &Recording, depth: Depth, rows: usize, by: f64, count: u64) -> Rates {
-    let all: Vec<Outcome> =
-        (0..count).map(|seed| experiment(recording, depth, rows, by, seed)).collect();
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let made = |first: u64| {
+        let seeds = (first..count).step_by(threads as usize);
+        seeds.map(|seed| experiment(recording, depth, rows, by, seed)).collect::<Vec<_>>()
+    };
+    let all: Vec<Outcome> = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|first| scope.spawn(move || made(first))).collect();
+        started.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect()
+    });
     let percent = |of: fn(&Outcome) -> bool| {
         100.0 * all.iter().filter(|outcome| of(outcome)).count() as f64 / all.len() as f64
     };

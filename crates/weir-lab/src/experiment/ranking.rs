@@ -103,7 +103,7 @@ pub enum Lead {
     NotShown,
 }
 
-/// The ranked rows of one load by one metric, best first. The second name of a row has no
+/// The ranked rows of one load by one metric, best first, those of one rank together. The second name of a row has no
 /// place of its own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranking {
@@ -415,6 +415,53 @@ mod tests {
         let ratio = ranking.place(2).unwrap().to_traditional.unwrap();
         assert!(matches!(ratio, Difference::Real(r) if (r.median - 2.0).abs() < 1e-9), "{ratio:?}");
         assert_eq!(ranking.place(0).unwrap().to_traditional, None);
+    }
+
+    #[test]
+    fn rows_behind_share_a_rank_where_they_are_tied_and_stand_together() {
+        let results = results(&[
+            ("port", Role::Plain, 1.0),
+            ("rio-event", Role::Plain, 1.995),
+            ("rio-hybrid", Role::Plain, 2.0),
+            ("epoll", Role::Plain, 1.2),
+            ("rio-hybrid", Role::Again(2), 2.0),
+            ("blocking", Role::Plain, 1.201),
+        ]);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
+        let ranks: Vec<(usize, Option<usize>)> =
+            ranking.places.iter().map(|place| (place.row, place.rank)).collect();
+        let wanted = [(2, 1), (1, 1), (5, 3), (3, 3), (0, 5)];
+        assert_eq!(ranks, wanted.map(|(row, rank)| (row, Some(rank))));
+        assert_eq!(ranking.comparisons, 10, "each of five rows with each other");
+    }
+
+    #[test]
+    fn a_row_with_too_few_rounds_has_no_rank_and_takes_none_from_others() {
+        let mut results = four();
+        results.cells[0][3].samples.truncate(3);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
+        let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
+        assert_eq!(order, [2, 1, 3, 0], "it stands where its figure does");
+        let ranks = [2, 1, 3, 0].map(|row| ranking.rank(row));
+        assert_eq!(ranks, [Some(1), Some(1), None, Some(4)]);
+        assert_eq!(ranking.comparisons, 3);
+    }
+
+    #[test]
+    fn a_difference_that_one_half_of_the_rounds_does_not_confirm_is_a_tie() {
+        let mut results = four();
+        let verdict = |results: &Results| {
+            results.ranking_by(0, false, &RECEIVED).place(3).unwrap().winner_to_it.unwrap()
+        };
+        assert!(matches!(verdict(&results), Difference::Real(_)));
+        // In the odd rounds it is far ahead, as chance may have it; so it is the best that these choose.
+        for sample in results.cells[0][3].samples.iter_mut().filter(|s| s.when.block % 2 == 1) {
+            sample.received_per_s = sample.received_per_s.map(|rate| rate * 3.0);
+        }
+        assert!(matches!(verdict(&results), Difference::Tie(_)));
+        // Where one half has no round of it, that is open.
+        results.cells[0][3].samples.retain(|sample| sample.when.block % 2 == 0);
+        assert!(matches!(verdict(&results), Difference::TooFew(_)));
     }
 
     #[test]

@@ -335,6 +335,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_undecided_has_no_rank() {
+        let mut results = results();
+        results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+        let text = screen(&results, COLUMNS, LINES);
+        let rows = text.lines().skip_while(|line| !line.starts_with("#  design")).skip(1);
+        let ranked = rows.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with('-'));
+        let ranks: Vec<char> = ranked.filter_map(|line| line.chars().next()).collect();
+        assert!(ranks.len() > 2 && ranks.iter().all(|rank| *rank == '?'), "{text}");
+    }
+
+    #[test]
     fn a_bar_is_as_long_as_its_share() {
         assert_eq!(bar(1.0, 4), "████");
         assert_eq!(bar(0.5, 4), "██");

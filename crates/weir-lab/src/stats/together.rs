@@ -55,7 +55,7 @@ impl Comparison {
         let median = middle(&mut logarithms.iter().map(|(_, log)| *log).collect::<Vec<_>>())?;
         logarithms.iter_mut().for_each(|(_, log)| *log -= median);
         let count = logarithms.len() as f64;
-        let correction = (count / (count - 1.0).max(1.0)).sqrt();
+        let correction = count / (count - 1.0).max(1.0);
         Some(Self { median, deviations: logarithms, noise: 1.0, correction })
     }
 
@@ -154,4 +154,116 @@ fn middle(samples: &mut [f64]) -> Option<f64> {
     let (below, upper, _) = samples.select_nth_unstable_by(samples.len() / 2, f64::total_cmp);
     let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
     Some(lower.map_or(*upper, |lower| (lower + *upper) / 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIDENCE: f64 = 0.95;
+
+    /// Pairs of these ratios, one in each block.
+    fn pairs(ratios: &[f64]) -> Pairs {
+        Pairs {
+            pairs: ratios.iter().map(|ratio| (*ratio, 1.0)).collect(),
+            blocks: (0..ratios.len() as u32).collect(),
+            unlike: 0,
+        }
+    }
+
+    /// Figures of so many rows around 1, each with noise of so many percent, as pairs of every two.
+    fn of_equal_rows(random: &mut Random, percent: &[f64], rounds: usize) -> Vec<Pairs> {
+        let mut row = |percent: &f64| -> Vec<f64> {
+            let mut uniform = || random.below(2001) as f64 / 1000.0 - 1.0;
+            (0..rounds)
+                .map(|_| 1.0 + (uniform() + uniform() + uniform()) / 100.0 * percent)
+                .collect()
+        };
+        let rows: Vec<Vec<f64>> = percent.iter().map(&mut row).collect();
+        let both = (0..rows.len()).flat_map(|a| (a + 1..rows.len()).map(move |b| (a, b)));
+        both.map(|(a, b)| {
+            let ratios: Vec<f64> = rows[a].iter().zip(&rows[b]).map(|(a, b)| a / b).collect();
+            pairs(&ratios)
+        })
+        .collect()
+    }
+
+    fn holds_one(ratio: &Estimate) -> bool {
+        ratio.interval.is_some_and(|interval| interval.low <= 1.0 && 1.0 <= interval.high)
+    }
+
+    #[test]
+    fn all_intervals_hold_together_as_often_as_they_say() {
+        let mut random = Random::seeded(14);
+        let noisy = [1.0, 1.0, 5.0, 1.0, 1.0, 5.0];
+        for (rows, rounds) in
+            [(&noisy[..2], 7), (&noisy[..5], 9), (&noisy[..], 9), (&noisy[..4], 25)]
+        {
+            let experiments = 200;
+            let wrong = (0..experiments).filter(|seed| {
+                let all = of_equal_rows(&mut random, rows, rounds);
+                let ratios = paired_ratios(&all, CONFIDENCE, *seed);
+                !ratios.iter().flatten().all(holds_one)
+            });
+            // Three deviations more than 5 % of 200.
+            let (wrong, rows) = (wrong.count(), rows.len());
+            assert!(wrong <= 19, "{wrong} of 200 with {rows} rows and {rounds} rounds");
+        }
+    }
+
+    #[test]
+    fn an_interval_alone_is_no_narrower_than_by_itself() {
+        let alone = paired_ratios(&[pairs(&[1.1, 1.2, 1.0, 1.3, 1.15, 1.05, 1.25])], CONFIDENCE, 1);
+        let alone = alone[0].unwrap();
+        let interval = alone.interval.unwrap();
+        assert!((alone.median - 1.15).abs() < 1e-9);
+        assert!(interval.low <= 1.0 && interval.high >= 1.3, "seven samples: at least their range");
+    }
+
+    #[test]
+    fn a_noisy_comparison_is_wide_and_leaves_the_others_as_they_are() {
+        let quiet = || pairs(&[1.00, 1.01, 0.99, 1.02, 0.98, 1.01, 0.99, 1.00, 1.01]);
+        let loud = pairs(&[1.0, 2.0, 0.5, 3.0, 0.3, 2.5, 0.4, 1.1, 0.9]);
+        let width = |ratio: Option<Estimate>| {
+            let interval = ratio.unwrap().interval.unwrap();
+            interval.high / interval.low
+        };
+        let ratios = paired_ratios(&[quiet(), quiet(), quiet(), loud], CONFIDENCE, 1);
+        assert!(width(ratios[0]) < 1.1, "{}", width(ratios[0]));
+        assert!(width(ratios[3]) > 3.0, "{}", width(ratios[3]));
+    }
+
+    #[test]
+    fn what_cannot_be_judged_has_no_interval() {
+        let five = pairs(&[1.0, 1.1, 0.9, 1.2, 0.8]);
+        let nothing = pairs(&[0.0, f64::NAN]);
+        let ratios = paired_ratios(&[five, nothing, pairs(&[2.0; 6])], CONFIDENCE, 1);
+        let same = Interval { low: 2.0, high: 2.0 };
+        assert_eq!(ratios[0].unwrap().interval, None);
+        assert_eq!(ratios[1], None);
+        let interval = ratios[2].unwrap().interval.unwrap();
+        assert!((interval.low - same.low).abs() < 1e-9 && (interval.high - same.high).abs() < 1e-9);
+        assert_eq!(paired_ratios(&[], CONFIDENCE, 1), vec![]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_interval_holds_its_median_and_turns_with_it(
+            ratios in proptest::collection::vec(0.5..2.0f64, 6..30), seed in 0u64..100,
+        ) {
+            let turned: Vec<f64> = ratios.iter().map(|ratio| 1.0 / ratio).collect();
+            let one = paired_ratios(&[pairs(&ratios)], CONFIDENCE, seed)[0].unwrap();
+            let other = paired_ratios(&[pairs(&turned)], CONFIDENCE, seed)[0].unwrap().inverse();
+            let (a, b) = (one.interval.unwrap(), other.interval.unwrap());
+            proptest::prop_assert!(a.low <= one.median && one.median <= a.high);
+            proptest::prop_assert!((a.low - b.low).abs() < 1e-9 && (a.high - b.high).abs() < 1e-9);
+        }
+
+        #[test]
+        fn the_middle_is_the_median(mut samples in proptest::collection::vec(-1e9..1e9f64, 1..40)) {
+            let wanted = crate::stats::median(&samples).unwrap();
+            let found = middle(&mut samples).unwrap();
+            proptest::prop_assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0));
+        }
+    }
 }
