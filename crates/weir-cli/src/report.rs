@@ -16,7 +16,7 @@ use crate::exit::{self, Failure};
 /// 2 the document cannot be read, or is none of `weir compare`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// A document that `weir compare` wrote, or its folder.
+    /// A document that `weir compare` wrote, its folder, or a report, which holds its document.
     file: PathBuf,
 
     /// Where the report is written; - is standard output [default: beside the document: report.html in a folder of
@@ -40,6 +40,12 @@ fn attempt(args: &ReportArgs) -> Result<(), Failure> {
     let saved = Saved::open(&args.file).map_err(Failure::usage)?;
     let page = page(&saved.document);
     let path = args.output.clone().unwrap_or_else(|| beside(&saved.path));
+    if args.output.is_none() && path == saved.path {
+        return Err(Failure::usage(format!(
+            "{} is a report already; say with -o where another goes",
+            path.display()
+        )));
+    }
     if path.as_os_str() == "-" {
         return crate::print_report(&page);
     }
