@@ -1,6 +1,9 @@
 //! Chores of the repository: `cargo run -p xtask -- help`.
 
 mod book;
+mod compared;
+mod measuring_cost;
+mod same_program;
 
 use std::process::ExitCode;
 
@@ -12,10 +15,16 @@ use clap::Parser;
 enum Chore {
     /// Check the book: its links, its summary, and that each design has a chapter with its options.
     Book,
+    /// Compare one program with itself under two names, time and again, and count false winners: some ten minutes.
+    SameProgram(same_program::SameProgram),
+    /// What measuring costs: designs as they are measured, against the same designs in a program that measures nothing.
+    MeasuringCost(measuring_cost::MeasuringCost),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Chore::parse() {
         Chore::Book => book::check(),
+        Chore::SameProgram(chore) => chore.run().map(|()| ExitCode::SUCCESS),
+        Chore::MeasuringCost(chore) => chore.run().map(|()| ExitCode::SUCCESS),
     }
 }

@@ -3,19 +3,23 @@
 mod all;
 pub mod display;
 mod iops;
+mod live;
 pub mod output;
 pub mod part;
+mod plan;
 pub mod saved;
+mod stream;
 mod tcp;
 mod udp;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use weir_lab::child::Interrupt;
 
-use part::{Asked, Part};
+use part::{Asked, Context, Part};
 
 use crate::exit::Failure;
 
@@ -27,7 +31,7 @@ baseline's; 5 no design can run here.";
 
 /// Options of `weir compare`: without a word all kinds are compared; an option that only UDP has stands for
 /// the word.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct CompareArgs {
     #[command(subcommand)]
@@ -38,7 +42,7 @@ pub struct CompareArgs {
 }
 
 /// What is compared.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Kind {
     /// UDP servers: how many datagrams they receive, and what that costs.
     Udp(Box<udp::UdpArgs>),
@@ -49,6 +53,15 @@ enum Kind {
 }
 
 impl CompareArgs {
+    fn plan(&self) -> &plan::PlanArgs {
+        match &self.kind {
+            None => &self.udp.plan,
+            Some(Kind::Udp(args)) => &args.plan,
+            Some(Kind::Tcp(args)) => &args.plan,
+            Some(Kind::Iops(args)) => &args.plan,
+        }
+    }
+
     /// What is compared, and where its results go.
     pub fn asked(&self) -> Asked<'_> {
         let of = |name, kind, output, dry_run| Asked { name, kind, output, dry_run };
@@ -64,13 +77,13 @@ impl CompareArgs {
     }
 
     /// Compares, and gives what came of it.
-    pub fn compare(&self, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+    pub fn compare(&self, context: &Context) -> Result<Part, Failure> {
         match &self.kind {
-            None if self.udp.are_for_all() => all::compare(&self.udp, command, &interrupt),
-            None => udp::compare(&self.udp, command, interrupt),
-            Some(Kind::Udp(args)) => udp::compare(args, command, interrupt),
-            Some(Kind::Tcp(args)) => tcp::compare(args, command, interrupt),
-            Some(Kind::Iops(args)) => iops::compare(args, command, interrupt),
+            None if self.udp.are_for_all() => all::compare(&self.udp, context),
+            None => udp::compare(&self.udp, context),
+            Some(Kind::Udp(args)) => udp::compare(args, context),
+            Some(Kind::Tcp(args)) => tcp::compare(args, context),
+            Some(Kind::Iops(args)) => iops::compare(args, context),
         }
     }
 }
@@ -81,8 +94,25 @@ fn udp_asked(args: &udp::UdpArgs) -> Asked<'_> {
 }
 
 /// Runs `weir compare`.
-pub fn run(args: &CompareArgs) -> ExitCode {
-    part::run(&args.asked(), |command, interrupt| args.compare(command, interrupt))
+pub fn run(args: CompareArgs) -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let planned = match &args.plan().plan {
+        Some(path) => plan::expanded(path, &words),
+        None => Ok((args.clone(), words)),
+    };
+    let planned = planned.and_then(|(planned, words)| {
+        if let Some(path) = &args.plan().save_plan {
+            output::write(path, &plan::text(&words)?)?;
+        }
+        Ok((planned, words))
+    });
+    match planned {
+        Ok((args, words)) => {
+            let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            part::run(&args.asked(), command, |context| args.compare(context))
+        }
+        Err(failed) => part::refuse(&args.asked(), &crate::arguments(), &failed),
+    }
 }
 
 /// An interrupt that Ctrl-C raises.

@@ -1,4 +1,5 @@
-//! `weir completions` and `weir manual`: what a shell and `man` want to know of the command.
+//! `weir completions`, `weir manual` and `weir schema`: what a shell, `man` and programs that read documents want to
+//! know.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +25,16 @@ pub fn completions(args: &CompletionsArgs, mut command: Command) -> ExitCode {
     let name = command.get_name().to_owned();
     clap_complete::generate(args.shell, &mut command, name, &mut text);
     ended("weir completions", crate::print_results(&String::from_utf8_lossy(&text)))
+}
+
+/// Print the JSON schema of the documents that `weir compare` writes.
+#[derive(Debug, Args)]
+pub struct SchemaArgs {}
+
+/// Runs `weir schema`.
+pub fn schema(_: &SchemaArgs) -> ExitCode {
+    let schema = serde_json::Value::from(weir_lab::report::schema::schema());
+    ended("weir schema", crate::print_results(&format!("{schema:#}\n")))
 }
 
 /// Print a manual page, or write all of them into a folder.

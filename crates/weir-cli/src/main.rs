@@ -73,6 +73,7 @@ enum Command {
     Tune(tune::TuneArgs),
     Completions(docs::CompletionsArgs),
     Manual(docs::ManualArgs),
+    Schema(docs::SchemaArgs),
     /// What the kernel holds for one server: for `compare --memory`, which starts this.
     #[command(hide = true)]
     ProbeMemory(memory::ProbeArgs),
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match cli.command {
-        Command::Compare(args) => compare::run(&args),
+        Command::Compare(args) => compare::run(args),
         Command::Reproduce(args) => saved::reproduce(&args),
         Command::Diff(args) => saved::diff(&args),
         Command::History(args) => saved::history(&args),
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Completions(args) => docs::completions(&args, Cli::command()),
         Command::Manual(args) => docs::manual(&args, Cli::command()),
+        Command::Schema(args) => docs::schema(&args),
         Command::ProbeMemory(args) => memory::probe(&args),
         Command::CheckDevice(args) => check_device::run(&args),
     }

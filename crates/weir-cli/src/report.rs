@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_lab::report::html::page;
 use weir_lab::saved::{DOCUMENT, Saved};
 
-use crate::compare::output::{REPORT, write};
+use crate::compare::output::{REPORT, parse_report, report_as, write};
 use crate::exit::{self, Failure};
 
-/// Write the report of a saved result: one HTML file with all tables and pictures.
+/// Write the report of a saved result: one HTML file with all tables and pictures, or CSV, or Markdown.
 ///
 /// It opens from disk, needs no network, and holds the result itself. Exit codes: 0 success; 1 it cannot be written;
 /// 2 the document cannot be read, or is none of `weir compare`.
@@ -19,9 +18,9 @@ pub struct ReportArgs {
     /// A document that `weir compare` wrote, its folder, or a report, which holds its document.
     file: PathBuf,
 
-    /// Where the report is written; - is standard output [default: beside the document: report.html in a folder of
-    /// results, x.html for x.json].
-    #[arg(short, long, value_name = "FILE")]
+    /// Where the report is written, as HTML, CSV or Markdown by the ending of the name: .html, .csv or .md; - is
+    /// standard output, as HTML [default: beside the document: report.html in a folder of results, x.html for x.json].
+    #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
     output: Option<PathBuf>,
 }
 
@@ -38,7 +37,6 @@ pub fn run(args: &ReportArgs) -> ExitCode {
 
 fn attempt(args: &ReportArgs) -> Result<(), Failure> {
     let saved = Saved::open(&args.file).map_err(Failure::usage)?;
-    let page = page(&saved.document);
     let path = args.output.clone().unwrap_or_else(|| beside(&saved.path));
     if args.output.is_none() && path == saved.path {
         return Err(Failure::usage(format!(
@@ -46,11 +44,16 @@ fn attempt(args: &ReportArgs) -> Result<(), Failure> {
             path.display()
         )));
     }
+    let report = report_as(&path, &saved.document);
     if path.as_os_str() == "-" {
-        return crate::print_report(&page);
+        return crate::print_report(&report);
     }
-    write(&path, &page)?;
+    write(&path, &report)?;
     crate::print_report(&format!("report: {}\n", path.display()))
+}
+
+fn parse_output(text: &str) -> Result<PathBuf, String> {
+    if text == "-" { Ok(text.into()) } else { parse_report(text) }
 }
 
 /// Where the report of a document stands, if nobody says another place.

@@ -10,7 +10,7 @@ use weir_lab::saved::Saved;
 
 use crate::compare::display::width;
 use crate::compare::output::{OutputArgs, folder_of_results};
-use crate::compare::part::{self, Asked};
+use crate::compare::part::{self, Asked, Context};
 use crate::compare::saved::{claims_of, diffs, reproduced};
 use crate::exit::{self, Failure};
 use crate::{Cli, Command};
@@ -32,7 +32,7 @@ pub struct ReproduceArgs {
 pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
     let asked =
         Asked { name: "weir reproduce", kind: "reproduced", output: &args.output, dry_run: false };
-    part::run(&asked, |_, interrupt| {
+    part::run(&asked, crate::arguments(), |context| {
         let saved = Saved::load(&args.file).map_err(Failure::usage)?;
         let claims = claims_of(&saved)?;
         let command = saved.command();
@@ -52,7 +52,8 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
             )));
         };
         say!("again: {}", command.join(" "));
-        Ok(reproduced(&saved, &claims, compare.compare(&command, interrupt)?))
+        let context = Context { command, ..context.clone() };
+        Ok(reproduced(&saved, &claims, compare.compare(&context)?))
     })
 }
 

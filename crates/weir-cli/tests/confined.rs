@@ -171,7 +171,8 @@ fn a_design_that_pins_its_threads_says_whether_it_could() {
 #[test]
 fn a_comparison_where_threads_may_not_be_bound_has_its_rows() {
     let words = ["compare", "tcp", "--design", "epoll", "-c", "1", "--rounds", "1"];
-    let text = confined(Confinement::new().forbid_affinity(EPERM), &words);
+    let detailed = [&words[..], &["--details"]].concat();
+    let text = confined(Confinement::new().forbid_affinity(EPERM), &detailed);
     common::assert_compared(&text);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("server and client on any core: sched_setaffinity: "), "{text}");

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_load::proof::Checked;
 
@@ -162,7 +163,7 @@ pub struct Window {
 }
 
 /// Datagrams per dequeue that was not empty.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Batches {
     /// The smallest; `None` if there was none.
@@ -210,7 +211,7 @@ pub struct SocketReport {
 }
 
 /// What a receiver found in the datagrams of a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Audit {
     /// Datagrams of this run, whatever their state.
@@ -237,7 +238,7 @@ pub struct Audit {
 }
 
 /// One-way latency in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Latency {
     /// Datagrams it was taken of.

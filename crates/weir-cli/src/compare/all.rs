@@ -4,12 +4,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_lab::child::Interrupt;
 use weir_lab::report::document::{SCHEMA_VERSION, failure, with};
 use weir_lab::stats::random::fresh_seed;
 
 use super::iops::IopsArgs;
-use super::part::{ALL_QUICK_S, ALL_STANDARD_S, OfAll, Part};
+use super::part::{ALL_QUICK_S, ALL_STANDARD_S, Context, OfAll, Part};
 use super::tcp::TcpArgs;
 use super::udp::UdpArgs;
 use super::{iops, tcp, udp};
@@ -24,7 +23,7 @@ struct Kind {
     name: &'static str,
     heading: &'static str,
     weight: f64,
-    compare: fn(&OfAll, &[String], Interrupt) -> Result<Part, Failure>,
+    compare: fn(&OfAll, &Context) -> Result<Part, Failure>,
 }
 
 const KINDS: [Kind; 3] = [
@@ -32,24 +31,25 @@ const KINDS: [Kind; 3] = [
         name: "udp",
         heading: "UDP (for more: weir compare udp)",
         weight: 46.0,
-        compare: |of, command, interrupt| udp::compare(&UdpArgs::of_all(of), command, interrupt),
+        compare: |of, context| udp::compare(&UdpArgs::of_all(of), context),
     },
     Kind {
         name: "tcp",
         heading: "TCP (for more: weir compare tcp)",
         weight: 37.0,
-        compare: |of, command, interrupt| tcp::compare(&TcpArgs::of_all(of), command, interrupt),
+        compare: |of, context| tcp::compare(&TcpArgs::of_all(of), context),
     },
     Kind {
         name: "iops",
         heading: "I/Os per second (for more: weir compare iops)",
         weight: 27.0,
-        compare: |of, command, interrupt| iops::compare(&IopsArgs::of_all(of), command, interrupt),
+        compare: |of, context| iops::compare(&IopsArgs::of_all(of), context),
     },
 ];
 
 /// Compares all three, one after the other.
-pub fn compare(args: &UdpArgs, command: &[String], interrupt: &Interrupt) -> Result<Part, Failure> {
+pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
+    let Context { command, interrupt, .. } = context;
     let all = args.time.unwrap_or(Duration::from_secs(if args.quick {
         ALL_QUICK_S
     } else {
@@ -80,7 +80,7 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: &Interrupt) -> Res
         say!("\n{}", kind.heading);
         let compared = match interrupt.is_raised() {
             true => Err(Failure::failed("interrupted before it began")),
-            false => (kind.compare)(&of, command, interrupt.clone()),
+            false => (kind.compare)(&of, context),
         };
         parts.push(match compared {
             // It would be so for the others, too.

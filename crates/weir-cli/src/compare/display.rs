@@ -1,6 +1,5 @@
 //! How a comparison shows what it does, and how wide its report is.
 
-use std::fmt::Display as Shown;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,10 @@ use weir_lab::experiment::plan::{Row, Settings};
 use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::number::percent;
+
+use super::live::Live;
+use super::part::Context;
+use super::stream::Stream;
 
 /// Width of the report where there is no terminal: all columns of a table beside each other.
 const WIDTH_WITHOUT_TERMINAL: usize = 205;
@@ -26,27 +29,48 @@ pub struct Display {
     begun: Instant,
     /// The time that all takes, as it was planned.
     planned: Duration,
+    /// Where what happens is written besides.
+    stream: Option<Stream>,
+    /// The whole terminal, where that was asked for.
+    live: Option<Live>,
 }
 
 impl Display {
-    /// Nothing is shown yet of what takes so many seconds.
-    pub fn new(planned_s: f64) -> Self {
+    /// Nothing is shown yet.
+    pub fn new<K: Told>(results: &Results<K>, settings: &Settings, context: &Context) -> Self {
+        if let Some(stream) = &context.stream {
+            stream.begin(results);
+        }
+        let terminal = std::io::stderr().is_terminal();
+        let live = (terminal && context.live).then(|| Live::begin(context.interrupt.clone()));
+        let live = live.and_then(|live| {
+            live.inspect_err(|error| say!("--live: the terminal cannot be used: {error}")).ok()
+        });
         Self {
-            terminal: std::io::stderr().is_terminal(),
+            terminal,
+            live,
             width: 0,
             begun: Instant::now(),
-            planned: Duration::from_secs_f64(planned_s.max(0.0)),
+            planned: Duration::from_secs_f64(planned_s(results, settings).max(0.0)),
+            stream: context.stream.clone(),
         }
     }
 
     /// A line that stays.
     pub fn keep(&mut self, line: &str) {
+        if let Some(live) = &mut self.live {
+            return live.say(line);
+        }
         self.clear();
         say!("{line}");
     }
 
     /// A line that the next one takes the place of, behind how much of the time is over.
     pub fn change(&mut self, line: &str) {
+        if let Some(live) = &mut self.live {
+            let elapsed = self.begun.elapsed().as_secs_f64() / self.planned.as_secs_f64().max(1e-9);
+            return live.show(elapsed.min(0.99), line);
+        }
         if self.terminal {
             self.clear();
             let most = terminal_size::terminal_size_of(std::io::stderr())
@@ -59,8 +83,43 @@ impl Display {
         }
     }
 
-    /// Takes the line away that changes.
+    /// Shows how a comparison goes; `title` is how a row is called.
+    pub fn show<K: Told>(&mut self, progress: &Progress<K>, title: fn(&Row) -> String) {
+        if let Some(stream) = &self.stream {
+            stream.progress(progress);
+        }
+        if let Some(live) = &mut self.live {
+            live.note(progress, title);
+        }
+        match progress {
+            Progress::Known(said) => self.change(said),
+            Progress::Checking(row) => self.change(&format!("checking {}", title(row))),
+            Progress::Dropped(row, reason) => {
+                self.keep(&format!("{} is left out: {reason}", title(row)));
+            }
+            Progress::Load(load, _) => self.change(&load.to_string()),
+            Progress::Run { number, of, row, leading } => {
+                let leading = leading
+                    .as_ref()
+                    .map(|(row, figure)| format!("; leading: {} with {figure}", title(row)));
+                let leading = leading.unwrap_or_default();
+                self.change(&format!("run {number} of {of}: {}{leading}", title(row)));
+            }
+            Progress::Measured { .. } => {}
+            Progress::Failed(row, reason) => {
+                self.keep(&format!("{} failed: {reason}", title(row)));
+            }
+            Progress::Skipped(row, reason) => {
+                self.keep(&format!("{} is left out of this load: {reason}", title(row)));
+            }
+            Progress::Besides(row, what) => self.change(&format!("{}: {what}", title(row))),
+            Progress::Found(row, said) => self.change(&format!("{} {said}", title(row))),
+        }
+    }
+
+    /// Takes the line away that changes, and gives the terminal back.
     pub fn clear(&mut self) {
+        self.live = None;
         if self.width > 0 {
             say_on!("\r{:width$}\r", "", width = self.width);
             self.width = 0;
@@ -78,33 +137,6 @@ fn progress(elapsed: Duration, planned: Duration) -> String {
     let left = planned.saturating_sub(elapsed).as_secs();
     let left = if left < 120 { format!("{left} s") } else { format!("{} min", left / 60) };
     format!("[{}{}] {left} left", "█".repeat(done), "·".repeat(BAR as usize - done))
-}
-
-/// Shows how a comparison goes; `title` is how a row is called.
-pub fn show<L: Shown>(display: &mut Display, progress: &Progress<L>, title: fn(&Row) -> String) {
-    match progress {
-        Progress::Known(said) => display.change(said),
-        Progress::Checking(row) => display.change(&format!("checking {}", title(row))),
-        Progress::Dropped(row, reason) => {
-            display.keep(&format!("{} is left out: {reason}", title(row)));
-        }
-        Progress::Load(load, _) => display.change(&load.to_string()),
-        Progress::Run { number, of, row, leading } => {
-            let leading = leading
-                .as_ref()
-                .map(|(row, figure)| format!("; leading: {} with {figure}", title(row)));
-            let leading = leading.unwrap_or_default();
-            display.change(&format!("run {number} of {of}: {}{leading}", title(row)));
-        }
-        Progress::Failed(row, reason) => {
-            display.keep(&format!("{} failed: {reason}", title(row)));
-        }
-        Progress::Skipped(row, reason) => {
-            display.keep(&format!("{} is left out of this load: {reason}", title(row)));
-        }
-        Progress::Besides(row, what) => display.change(&format!("{}: {what}", title(row))),
-        Progress::Found(row, said) => display.change(&format!("{} {said}", title(row))),
-    }
 }
 
 /// A time that something takes, as a plan says it.
@@ -145,7 +177,7 @@ pub fn say_plan<K: Told>(
 }
 
 /// The seconds that a comparison takes as it is planned.
-pub fn planned_s<K: Course>(results: &Results<K>, settings: &Settings) -> f64 {
+fn planned_s<K: Course>(results: &Results<K>, settings: &Settings) -> f64 {
     let (loads, rows) = (&results.loads, &results.rows);
     K::budget_s(settings, loads, rows) + results.own.planned_after_s(rows)
 }

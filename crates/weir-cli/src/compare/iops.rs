@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args;
 use weir::device::{Direction, Kind, MOST_LENGTH, Reads};
-use weir_lab::child::Interrupt;
 use weir_lab::device::experiment;
 use weir_lab::device::fio::{self, Fio};
 use weir_lab::device::plan::{DEVICE, DEVICE_FOR_FIO, Load, MOST_DELAY, QUICK_S, STANDARD_S};
@@ -22,9 +21,10 @@ use weir_lab::stats::random::fresh_seed;
 use weir_load::quantity::{parse_percent, parse_size, parse_time};
 
 use super::EXIT_CODES;
-use super::display::{Display, planned_s, say_plan, show, warned};
+use super::display::{Display, say_plan, warned};
 use super::output::OutputArgs;
-use super::part::{OfAll, Part};
+use super::part::{Context, OfAll, Part};
+use super::plan::PlanArgs;
 use crate::cores::Cores;
 use crate::exit::Failure;
 
@@ -113,6 +113,9 @@ pub struct IopsArgs {
     pub(super) dry_run: bool,
 
     #[command(flatten)]
+    pub(super) plan: PlanArgs,
+
+    #[command(flatten)]
     pub(super) output: OutputArgs,
 }
 
@@ -137,7 +140,7 @@ impl IopsArgs {
 }
 
 /// Compares them.
-pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+pub fn compare(args: &IopsArgs, context: &Context) -> Result<Part, Failure> {
     let loads = loads(args)?;
     let settings = settings(args)?;
     for load in &loads {
@@ -146,7 +149,7 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
     let fio = args.fio.then(Fio::find);
     let rows = rows(args, fio.as_ref())?;
     let program = super::program()?;
-    let mut results = Results::new(command.to_vec(), Machine::watch_for_ios(), rows, loads);
+    let mut results = Results::new(context.command.clone(), Machine::watch_for_ios(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
     results.own.fio = fio.and_then(Result::ok);
@@ -163,13 +166,15 @@ pub fn compare(args: &IopsArgs, command: &[String], interrupt: Interrupt) -> Res
         let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
+    let interrupt = context.interrupt.clone();
+    let tell: Option<fn(&str)> =
+        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
     let named = args.device.iter().map(|path| path.display().to_string()).collect();
     let cores = results.own.cores.clone();
     let mut bench = Processes::new(program, cores, named, args.direction(), interrupt, tell);
-    let mut display = Display::new(planned_s(&results, &settings));
+    let mut display = Display::new(&results, &settings, context);
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        show(&mut display, &progress, title);
+        display.show(&progress, title)
     });
     display.clear();
     Ok(Part::made(results))

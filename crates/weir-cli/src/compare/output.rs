@@ -9,13 +9,17 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use weir_lab::report::document::with;
+use weir_lab::report::export;
 use weir_lab::report::html::page;
 use weir_lab::report::screen::LINES;
 use weir_lab::saved::DOCUMENT;
 
 use super::part::Part;
+use super::stream::Stream;
 use crate::exit::Failure;
 
+/// The heading of these options in the help.
+pub const HEADING: &str = "Output";
 /// The folder of results, where neither option nor environment says another.
 const RESULTS: &str = "weir-results";
 /// The environment variable that says another.
@@ -27,7 +31,7 @@ pub const REPORT: &str = "report.html";
 
 /// What a comparison gives besides the first screen.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
-#[command(next_help_heading = "Output")]
+#[command(next_help_heading = HEADING)]
 pub struct OutputArgs {
     /// Print everything: all columns, all loads, what limits the figures, and what each column means.
     #[arg(long)]
@@ -40,9 +44,22 @@ pub struct OutputArgs {
     )]
     pub json: Option<PathBuf>,
 
-    /// Also write the report to this file: one HTML file with all tables and pictures, which needs no network.
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
+    /// What happens while it runs, a JSON object on a line for each run: on standard output instead of the text, or
+    /// with =FILE in that file.
+    #[arg(
+        long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-"
+    )]
+    pub ndjson: Option<PathBuf>,
+
+    /// Show what every row does while it runs, on the whole terminal; without one it does nothing.
+    #[arg(long)]
+    pub live: bool,
+
+    /// Also write the report to this file: with all tables and pictures where its name ends in .html (it needs no
+    /// network), the figures where it ends in .csv, the conclusion and a table of each load where it ends in .md.
+    /// Repeatable.
+    #[arg(long, value_name = "FILE", value_parser = parse_report)]
+    pub report: Vec<PathBuf>,
 
     /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
     /// noise.
@@ -64,21 +81,30 @@ pub struct Output {
     /// The folder of this run, if it is kept.
     folder: Option<PathBuf>,
     started: Timestamp,
+    stream: Option<Stream>,
 }
 
 impl Output {
     /// Looks whether everything can be written: minutes are not spent on what is lost then. Files keep what they
     /// hold until there is something to be written. `kind` names the folder.
     pub fn begin(asked: &OutputArgs, kind: &str, is_dry: bool) -> Result<Self, Failure> {
-        let mut output = Self { asked: asked.clone(), folder: None, started: Timestamp::now() };
-        let files = [("document", output.json_file()), ("report", asked.report.as_deref())];
-        for (what, path) in files.into_iter().filter_map(|(what, path)| Some((what, path?))) {
+        if is_standard(asked.json.as_deref()) && is_standard(asked.ndjson.as_deref()) {
+            return Err(Failure::usage(
+                "--json and --ndjson cannot both go to standard output; give one of them a file: --ndjson=FILE",
+            ));
+        }
+        let (asked, started) = (asked.clone(), Timestamp::now());
+        let mut output = Self { asked, folder: None, started, stream: None };
+        let document = output.json_file().map(|path| ("document", path));
+        let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
+        for (what, path) in document.into_iter().chain(reports) {
             let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
             opened.map_err(|error| {
                 Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
             })?;
         }
-        if !asked.no_save && !is_dry {
+        output.stream = output.asked.ndjson.as_deref().map(Stream::open).transpose()?;
+        if !output.asked.no_save && !is_dry {
             output.folder = Some(output.make_folder(kind)?);
         }
         Ok(output)
@@ -88,9 +114,19 @@ impl Output {
         self.asked.json.as_deref().filter(|path| path.as_os_str() != "-")
     }
 
+    /// Where what happens is written, if that was asked for.
+    pub fn stream(&self) -> Option<Stream> {
+        self.stream.clone()
+    }
+
     /// Whether standard output has the document and nothing else.
-    pub fn prints_document(&self) -> bool {
-        self.asked.json.as_deref().is_some_and(|path| path.as_os_str() == "-")
+    fn prints_document(&self) -> bool {
+        is_standard(self.asked.json.as_deref())
+    }
+
+    /// Whether standard output is no place for text.
+    fn prints_no_text(&self) -> bool {
+        self.prints_document() || is_standard(self.asked.ndjson.as_deref())
     }
 
     /// A folder that nobody else has, named for when it began and what is compared.
@@ -122,10 +158,14 @@ impl Output {
     /// after everything else was, and what took minutes to measure is not lost with it.
     pub fn give(&self, part: &Part) -> Result<(), Failure> {
         let document = self.dated(part);
-        let text = match (self.prints_document(), self.asked.details) {
-            (true, _) => format!("{document:#}\n"),
-            (_, true) => (part.details)(),
-            (_, false) => (part.screen)(LINES - 1),
+        if let Some(stream) = &self.stream {
+            stream.end(part.code, &document);
+        }
+        let text = match (self.prints_document(), self.prints_no_text(), self.asked.details) {
+            (true, ..) => format!("{document:#}\n"),
+            (_, true, _) => String::new(),
+            (.., true) => (part.details)(),
+            (.., false) => (part.screen)(LINES - 1),
         };
         let mut failed = crate::print_results(&text).err();
         if failed.is_some() {
@@ -134,8 +174,9 @@ impl Output {
         if let Some(path) = self.json_file() {
             failed = write(path, &format!("{document:#}\n")).err().or(failed);
         }
-        if let Some(path) = &self.asked.report {
-            failed = write(path, &page(&document)).err().or(failed);
+        failed = self.stream.as_ref().and_then(Stream::lost).or(failed);
+        for path in &self.asked.report {
+            failed = write(path, &report_as(path, &document)).err().or(failed);
         }
         failed = self.keep(part, &document).err().or(failed);
         failed.map_or(Ok(()), Err)
@@ -148,7 +189,7 @@ impl Output {
         write(&folder.join(DETAILS), &(part.details)())?;
         write(&folder.join(REPORT), &page(document))?;
         let line = format!("results: {}\n", folder.display());
-        match self.prints_document() {
+        match self.prints_no_text() {
             true => say_on!("{line}"),
             false => crate::print(&line),
         }
@@ -156,8 +197,11 @@ impl Output {
     }
 
     /// Writes the document of a failure where one was asked for.
-    pub fn refuse(&self, document: &Value) {
+    pub fn refuse(&self, code: u8, document: &Value) {
         self.leave();
+        if let Some(stream) = &self.stream {
+            stream.end(code, document);
+        }
         let text = format!("{document:#}\n");
         if self.prints_document() {
             crate::print(&text);
@@ -166,10 +210,10 @@ impl Output {
         {
             say!("{}", more.message);
         }
-        if let Some(path) = &self.asked.report
-            && let Err(more) = write(path, &page(document))
-        {
-            say!("{}", more.message);
+        for path in &self.asked.report {
+            if let Err(more) = write(path, &report_as(path, document)) {
+                say!("{}", more.message);
+            }
         }
     }
 
@@ -191,6 +235,32 @@ impl Output {
         });
         with((part.document)(), when)
     }
+}
+
+/// What a report is, by the ending of its name.
+const REPORTS: [(&str, fn(&Value) -> String); 3] =
+    [("html", page), ("csv", export::csv), ("md", export::markdown)];
+
+/// The report of a document in the format that the name of its file asks for.
+pub fn report_as(path: &Path, document: &Value) -> String {
+    let ending = path.extension().unwrap_or_default();
+    let format = REPORTS.iter().find(|(name, _)| ending.eq_ignore_ascii_case(name));
+    format.map_or(page as fn(&Value) -> String, |(_, format)| *format)(document)
+}
+
+/// A file for a report, whose name says what it is to be.
+pub fn parse_report(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let ending = path.extension().unwrap_or_default();
+    match REPORTS.iter().any(|(name, _)| ending.eq_ignore_ascii_case(name)) {
+        true => Ok(path),
+        false => Err("the name must end in .html, .csv or .md".into()),
+    }
+}
+
+/// Whether this stands for standard output.
+fn is_standard(path: Option<&Path>) -> bool {
+    path.is_some_and(|path| path.as_os_str() == "-")
 }
 
 /// The folder in which results are kept.
@@ -251,7 +321,7 @@ mod tests {
         assert_ne!(first.folder, second.folder);
         let part = Part::of(0, "table\n".into(), serde_json::json!({}));
         first.give(&part).unwrap();
-        second.refuse(&serde_json::json!({}));
+        second.refuse(1, &serde_json::json!({}));
         let kept: Vec<_> =
             fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(kept, [first.folder.clone().unwrap()]);

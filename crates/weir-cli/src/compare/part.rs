@@ -17,6 +17,7 @@ use weir_lab::saved::claims::{Judged, judge};
 use super::display::width;
 use super::output::{Output, OutputArgs};
 use super::saved::Baseline;
+use super::stream::Stream;
 use crate::cores::Cores;
 use crate::exit::{self, Failure};
 
@@ -112,6 +113,19 @@ pub struct OfAll {
     pub dry_run: bool,
 }
 
+/// What a comparison is given besides its options.
+#[derive(Clone)]
+pub struct Context {
+    /// The command as typed.
+    pub command: Vec<String>,
+    /// Raised by Ctrl-C.
+    pub interrupt: Interrupt,
+    /// Where what happens is written, if that was asked for.
+    pub stream: Option<Stream>,
+    /// Whether the whole terminal shows what happens.
+    pub live: bool,
+}
+
 /// What is run, and where its results go.
 pub struct Asked<'a> {
     /// The command's name.
@@ -125,27 +139,22 @@ pub struct Asked<'a> {
 /// Runs a comparison, and gives what came of it.
 pub fn run(
     asked: &Asked,
-    compare: impl FnOnce(&[String], Interrupt) -> Result<Part, Failure>,
+    command: Vec<String>,
+    compare: impl FnOnce(&Context) -> Result<Part, Failure>,
 ) -> ExitCode {
-    let (name, command) = (asked.name, crate::arguments());
-    let refused = |failed: &Failure| {
-        say!("{name}: {}", failed.message);
-        ExitCode::from(failed.code)
-    };
-    let of_failure = |failed: &Failure| failure(&command, &failed.message, failed.code);
     let output = match Output::begin(asked.output, asked.kind, asked.dry_run) {
         Ok(output) => output,
-        Err(failed) => {
-            if asked.output.json.as_deref().is_some_and(|path| path.as_os_str() == "-") {
-                crate::print(&format!("{:#}\n", of_failure(&failed)));
-            }
-            return refused(&failed);
-        }
+        Err(failed) => return refuse(asked, &command, &failed),
     };
     let baseline = asked.output.baseline.as_deref().map(Baseline::load).transpose();
     let compared = baseline.and_then(|baseline| {
-        let interrupt = super::heed_interrupts()?;
-        let part = compare(&command, interrupt)?;
+        let context = Context {
+            command: command.clone(),
+            interrupt: super::heed_interrupts()?,
+            stream: output.stream(),
+            live: asked.output.live,
+        };
+        let part = compare(&context)?;
         Ok(match baseline {
             Some(baseline) if !asked.dry_run => baseline.against(part),
             _ => part,
@@ -154,11 +163,24 @@ pub fn run(
     match compared {
         Ok(part) => match output.give(&part) {
             Ok(()) => ExitCode::from(part.code),
-            Err(failed) => refused(&failed),
+            Err(failed) => refused(asked, &failed),
         },
         Err(failed) => {
-            output.refuse(&of_failure(&failed));
-            refused(&failed)
+            output.refuse(failed.code, &failure(&command, &failed.message, failed.code));
+            refused(asked, &failed)
         }
     }
+}
+
+/// Says why nothing was begun; whoever asked for a document gets one.
+pub fn refuse(asked: &Asked, command: &[String], failed: &Failure) -> ExitCode {
+    if asked.output.json.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+        crate::print(&format!("{:#}\n", failure(command, &failed.message, failed.code)));
+    }
+    refused(asked, failed)
+}
+
+fn refused(asked: &Asked, failed: &Failure) -> ExitCode {
+    say!("{}: {}", asked.name, failed.message);
+    ExitCode::from(failed.code)
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use weir_lab::child::Interrupt;
 use weir_lab::experiment::plan::budget::{QUICK_S, STANDARD_S};
 use weir_lab::experiment::plan::{Depth, Row, Settings};
 use weir_lab::machine::Machine;
@@ -23,9 +22,10 @@ use weir_load::quantity::{parse_count, parse_percent, parse_size, parse_time};
 use weir_load::tcp::{CONNECTIONS_MAX, MESSAGE_BYTES_MAX};
 
 use super::EXIT_CODES;
-use super::display::{Display, planned_s, say_plan, show, warned};
+use super::display::{Display, say_plan, warned};
 use super::output::OutputArgs;
-use super::part::{OfAll, Part};
+use super::part::{Context, OfAll, Part};
+use super::plan::PlanArgs;
 use crate::cores::{self, Cores, MOST_SERVER_CORES};
 use crate::exit::Failure;
 
@@ -47,7 +47,7 @@ fn defaults_of(list: fn(Depth) -> &'static [u32]) -> String {
 }
 
 /// Options of `weir compare tcp`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TcpArgs {
     /// Design with its options, such as "epoll --trigger edge"; repeatable [default: every design once].
@@ -158,6 +158,9 @@ pub struct TcpArgs {
     pub(super) dry_run: bool,
 
     #[command(flatten)]
+    pub(super) plan: PlanArgs,
+
+    #[command(flatten)]
     pub(super) output: OutputArgs,
 }
 
@@ -190,7 +193,7 @@ impl TcpArgs {
 }
 
 /// Compares them.
-pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
     let loads = match args.classic {
         true => classic::loads(),
         false => asked(args)?.loads(),
@@ -198,7 +201,7 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
     let (server_cores, client_cores) = cores::share_out(&args.server_cpu, &args.client_cpu, 1)?;
     let rows = rows(args, server_cores.len())?;
     let program = super::program()?;
-    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
     results.own.server_cores = server_cores.clone();
@@ -228,11 +231,13 @@ pub fn compare(args: &TcpArgs, command: &[String], interrupt: Interrupt) -> Resu
         let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
+    let interrupt = context.interrupt.clone();
+    let tell: Option<fn(&str)> =
+        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
     let mut bench = Processes::new(program, server_cores, client_cores, interrupt, tell);
-    let mut display = Display::new(planned_s(&results, &settings));
+    let mut display = Display::new(&results, &settings, context);
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        show(&mut display, &progress, title);
+        display.show(&progress, title)
     });
     display.clear();
     Ok(Part::made(results))

@@ -2,7 +2,6 @@
 
 mod options;
 
-use weir_lab::child::Interrupt;
 use weir_lab::experiment::descriptors;
 use weir_lab::experiment::plan::{Depth, Row, Settings, add_again};
 use weir_lab::machine::Machine;
@@ -18,25 +17,21 @@ use weir_lab::udp::rows::{self, Breadth};
 
 pub use self::options::UdpArgs;
 use self::options::{On, Pace, ReceiveOffload, Swept, VARIANTS_BUDGET_S};
-use super::display::{Display, planned_s, say_plan, show, warned};
-use super::part::Part;
+use super::display::{Display, say_plan, warned};
+use super::part::{Context, Part};
 use crate::cores;
 use crate::exit::Failure;
 
-fn compare_memory(
-    args: &UdpArgs,
-    command: &[String],
-    interrupt: &Interrupt,
-) -> Result<Part, Failure> {
+fn compare_memory(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let (server_cores, _) = cores::share_out(&args.server_cpu, &args.generator_cpu, 1)?;
     let rows = designs(args, server_cores.len())?;
-    crate::memory::compare(&super::program()?, interrupt, &rows, command)
+    crate::memory::compare(&super::program()?, &context.interrupt, &rows, &context.command)
 }
 
 /// Compares them.
-pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Result<Part, Failure> {
+pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     if args.memory {
-        return compare_memory(args, command, &interrupt);
+        return compare_memory(args, context);
     }
     let depth = depth(args);
     let asked = asked(args, depth)?;
@@ -47,7 +42,7 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
     let program = super::program()?;
     let rows = rows(args, &asked, server_cores.len())?;
 
-    let mut results = Results::new(command.to_vec(), Machine::watch(), rows, loads);
+    let mut results = Results::new(context.command.clone(), Machine::watch(), rows, loads);
     results.seed = args.seed.unwrap_or_else(fresh_seed);
     results.asked_half_width = args.confidence;
     results.own.server_cores = server_cores.clone();
@@ -73,7 +68,9 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         let plan = plan_document(&results, &settings);
         return Ok(Part::planned(plan));
     }
-    let tell: Option<fn(&str)> = args.verbose.then_some(|command| say!("\n{command}"));
+    let interrupt = context.interrupt.clone();
+    let tell: Option<fn(&str)> =
+        (args.verbose && !context.live).then_some(|command| say!("\n{command}"));
     let (first, more) = (generator_cores.first().copied(), generator_cores.get(1..));
     let mut bench = Processes::new(program, server_cores, first, interrupt, tell)
         .with_more_generator_cores(more.unwrap_or_default().to_vec());
@@ -83,9 +80,9 @@ pub fn compare(args: &UdpArgs, command: &[String], interrupt: Interrupt) -> Resu
         results.own.link = Some(link.describe().into());
         bench = bench.at(Site::Link(link));
     }
-    let mut display = Display::new(planned_s(&results, &settings));
+    let mut display = Display::new(&results, &settings, context);
     experiment::run(&mut bench, &mut results, &settings, &mut |progress| {
-        show(&mut display, &progress, Row::to_string);
+        display.show(&progress, Row::to_string)
     });
     display.clear();
     Ok(Part::made(results))

@@ -7,6 +7,7 @@
 mod account;
 mod course;
 mod handler;
+mod metrics;
 mod peer;
 mod tcp;
 mod tcp_peer;
@@ -37,6 +38,7 @@ use weir_load::quantity::{parse_bit_rate, parse_count, parse_rate, parse_size, p
 
 use crate::cores::{Cores, keep_to};
 use crate::exit::{self, Failure};
+use metrics::{About, MetricsArgs};
 use watch::{Event, Now, Watch};
 
 /// What `weir serve` can serve.
@@ -177,6 +179,9 @@ pub struct ServeUdp {
     #[arg(long)]
     any_build: bool,
 
+    #[command(flatten)]
+    metrics: MetricsArgs,
+
     /// Documents on standard output, everything else on standard error.
     #[arg(short = 'J', long)]
     json: bool,
@@ -280,6 +285,7 @@ pub fn failure_document(failure: &Failure) -> serde_json::Value {
 
 fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
     let control_settings = control_settings(args)?;
+    let door = metrics::open(&args.metrics, args.cpu.as_ref())?;
     // Before any thread is started: threads inherit it on Linux.
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve udp", cores)).transpose()?.flatten();
     let (sender, events) = channel();
@@ -293,8 +299,17 @@ fn serve_udp(args: &ServeUdp) -> Result<u8, Failure> {
         None => None,
     };
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &watch, control.as_ref(), unbound)?;
+    let mut settings = watch.settings();
+    settings.extend(unbound.map(|why| ("cpu".to_owned(), why)));
+    settings.extend(door.as_ref().map(|door| ("metrics".to_owned(), door.url())));
+    let about = About::of(&design, &args.design, &settings);
+    let watched = Arc::clone(&watch);
+    let pages = metrics::udp::pages(about, move || watched.scraped());
+    let endpoint = door.map(|door| door.answer(pages)).transpose()?;
+    announce(args, &watch, &settings, control.as_ref())?;
     watch_until_end(args, &watch, &events);
+    // A server that is stopped has no counters: they would seem to begin anew.
+    drop(endpoint);
     if let Some(control) = &control {
         let deadline = Instant::now() + REPORT_FETCHED_WITHIN;
         // The generator hangs up once it has its report; there is no event for that.
@@ -407,18 +422,15 @@ fn stop_on_request(end_with_input: bool, events: &Sender<Event>) -> Result<(), F
 fn announce(
     args: &ServeUdp,
     watch: &Watch,
+    settings: &BTreeMap<String, String>,
     control: Option<&ControlServer>,
-    unbound: Option<String>,
 ) -> Result<(), Failure> {
     let control = control.map(ControlServer::local_address);
-    let mut settings = watch.settings();
-    settings.extend(unbound.map(|why| ("cpu".to_owned(), why)));
     if args.json {
-        print_document(&wire::ReadyLine {
-            ready: wire::Ready { addresses: watch.addresses().to_vec(), control, settings },
-        })?;
+        let (addresses, settings) = (watch.addresses().to_vec(), settings.clone());
+        print_document(&wire::ReadyLine { ready: wire::Ready { addresses, control, settings } })?;
     } else {
-        announce_in_words(args, watch, &settings, control);
+        announce_in_words(args, watch, settings, control);
     }
     if !args.interval.is_zero() {
         line(args, text::INTERVAL_HEADING);

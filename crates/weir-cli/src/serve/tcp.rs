@@ -7,6 +7,7 @@ mod report;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use weir_lab::tcp::wire::{KernelHeld, MARK, STANDING, Standing};
 use weir_lab::{udp::plan::Work, wire};
 use weir_load::quantity::{parse_bytes, parse_count, parse_size, parse_time};
 
+use super::metrics::{self, About, MetricsArgs};
 use super::watch::Event;
 use super::{LOOK_EVERY, stop_on_request, text};
 use crate::cores::{Cores, keep_to};
@@ -149,6 +151,9 @@ pub struct ServeTcp {
     #[arg(long)]
     end_with_input: bool,
 
+    #[command(flatten)]
+    metrics: MetricsArgs,
+
     /// Documents on standard output, everything else on standard error.
     #[arg(short = 'J', long)]
     pub json: bool,
@@ -156,6 +161,7 @@ pub struct ServeTcp {
 
 /// Serves until it is told to end; gives the exit code.
 pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
+    let door = metrics::open(&args.metrics, args.cpu.as_ref())?;
     let unbound = args.cpu.as_ref().map(|cores| keep_to("serve tcp", cores)).transpose()?.flatten();
     // With the privilege that is given up now.
     let entries = args.count_entries.then(KernelEntries::begin).transpose();
@@ -171,7 +177,13 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     let before = Totals::read(&running, &mut sampler);
     let (sender, events) = channel();
     stop_on_request(args.end_with_input, &sender)?;
-    announce(args, &running, descriptors, &unbound)?;
+    let mut ready = settings(args, &running, descriptors, &unbound);
+    ready.extend(door.as_ref().map(|door| ("metrics".to_owned(), door.url())));
+    let running = Arc::new(running);
+    let about = About::of(&design, &args.design, &ready);
+    let pages = metrics::tcp::pages(about, Arc::clone(&running));
+    let endpoint = door.map(|door| door.answer(pages)).transpose()?;
+    announce(args, &running, ready)?;
     let mut watched = Watched {
         args,
         running: &running,
@@ -184,6 +196,10 @@ pub fn serve(args: &ServeTcp) -> Result<u8, Failure> {
     };
     watched.until_end(&before, &events);
     let Watched { mut sampler, standing, marks, .. } = watched;
+    // With its end nobody else has the server.
+    drop(endpoint);
+    let running = Arc::into_inner(running)
+        .ok_or_else(|| Failure::failed("the thread that serves metrics still runs"))?;
     let mut settings = settings(args, &running, descriptors, &unbound);
     if report::counted_by_kernel(&marks) {
         settings.insert(ENTRIES_SOURCE.into(), ENTRIES_BY_KERNEL.into());
@@ -332,10 +348,8 @@ fn settings(
 fn announce(
     args: &ServeTcp,
     running: &Running,
-    descriptors: Option<u64>,
-    unbound: &Option<String>,
+    settings: BTreeMap<String, String>,
 ) -> Result<(), Failure> {
-    let settings = settings(args, running, descriptors, unbound);
     let addresses = running.local_addresses().to_vec();
     if args.json {
         let ready = wire::Ready { addresses, control: None, settings };

@@ -17,6 +17,7 @@ use weir_load::control::{AgreedRun, Arrived, Ending, Outstanding, Receiver};
 use super::account::{audit_report, both, put_counts, total};
 use super::course::{Course, Cpu};
 use super::handler::Measured;
+use super::metrics::udp::Figures as Scraped;
 
 /// The machine's counters are read at every so-many-th reading: they cost 35 µs.
 const SYSTEM_EVERY: u32 = 10;
@@ -179,6 +180,52 @@ impl Watch {
         }
     }
 
+    /// What there is to scrape, of the server's whole life.
+    pub fn scraped(&self) -> Scraped {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let total = total(&state.counters());
+        let threads = state.server.as_ref().map(Running::thread_ids).unwrap_or_default();
+        let process = state.sampler.process();
+        let system = state.sampler.system();
+        let kernel_bytes = system.total.udp_memory_bytes;
+        let system = state.whole.system(&system);
+        let at_sockets = state.whole.dropped_at_sockets(&state.sockets(), &self.addresses, &system);
+        let dropped = Dropped::of(&state.settings(), &total, at_sockets);
+        let cpu_queue = system.softnet_total().dropped;
+        Scraped {
+            threads: threads.len(),
+            threads_cpu_ns: threads.into_iter().map(ThreadId::cpu_ns).sum(),
+            dropped: [
+                ("socket", dropped.at_socket),
+                ("cpu_queue", cpu_queue),
+                ("device", self.dropped_at_device(&state.whole, &dropped, cpu_queue)),
+            ],
+            total,
+            process,
+            kernel_bytes,
+            runs_open: state.runs.len(),
+            runs_ended: state.runs_ended,
+            runs_wrong: state.wrong_runs,
+        }
+    }
+
+    /// Datagrams dropped at the device, beside what is counted elsewhere too.
+    fn dropped_at_device(
+        &self,
+        course: &Course,
+        dropped: &Dropped,
+        cpu_queue: Option<u64>,
+    ) -> Option<u64> {
+        // The loopback device has no queue of its own: it hands every packet to the queue of the CPU, where a drop
+        // is counted.
+        if self.addresses.iter().all(|address| address.ip().is_loopback()) {
+            return Some(0);
+        }
+        let all = course.dropped_at_devices(&self.addresses)?;
+        Some(all.saturating_sub(dropped.of_device + cpu_queue.unwrap_or(0)))
+    }
+
     /// Takes the server, to stop it.
     pub fn take_server(&self) -> Option<Running<Measured>> {
         self.lock().server.take()
@@ -214,7 +261,6 @@ impl Watch {
         let dropped_socket = course.dropped_at_sockets(&sockets, &self.addresses, &system);
         let dropped = Dropped::of(&settings, &total, dropped_socket);
         let softnet = system.softnet_total().dropped;
-        let loopback = self.addresses.iter().all(|address| address.ip().is_loopback());
         let mut report = wire::ServerReport {
             design: self.design.clone(),
             settings,
@@ -242,14 +288,7 @@ impl Watch {
                 switches_unknown: None,
                 context_switches: both(process.voluntary_switches, process.involuntary_switches),
                 interrupts: system.total.interrupts,
-                // The loopback device has no queue of its own: it hands every packet to the
-                // queue of the CPU, where a drop is counted.
-                dropped_device: match loopback {
-                    true => Some(0),
-                    false => course
-                        .dropped_at_devices(&self.addresses)
-                        .map(|all| all.saturating_sub(dropped.of_device + softnet.unwrap_or(0))),
-                },
+                dropped_device: self.dropped_at_device(course, &dropped, softnet),
                 dropped_cpu_queue: softnet,
                 dropped_socket: dropped.at_socket,
                 resident_bytes: process.peak_resident_bytes,

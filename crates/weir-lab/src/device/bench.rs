@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plan::Load;
@@ -11,7 +12,7 @@ use crate::experiment::course;
 pub type Run<'a> = course::Run<'a, Load>;
 
 /// What a run delivered. Unknown figures are `None`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Made {
     /// The command that made it.
     pub command: String,
@@ -58,7 +59,7 @@ pub struct Made {
 }
 
 /// What a row was checked with, and passed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Checked {
     /// I/Os on a file of known content.
     pub ios: u64,

@@ -8,6 +8,7 @@
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_load::engine::Head;
 
@@ -53,7 +54,7 @@ const TIME: &str = "{time}";
 const SIZE_OF_A_DEVICE: &str = "--size=1g";
 
 /// The fio of this machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Fio {
     /// What it calls its version.
     pub version: String,

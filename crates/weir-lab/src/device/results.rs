@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::Checked;
@@ -48,7 +49,7 @@ pub enum LongRun {
 }
 
 /// A comparison of designs that read a device: what only that has, as it stands in the document.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Devices {
     /// What each row was checked with, once it was.
     #[serde(skip)]

@@ -1,5 +1,6 @@
 //! What one run delivered, and the metrics that are taken from it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
@@ -14,7 +15,7 @@ use crate::stats::latency::of_histogram;
 use crate::wire::Latency;
 
 /// One run's figures. Unknown ones are `None`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]

@@ -8,13 +8,15 @@ use crate::report::number::{UNKNOWN, percent};
 use crate::stats::compare::{Reading, alike};
 use crate::stats::{CONFIDENCE, Estimate, bootstrap, median};
 use crate::wire::Latency;
+use schemars::JsonSchema;
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use weir::counters::{ALL_ENTRIES, ENTRIES_BY_KERNEL, ENTRIES_SOURCE, ENTRIES_WITHOUT_FUTEX};
 use weir::machine::MOST_LOAD_OF_OTHERS;
 
 /// What disturbed a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Disturbance {
     /// The machine became another (core to core) in the middle.
@@ -48,7 +50,7 @@ impl Disturbance {
 }
 
 /// When a run was made, and on what machine.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct When {
     /// The block it belongs to.
     pub block: u32,
@@ -177,6 +179,16 @@ pub enum Better {
     Higher,
     /// Less is better: latency.
     Lower,
+}
+
+impl Better {
+    /// The order of two figures, the better one first.
+    pub fn first(self, a: f64, b: f64) -> Ordering {
+        match self {
+            Self::Higher => b.total_cmp(&a),
+            Self::Lower => a.total_cmp(&b),
+        }
+    }
 }
 
 /// A figure that every sample may have, and all that is known of it: tables, legends and documents follow.

@@ -14,8 +14,7 @@ use crate::experiment::results::{Results, Study};
 use crate::stats::random::Random;
 
 /// What happened, for whoever watches.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Progress<'a, L> {
+pub enum Progress<'a, K: Study> {
     /// Something is known that holds for all rows.
     Known(String),
     /// A row is checked.
@@ -23,7 +22,7 @@ pub enum Progress<'a, L> {
     /// A row failed its check or cannot run.
     Dropped(&'a Row, String),
     /// A load begins, by this schedule.
-    Load(&'a L, Schedule),
+    Load(&'a K::Load, Schedule),
     /// A run is made: which of how many of this load.
     Run {
         /// Its number, from 1.
@@ -34,6 +33,15 @@ pub enum Progress<'a, L> {
         row: &'a Row,
         /// The row with the best figure so far, and that.
         leading: Option<(&'a Row, String)>,
+    },
+    /// It was made.
+    Measured {
+        /// The load.
+        load: &'a K::Load,
+        /// Its row.
+        row: &'a Row,
+        /// What came of it.
+        sample: &'a K::Sample,
     },
     /// It failed.
     Failed(&'a Row, String),
@@ -46,7 +54,7 @@ pub enum Progress<'a, L> {
 }
 
 /// Who is told what happens.
-pub type Tell<'a, K> = &'a mut dyn FnMut(Progress<<K as Study>::Load>);
+pub type Tell<'a, K> = &'a mut dyn FnMut(Progress<K>);
 
 /// Why a run delivered nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -532,6 +540,8 @@ impl<K: Course> Experiment<'_, '_, K> {
                 let took_ms = (self.bench.elapsed_s() - before_s) * 1000.0;
                 let planned_ms = warmup_ms + run_ms + K::preparing_ms(run.load);
                 self.overhead_ms.push(took_ms - planned_ms as f64);
+                let (load_of, row_of) = (&results.loads[load], &results.rows[row]);
+                (self.tell)(Progress::Measured { load: load_of, row: row_of, sample: &sample });
                 results.cells[load][row].samples.push(sample);
             }
             Err(RunError::Interrupted) => return Err(Interrupted),
@@ -635,7 +645,7 @@ impl<K: Course> Blocks for OfLoad<'_, '_, '_, K> {
     }
 
     fn is_settled(&mut self) -> bool {
-        self.experiment.settings.rounds.is_none() && self.results.is_settled(self.load)
+        self.experiment.settings.ends_early() && self.results.is_settled(self.load)
     }
 
     fn is_over(&self, row: usize) -> bool {

@@ -1,8 +1,11 @@
 //! Who wins under a load, who is tied, and how far from the traditional design each lies.
 
-use crate::experiment::cell::{Better, Cell, Measured, Metric, Status};
-use crate::stats::CONFIDENCE;
-use crate::stats::compare::{Difference, Pairs, judge, noise_floor, pair};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::experiment::cell::{Cell, Measured, Metric, Status};
+use crate::stats::compare::{Difference, Pairs, noise_floor, pair, weigh};
+use crate::stats::{CONFIDENCE, Estimate, median, together};
 
 /// A noise floor above which nothing is compared, as a share.
 pub const TOO_NOISY: f64 = 1.0;
@@ -14,6 +17,8 @@ pub struct Place {
     pub row: usize,
     /// Its median.
     pub median: f64,
+    /// Its rank, from 1; rows that are tied with the first of theirs share it. `None` where that is undecided.
+    pub rank: Option<usize>,
     /// The winner's figure to its own: how many times better the winner is in a metric
     /// where more is better. `None` for the winner.
     pub winner_to_it: Option<Difference>,
@@ -98,7 +103,7 @@ pub enum Lead {
     NotShown,
 }
 
-/// The ranked rows of one load by one metric, best first. The second name of a row has no
+/// The ranked rows of one load by one metric, best first, those of one rank together. The second name of a row has no
 /// place of its own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranking {
@@ -106,6 +111,8 @@ pub struct Ranking {
     pub places: Vec<Place>,
     /// Differences below this share are noise; `None` if it is not known.
     pub noise_floor: Option<f64>,
+    /// How many comparisons of two rows have intervals that hold together.
+    pub comparisons: usize,
     /// Pairs left out because the machine changed between their runs.
     pub unlike_pairs: usize,
 }
@@ -153,39 +160,39 @@ impl Ranking {
         order
     }
 
-    /// Ranks rows of whatever kind.
+    /// Ranks rows of whatever kind: by the rows' medians, and by the intervals of all their pairs together.
     pub fn among<S: Measured>(contest: &Contest<S>) -> Self {
         let Contest { cells, metric, seed, .. } = *contest;
         let noise_floor = contest.again.as_ref().and_then(|all| noise_floor(all, CONFIDENCE, seed));
         let mut unlike_pairs = contest.again.as_ref().map_or(0, |pairs| pairs.unlike);
-        let mut pairs = |first: usize, second: usize| -> Pairs {
-            let found = pair(&cells[first].readings(metric), &cells[second].readings(metric));
-            unlike_pairs += found.unlike;
-            found
-        };
         let known = contest.rows.iter().copied();
         let mut order: Vec<(usize, f64)> = known
             .filter_map(|row| Some((row, cells[row].estimate(metric, seed)?.median)))
             .collect();
-        order.sort_by(|(_, a), (_, b)| match metric.better {
-            Better::Higher => b.total_cmp(a),
-            Better::Lower => a.total_cmp(b),
-        });
-        let winner = order.first().map(|(row, _)| *row);
-        let mut compare = |first: Option<usize>, second: usize| {
-            let first = first.filter(|first| *first != second)?;
-            Some(judge(&pairs(first, second), noise_floor, CONFIDENCE, seed))
+        order.sort_by(|(_, a), (_, b)| metric.better.first(*a, *b));
+        let Some((winner, _)) = order.first().copied() else {
+            return Self { noise_floor, unlike_pairs, ..Self::default() };
         };
-        let mut places = vec![];
+        let rows: Vec<usize> = order.iter().map(|(row, _)| *row).collect();
+        let compared = Compared::of(contest, &rows);
+        let mut verdict = |first: usize, second: usize| {
+            let (pairs, ratio) = compared.get(first, second)?;
+            unlike_pairs += pairs.unlike;
+            Some(weigh(ratio, noise_floor))
+        };
+        let halves = Halves::of(contest, &rows);
+        let mut places: Vec<Place> = vec![];
         for (row, median) in order {
-            let winner_to_it = compare(winner, row);
-            let to_traditional = match contest.traditional {
-                Some(traditional) => compare(Some(row), traditional),
-                None => None,
-            };
-            places.push(Place { row, median, winner_to_it, to_traditional });
+            let winner_to_it = verdict(winner, row).map(|verdict| halves.confirm(verdict, row));
+            let to_traditional = contest.traditional.and_then(|other| verdict(row, other));
+            places.push(Place { row, median, rank: None, winner_to_it, to_traditional });
         }
-        Self { places, noise_floor, unlike_pairs }
+        let between = |first: usize, second: usize| match compared.get(first, second) {
+            Some((_, ratio)) => weigh(ratio, noise_floor),
+            None => Difference::TooFew(None),
+        };
+        let places = ranked(places, between);
+        Self { places, noise_floor, comparisons: compared.judged(), unlike_pairs }
     }
 
     /// Whether a design under two names differs from itself by more than everything that is
@@ -219,11 +226,11 @@ impl Ranking {
         })
     }
 
-    /// A row's place, from 1; rows tied with the winner share the first.
+    /// A row's rank, from 1: rows tied with the winner share the first, and of the rows behind those that are tied
+    /// with the best of them the next, and so on. `None` where that is undecided.
     pub fn rank(&self, row: usize) -> Option<usize> {
         self.winner()?;
-        let index = self.places.iter().position(|place| place.row == row)?;
-        Some(if self.places[index].ties_with_winner() { 1 } else { index + 1 })
+        self.place(row)?.rank
     }
 
     /// The ranked place of a row.
@@ -232,11 +239,123 @@ impl Ranking {
     }
 }
 
+/// The comparisons of all pairs of rows, whose intervals hold together.
+struct Compared {
+    of: BTreeMap<(usize, usize), (Pairs, Option<Estimate>)>,
+}
+
+impl Compared {
+    /// Compares each of these rows with those behind it, and all with the one that is the measure.
+    fn of<S: Measured>(contest: &Contest<S>, rows: &[usize]) -> Self {
+        let Contest { cells, metric, traditional, seed, .. } = *contest;
+        let outside = traditional.filter(|row| !rows.contains(row));
+        let rows: Vec<usize> = rows.iter().copied().chain(outside).collect();
+        let readings: Vec<_> = rows.iter().map(|row| cells[*row].readings(metric)).collect();
+        let both = (0..rows.len()).flat_map(|a| (a + 1..rows.len()).map(move |b| (a, b)));
+        let (names, pairs): (Vec<_>, Vec<_>) =
+            both.map(|(a, b)| ((rows[a], rows[b]), pair(&readings[a], &readings[b]))).unzip();
+        let ratios = together::paired_ratios(&pairs, CONFIDENCE, seed);
+        Self { of: names.into_iter().zip(pairs.into_iter().zip(ratios)).collect() }
+    }
+
+    /// How the first row stands to the second; `None` of one to itself.
+    fn get(&self, first: usize, second: usize) -> Option<(&Pairs, Option<Estimate>)> {
+        match self.of.get(&(first, second)) {
+            Some((pairs, ratio)) => Some((pairs, *ratio)),
+            None => self
+                .of
+                .get(&(second, first))
+                .map(|(pairs, ratio)| (pairs, ratio.map(Estimate::inverse))),
+        }
+    }
+
+    /// How many have an interval.
+    fn judged(&self) -> usize {
+        self.of.values().filter(|(_, ratio)| ratio.is_some_and(|of| of.interval.is_some())).count()
+    }
+}
+
+/// The best row of each half of the rounds, and how the other half sees it.
+///
+/// That a row was chosen since it looks best speaks for it in the rounds that it was chosen by, and not in the others.
+struct Halves<'a, S> {
+    contest: &'a Contest<'a, S>,
+    best: [Option<usize>; 2],
+}
+
+impl<'a, S: Measured> Halves<'a, S> {
+    fn of(contest: &'a Contest<'a, S>, rows: &[usize]) -> Self {
+        let best = [0, 1].map(|half| {
+            let figure = |row: &usize| {
+                let of_half = contest.cells[*row].counted().filter(|s| s.when().block % 2 == half);
+                let values: Vec<f64> = of_half.filter_map(|s| (contest.metric.of)(s)).collect();
+                Some((*row, median(&values)?))
+            };
+            let known = rows.iter().filter_map(figure);
+            known.min_by(|(_, a), (_, b)| contest.metric.better.first(*a, *b)).map(|(row, _)| row)
+        });
+        Self { contest, best }
+    }
+
+    /// A difference to this row is real only if the best row of each half is ahead of it in the other half, too.
+    fn confirm(&self, verdict: Difference, row: usize) -> Difference {
+        let Difference::Real(ratio) = verdict else { return verdict };
+        match [0, 1].map(|half| self.is_ahead(half, row)) {
+            [Some(true), Some(true)] => verdict,
+            [None, _] | [_, None] => Difference::TooFew(Some(ratio)),
+            _ => Difference::Tie(ratio),
+        }
+    }
+
+    /// Whether the best of the other half is ahead of this row in this half. `None` where no pair of it says so.
+    fn is_ahead(&self, half: u32, row: usize) -> Option<bool> {
+        let Contest { cells, metric, .. } = self.contest;
+        let best = self.best[1 - half as usize]?;
+        if best == row {
+            return Some(false);
+        }
+        let pairs = pair(&cells[best].readings(metric), &cells[row].readings(metric)).of_half(half);
+        let ratios: Vec<f64> = pairs.pairs.iter().map(|(a, b)| a / b).collect();
+        Some(metric.better.first(median(&ratios)?, 1.0) == Ordering::Less)
+    }
+}
+
+/// Gives places their ranks, and puts those of one rank together: the first and all that are tied with it; then the
+/// best of those behind and all that are tied with that; and so on. What is undecided stands where its figure does.
+fn ranked(places: Vec<Place>, verdict: impl Fn(usize, usize) -> Difference) -> Vec<Place> {
+    let is_decided = places.iter().skip(1).any(|place| !place.is_unclear());
+    // By place: the first of its rank, unless that is undecided.
+    let mut firsts: Vec<Option<usize>> = vec![None; places.len()];
+    let mut left: Vec<usize> = (0..places.len()).collect();
+    while let Some(first) = left.first().copied() {
+        firsts[first] = (first > 0 || is_decided || places.len() == 1).then_some(first);
+        left.retain(|other| {
+            let stands = match places[*other].winner_to_it {
+                Some(to_winner) if first == 0 || matches!(to_winner, Difference::TooFew(_)) => {
+                    to_winner
+                }
+                _ => verdict(places[first].row, places[*other].row),
+            };
+            if matches!(stands, Difference::Tie(_)) {
+                firsts[*other] = Some(first);
+            }
+            *other != first && matches!(stands, Difference::Real(_))
+        });
+    }
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|place| firsts[*place].unwrap_or(*place));
+    let rank = |place: usize| {
+        let first = firsts[place]?;
+        order.iter().position(|other| *other == first).map(|position| position + 1)
+    };
+    order.iter().map(|place| Place { rank: rank(*place), ..places[*place] }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::cell::Conformance;
     use crate::experiment::cell::When;
+    use crate::experiment::cell::{Better, Conformance};
     use crate::experiment::plan::{Role, Row};
     use crate::machine::Machine;
     use crate::udp::plan::Load;
@@ -296,6 +415,53 @@ mod tests {
         let ratio = ranking.place(2).unwrap().to_traditional.unwrap();
         assert!(matches!(ratio, Difference::Real(r) if (r.median - 2.0).abs() < 1e-9), "{ratio:?}");
         assert_eq!(ranking.place(0).unwrap().to_traditional, None);
+    }
+
+    #[test]
+    fn rows_behind_share_a_rank_where_they_are_tied_and_stand_together() {
+        let results = results(&[
+            ("port", Role::Plain, 1.0),
+            ("rio-event", Role::Plain, 1.995),
+            ("rio-hybrid", Role::Plain, 2.0),
+            ("epoll", Role::Plain, 1.2),
+            ("rio-hybrid", Role::Again(2), 2.0),
+            ("blocking", Role::Plain, 1.201),
+        ]);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
+        let ranks: Vec<(usize, Option<usize>)> =
+            ranking.places.iter().map(|place| (place.row, place.rank)).collect();
+        let wanted = [(2, 1), (1, 1), (5, 3), (3, 3), (0, 5)];
+        assert_eq!(ranks, wanted.map(|(row, rank)| (row, Some(rank))));
+        assert_eq!(ranking.comparisons, 10, "each of five rows with each other");
+    }
+
+    #[test]
+    fn a_row_with_too_few_rounds_has_no_rank_and_takes_none_from_others() {
+        let mut results = four();
+        results.cells[0][3].samples.truncate(3);
+        let ranking = results.ranking_by(0, false, &RECEIVED);
+        let order: Vec<usize> = ranking.places.iter().map(|place| place.row).collect();
+        assert_eq!(order, [2, 1, 3, 0], "it stands where its figure does");
+        let ranks = [2, 1, 3, 0].map(|row| ranking.rank(row));
+        assert_eq!(ranks, [Some(1), Some(1), None, Some(4)]);
+        assert_eq!(ranking.comparisons, 3);
+    }
+
+    #[test]
+    fn a_difference_that_one_half_of_the_rounds_does_not_confirm_is_a_tie() {
+        let mut results = four();
+        let verdict = |results: &Results| {
+            results.ranking_by(0, false, &RECEIVED).place(3).unwrap().winner_to_it.unwrap()
+        };
+        assert!(matches!(verdict(&results), Difference::Real(_)));
+        // In the odd rounds it is far ahead, as chance may have it; so it is the best that these choose.
+        for sample in results.cells[0][3].samples.iter_mut().filter(|s| s.when.block % 2 == 1) {
+            sample.received_per_s = sample.received_per_s.map(|rate| rate * 3.0);
+        }
+        assert!(matches!(verdict(&results), Difference::Tie(_)));
+        // Where one half has no round of it, that is open.
+        results.cells[0][3].samples.retain(|sample| sample.when.block % 2 == 0);
+        assert!(matches!(verdict(&results), Difference::TooFew(_)));
     }
 
     #[test]
@@ -410,7 +576,7 @@ mod tests {
         let ranking = results.ranking_by(0, false, &RECEIVED);
         assert_eq!(ranking.noise_floor, None);
         assert!(ranking.places[1..].iter().all(Place::is_unclear));
-        assert_eq!(ranking.rank(1), Some(2));
+        assert_eq!((ranking.rank(0), ranking.rank(1), ranking.rank(2)), (None, None, None));
     }
 
     #[test]

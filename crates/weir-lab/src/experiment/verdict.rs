@@ -1,12 +1,13 @@
 //! What limited a run, and what that makes of its figure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A share of a core, or of the generator's maximum, from which it counts as used up.
 pub const USED_UP: f64 = 0.95;
 
 /// What limited a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The server could not take more.
@@ -38,7 +39,7 @@ impl Limit {
 }
 
 /// What limited a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// What it was.
     pub limited_by: Limit,

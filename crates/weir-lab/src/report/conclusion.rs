@@ -4,6 +4,7 @@
 //! It stands first on the screen and in the report. Its claims stand in the document as pairs of rows with a
 //! verdict, so that a later run can be held against them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::cell::{Better, Metric};
@@ -11,13 +12,16 @@ use crate::experiment::ranking::{Lead, Place, Ranking};
 use crate::experiment::results::Results;
 use crate::report::Told;
 use crate::report::number::{percent, si};
-use crate::report::sentences::{EXPLAINS, causes, is_worse, times, why_open};
+use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{list, number_of, shortened};
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
 /// Most loads besides the first of which the conclusion says who leads.
 const MOST_OTHER_LOADS: usize = 3;
+
+/// Most designs besides the winner that a sentence names which are tied with it; the table has them all.
+const MOST_TIED_NAMED: usize = 2;
 
 /// What a study counts, and what the first screen shows of it.
 pub struct Unit<S: 'static> {
@@ -31,12 +35,14 @@ pub struct Unit<S: 'static> {
     pub latency: [&'static Metric<S>; 2],
     /// Figures that explain a difference, with what each counts.
     pub causes: &'static [(&'static Metric<S>, &'static str)],
+    /// Figures that are shown while it runs.
+    pub live: &'static [&'static Metric<S>],
     /// What measures more: the end of "other loads may rank designs differently; …".
     pub wider: &'static str,
 }
 
 /// What a comparison concludes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Conclusion {
     /// What to use here, in a sentence.
     pub headline: String,
@@ -48,7 +54,7 @@ pub struct Conclusion {
 }
 
 /// That one row is better than another, or as good.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// In words.
     pub text: String,
@@ -64,7 +70,8 @@ pub struct Claim {
     pub second: String,
     /// Whether they differ.
     pub verdict: Verdict,
-    /// The first's figure to the second's: the median over pairs of runs, and the ends of its 95 % interval.
+    /// The first's figure to the second's: the median over pairs of runs, and the ends of its interval, which holds
+    /// together with those of all pairs of its ranking at 95 % confidence.
     pub ratio: f64,
     /// The lower end.
     pub low: Option<f64>,
@@ -73,7 +80,7 @@ pub struct Claim {
 }
 
 /// What was found of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The first is better.
@@ -95,6 +102,7 @@ pub fn conclusion<K: Told>(results: &Results<K>) -> Conclusion {
         if index == 0 {
             all.headline = found.verdict();
             all.sentences.extend(found.open());
+            all.sentences.extend(found.bounded());
             all.sentences.extend(found.why());
             all.sentences.extend(found.cheaper());
             all.sentences.extend(found.sure());
@@ -204,11 +212,17 @@ impl<K: Told> Found<'_, K> {
         match lead {
             Lead::Only => format!("Only {name} could be ranked: {figure}."),
             Lead::Alone | Lead::Shared => {
-                let mut leaders = vec![name];
-                leaders.extend(self.names(&tied));
-                let ties = if tied.is_empty() { "" } else { ", which are tied" };
+                let names = match tied.len() {
+                    0 => name,
+                    1..=MOST_TIED_NAMED => {
+                        let leaders = std::iter::once(&winner).chain(&tied);
+                        let leaders: Vec<String> = leaders.map(|of| self.name(of.row)).collect();
+                        format!("{}, which are tied", either(&leaders))
+                    }
+                    others => format!("{name}, or any of {others} designs that are tied with it"),
+                };
                 let next = next.map(|next| format!(", {next}")).unwrap_or_default();
-                format!("Use {}{ties}: {figure}{next}.", either(&leaders))
+                format!("Use {names}: {figure}{next}.")
             }
             Lead::NotShown if unclear.is_empty() => {
                 let floor = ranking.noise_floor.map(|floor| format!(" of {}", percent(floor)));
@@ -232,6 +246,17 @@ impl<K: Told> Found<'_, K> {
     fn open(&self) -> Option<String> {
         let is_open = !self.of(Place::is_unclear).is_empty();
         is_open.then(|| capital_first(&why_open(self.results, self.load, self.ranking)) + ".")
+    }
+
+    /// That the best could have done more, if so: then what is tied with it may differ from it all the same.
+    fn bounded(&self) -> Option<String> {
+        let winner = self.ranking.winner()?;
+        let verdict = self.results.cells[self.load][winner.row].verdict()?;
+        let counts = self.results.ranked_by(self.load).better == Better::Higher;
+        (counts && verdict.lower_bound).then(|| {
+            "The server was not the limit: figures marked ≥ are lower bounds, and may hide differences."
+                .into()
+        })
     }
 
     /// "1.32 times (1.25 to 1.40) that of".
@@ -289,8 +314,9 @@ impl<K: Told> Found<'_, K> {
         let rounds = self.results.rounds_made(self.load);
         let floor = self.ranking.noise_floor?;
         Some(format!(
-            "Differences are judged at 95 % confidence over {}; below {} they are noise.",
+            "Differences are judged over {}, at 95 % confidence {}; below {} they are noise.",
             number_of(rounds, "round"),
+            together(self.ranking.comparisons),
             percent(floor)
         ))
     }

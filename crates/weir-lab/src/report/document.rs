@@ -106,6 +106,7 @@ fn of_load<K: Told>(results: &Results<K>, load: usize, rankings: &[(K::Group, Ra
         let common = json!({
             "winner": ranking.winner().map(|place| results.rows[place.row].spec()),
             "noise_floor_percent": ranking.noise_floor.map(|floor| floor * 100.0),
+            "comparisons": ranking.comparisons,
             "unlike_pairs": ranking.unlike_pairs,
             "summary": K::summary(results, load, *group, ranking),
         });

@@ -1,5 +1,6 @@
 //! The first screen: the conclusion, and the table that decides, in as many lines as a terminal has.
 
+use crate::experiment::ranking::Ranking;
 use crate::experiment::results::Results;
 use crate::report::Told;
 use crate::report::columns::{At, Column};
@@ -17,6 +18,8 @@ pub const LINES_OF_A_PART: usize = 7;
 
 /// Most characters of the bars.
 const BAR: usize = 14;
+/// What stands for a rank that is not decided.
+const UNDECIDED: &str = "?";
 /// Fewest lines of rows that a table is worth its place with.
 const FEWEST_ROWS: usize = 3;
 
@@ -137,7 +140,7 @@ fn table<K: Told>(results: &Results<K>, width: usize, all_groups: bool) -> Vec<S
             let median = results.median(load, row, by).unwrap_or(0.0);
             let is_ranked = ranking.place(row).is_some();
             let fields = vec![
-                ranking.rank(row).map_or_else(|| UNKNOWN.into(), |rank| rank.to_string()),
+                rank(&ranking, row),
                 short_name(results, row),
                 text(Column::bounded(by)),
                 text(Column::spread(by)),
@@ -162,6 +165,15 @@ fn table<K: Told>(results: &Results<K>, width: usize, all_groups: bool) -> Vec<S
         "limit".into(),
     ];
     lines_of(heading, rows, &titles, width)
+}
+
+/// A rank as it is shown: rows that are tied share one, and one that is undecided has none yet.
+fn rank(ranking: &Ranking, row: usize) -> String {
+    match (ranking.rank(row), ranking.place(row)) {
+        (Some(rank), _) => rank.to_string(),
+        (None, Some(_)) => UNDECIDED.into(),
+        (None, None) => UNKNOWN.into(),
+    }
 }
 
 /// Median and 99th percentile under this load, or, where they are unknown for all rows, under the first load that
@@ -320,6 +332,17 @@ mod tests {
                 assert!(widest <= width.min(COLUMNS), "{widest} of {width}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_undecided_has_no_rank() {
+        let mut results = results();
+        results.cells[0].iter_mut().for_each(|cell| cell.samples.truncate(3));
+        let text = screen(&results, COLUMNS, LINES);
+        let rows = text.lines().skip_while(|line| !line.starts_with("#  design")).skip(1);
+        let ranked = rows.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with('-'));
+        let ranks: Vec<char> = ranked.filter_map(|line| line.chars().next()).collect();
+        assert!(ranks.len() > 2 && ranks.iter().all(|rank| *rank == '?'), "{text}");
     }
 
     #[test]

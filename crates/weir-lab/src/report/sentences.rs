@@ -49,6 +49,15 @@ pub(crate) fn times(ratio: &Estimate) -> String {
     format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
 }
 
+/// For what a confidence holds: "for all 120 comparisons together".
+pub(crate) fn together(comparisons: usize) -> String {
+    match comparisons {
+        0 | 1 => "for the one comparison".into(),
+        2 => "for both comparisons together".into(),
+        _ => format!("for all {comparisons} comparisons together"),
+    }
+}
+
 /// What a difference is worth, in a word.
 pub(crate) fn worth(difference: &Difference) -> &'static str {
     match difference {

@@ -12,6 +12,7 @@ use crate::report::Told;
 use crate::report::columns::{At, Column, names};
 use crate::report::layout::{Filled, NARROWEST, paragraph, parts};
 use crate::report::number::percent;
+use crate::report::sentences::together;
 use crate::report::words::{list, number_of};
 use crate::stats::quantile;
 
@@ -180,7 +181,11 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
             format!("Noise floor above 100 % ({of} under two names).")
         }
         (Some(floor), Some(of)) => {
-            format!("Noise floor {} ({of} under two names).", percent(floor))
+            format!(
+                "Noise floor {} ({of} under two names). Ratios are judged at 95 % confidence {}.",
+                percent(floor),
+                together(ranking.comparisons)
+            )
         }
         _ => "The noise floor is unknown, so no difference is called real.".into(),
     };

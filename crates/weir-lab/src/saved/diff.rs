@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Figure, Part};
@@ -20,7 +21,7 @@ const SAME: [&str; 6] =
     ["cpu_model", "cores", "kernel", "hypervisor", "architecture", "mitigations"];
 
 /// What became of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Its figure is better, beyond the noise.
@@ -45,7 +46,7 @@ impl Change {
 }
 
 /// A row in both results.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// The load.
     pub load: String,
@@ -72,7 +73,7 @@ pub struct Row {
 }
 
 /// Two results of one kind.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Diff {
     /// What was compared.
     pub kind: String,

@@ -173,7 +173,7 @@ impl<'a> Part<'a> {
         crate::stats::median(&times)
     }
 
-    fn rows(self) -> impl Iterator<Item = &'a Value> {
+    pub(crate) fn rows(self) -> impl Iterator<Item = &'a Value> {
         self.0["results"].as_array().into_iter().flatten()
     }
 

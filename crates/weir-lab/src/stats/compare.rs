@@ -24,8 +24,24 @@ pub const ALIKE_WITHIN: f64 = 2.0;
 pub struct Pairs {
     /// First and second figure of each block that has both.
     pub pairs: Vec<(f64, f64)>,
+    /// The block of each.
+    pub blocks: Vec<u32>,
     /// Pairs left out because the machine changed between their two runs.
     pub unlike: usize,
+}
+
+impl Pairs {
+    /// Each pair with its block.
+    pub fn with_blocks(&self) -> impl Iterator<Item = (u32, (f64, f64))> {
+        self.blocks.iter().copied().zip(self.pairs.iter().copied())
+    }
+
+    /// Those of every second block: from the first on, or from the second.
+    pub fn of_half(&self, half: u32) -> Self {
+        let of_half = self.with_blocks().filter(|(block, _)| block % 2 == half);
+        let (blocks, pairs) = of_half.unzip();
+        Self { pairs, blocks, unlike: 0 }
+    }
 }
 
 /// Pairs the readings of two rows, block by block.
@@ -35,6 +51,7 @@ pub fn pair(first: &[Reading], second: &[Reading]) -> Pairs {
         for b in second.iter().filter(|b| b.block == a.block) {
             if alike(a.core_to_core_ns, b.core_to_core_ns) {
                 found.pairs.push((a.value, b.value));
+                found.blocks.push(a.block);
             } else {
                 found.unlike += 1;
             }
@@ -94,9 +111,12 @@ impl Difference {
 /// Judges the pairs of two rows. Real is only what has an interval, does not hold 1, and
 /// is farther from 1 than the noise floor (without a known floor nothing is real).
 pub fn judge(pairs: &Pairs, floor: Option<f64>, confidence: f64, seed: u64) -> Difference {
-    let Some(ratio) = bootstrap::paired_ratio(&pairs.pairs, confidence, seed) else {
-        return Difference::TooFew(None);
-    };
+    weigh(bootstrap::paired_ratio(&pairs.pairs, confidence, seed), floor)
+}
+
+/// Judges the ratio of two rows by its interval and the noise floor, as [`judge`] does.
+pub fn weigh(ratio: Option<Estimate>, floor: Option<f64>) -> Difference {
+    let Some(ratio) = ratio else { return Difference::TooFew(None) };
     let (Some(interval), Some(floor)) = (ratio.interval, floor) else {
         return Difference::TooFew(Some(ratio));
     };
@@ -154,14 +174,15 @@ mod tests {
     fn a_machine_that_changed_between_two_runs_makes_no_pair() {
         let near = Reading { block: 0, value: 2.0, core_to_core_ns: Some(27.0) };
         let far = Reading { block: 0, value: 1.0, core_to_core_ns: Some(170.0) };
-        assert_eq!(pair(&[near], &[far]), Pairs { pairs: vec![], unlike: 1 });
+        assert_eq!(pair(&[near], &[far]), Pairs { unlike: 1, ..Pairs::default() });
         assert_eq!(pair(&[near], &[Reading { core_to_core_ns: Some(30.0), ..far }]).pairs.len(), 1);
         assert_eq!(pair(&[near], &[Reading { core_to_core_ns: None, ..far }]).pairs.len(), 1);
     }
 
     #[test]
     fn the_noise_floor_is_the_farther_end() {
-        let again = Pairs { pairs: vec![(1.00, 1.0), (1.02, 1.0), (0.96, 1.0)], unlike: 0 };
+        let again =
+            Pairs { pairs: vec![(1.00, 1.0), (1.02, 1.0), (0.96, 1.0)], ..Pairs::default() };
         let floor = noise_floor(&again, 0.95, 1).unwrap();
         assert!((floor - (1.0 / 0.96 - 1.0)).abs() < 1e-9, "{floor}");
         assert_eq!(noise_floor(&Pairs::default(), 0.95, 1), None);
@@ -169,24 +190,26 @@ mod tests {
 
     #[test]
     fn a_difference_within_the_noise_is_a_tie() {
-        let pairs = Pairs { pairs: [vec![(1.03, 1.0); 5], vec![(1.04, 1.0)]].concat(), unlike: 0 };
+        let pairs =
+            Pairs { pairs: [vec![(1.03, 1.0); 5], vec![(1.04, 1.0)]].concat(), ..Pairs::default() };
         assert!(matches!(judge(&pairs, Some(0.05), 0.95, 1), Difference::Tie(_)));
         assert!(matches!(judge(&pairs, Some(0.01), 0.95, 1), Difference::Real(_)));
     }
 
     #[test]
     fn an_interval_that_holds_one_is_a_tie() {
-        let pairs = Pairs { pairs: [vec![(1.3, 1.0); 5], vec![(0.8, 1.0)]].concat(), unlike: 0 };
+        let pairs =
+            Pairs { pairs: [vec![(1.3, 1.0); 5], vec![(0.8, 1.0)]].concat(), ..Pairs::default() };
         assert!(matches!(judge(&pairs, Some(0.01), 0.95, 1), Difference::Tie(_)));
     }
 
     #[test]
     fn nothing_is_claimed_from_five_pairs_or_without_a_floor() {
-        let five = Pairs { pairs: vec![(2.0, 1.0); 5], unlike: 0 };
+        let five = Pairs { pairs: vec![(2.0, 1.0); 5], ..Pairs::default() };
         let claimed = judge(&five, Some(0.01), 0.95, 1);
         assert!(matches!(claimed, Difference::TooFew(Some(_))));
         assert_eq!(claimed.ratio().unwrap().median, 2.0);
-        let six = Pairs { pairs: vec![(2.0, 1.0); 6], unlike: 0 };
+        let six = Pairs { pairs: vec![(2.0, 1.0); 6], ..Pairs::default() };
         assert!(matches!(judge(&six, None, 0.95, 1), Difference::TooFew(Some(_))));
         assert_eq!(judge(&Pairs::default(), Some(0.1), 0.95, 1), Difference::TooFew(None));
     }

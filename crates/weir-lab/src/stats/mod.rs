@@ -3,12 +3,13 @@
 //! Samples of a run are few (6 to 15) and not normal: the machine may change speed in the
 //! middle. So everything rests on medians and on resampling ([`bootstrap`]), never on a
 //! mean and its standard deviation, and designs are compared in pairs of the same block
-//! ([`compare`]).
+//! ([`compare`]). Where many are compared, their intervals hold together ([`together`]).
 
 pub mod bootstrap;
 pub mod compare;
 pub mod latency;
 pub mod random;
+pub mod together;
 
 /// Confidence of all intervals, as a share.
 pub const CONFIDENCE: f64 = 0.95;
@@ -34,6 +35,12 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Of a ratio: that of the second to the first.
+    pub fn inverse(self) -> Self {
+        let inverse = |i: Interval| Interval { low: 1.0 / i.high, high: 1.0 / i.low };
+        Self { median: 1.0 / self.median, interval: self.interval.map(inverse), ..self }
+    }
+
     /// Half the width of the interval as a share of the median: 0.02 is "±2 %". `None`
     /// without an interval, or around a median of 0.
     pub fn relative_half_width(&self) -> Option<f64> {

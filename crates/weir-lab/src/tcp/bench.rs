@@ -3,6 +3,7 @@
 //! [`super::processes`] does it for real, with a server and a client as processes of their own; the tests
 //! of [`super::experiment`] simulate it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plan::Load;
@@ -27,7 +28,7 @@ pub struct Made {
 }
 
 /// What a row was checked with, and passed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Checked {
     /// Connections.
     pub connections: u64,

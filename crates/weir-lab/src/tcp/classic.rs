@@ -3,6 +3,7 @@
 //!
 //! The first two are loads like any other, the third is a search ([`super::search`]).
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::plan::{Load, Pattern};
@@ -56,7 +57,7 @@ pub struct Classic {
 }
 
 /// How many connections a row holds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Held {
     /// The most that were all made, served and kept.
     pub connections: Option<u32>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::experiment::plan::budget;
@@ -9,7 +10,7 @@ use crate::experiment::plan::{Depth, Row};
 use crate::stats::bootstrap;
 
 /// What a connection does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// One message at a time: the next one follows the answer.
@@ -43,7 +44,7 @@ const BYTES_UNDER_WAY_MAX: u64 = 1 << 30;
 pub const BUFFER_BYTES: (u64, u64) = (4 << 10, 64 << 10);
 
 /// One load. Rows are compared only under the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Load {
     /// What a connection does.
     pub pattern: Pattern,

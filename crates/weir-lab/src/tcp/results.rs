@@ -1,5 +1,6 @@
 //! What a comparison of TCP found: every row under every load, with its samples.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::{Checked, Idle};
@@ -14,7 +15,7 @@ use crate::stats::median;
 const NOTHING_CAME: &str = "nothing came back while it was measured";
 
 /// A comparison of TCP: what only that has, as it stands in the document.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Tcp {
     /// What each row did with little to do.
     #[serde(skip)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bench::Made;
@@ -30,7 +31,7 @@ pub struct Circumstances {
 }
 
 /// One run's figures. Unknown ones are `None`. A message is counted when all of it has come back.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Sockets that send at the same time.
@@ -24,7 +25,7 @@ const LONGEST_BYTES: usize = 1 << 16;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a row was checked with, and passed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Echoed {
     /// Datagrams sent and answered, each to its own sender.
     pub datagrams: u64,

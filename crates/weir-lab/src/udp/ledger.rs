@@ -7,6 +7,7 @@
 //!
 //! Datagrams of strangers are counted apart: they are no part of either line.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Largest share of the datagrams sent that may stay unexplained.
@@ -18,7 +19,7 @@ const MOST_AS_ONE: u64 = 128;
 
 /// The counts of one run after its warm-up. A place that cannot be seen on this machine is
 /// `None`, not 0.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
     /// Datagrams the generator wanted to send.
     pub offered: u64,

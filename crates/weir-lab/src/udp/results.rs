@@ -1,5 +1,6 @@
 //! What an experiment found: every row under every load, with its samples.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::exchange::Echoed;
@@ -28,7 +29,7 @@ impl Cell {
 }
 
 /// What the generator can do at most: into sockets that nobody reads.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Calibration {
     /// Whether the sink asked for receive offload, which changes the sender's work.
     pub receive_offload: bool,
@@ -63,7 +64,7 @@ impl Calibration {
 }
 
 /// A comparison of UDP: what only that has, as it stands in the document.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Udp {
     /// The cores of the server.
     pub server_cores: Vec<usize>,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::experiment::cell::Disturbance;
@@ -32,7 +33,7 @@ pub struct Circumstances {
 }
 
 /// One run's figures. Unknown ones are `None`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Sample {
     /// When it was made, and on what machine.
     #[serde(flatten)]

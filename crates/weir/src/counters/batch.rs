@@ -98,6 +98,13 @@ impl BatchSnapshot {
         self.buckets.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
+    /// How many batches were no larger than `size`. Exact below 16 and where `size` is the largest of
+    /// its bucket; elsewhere the batches of that bucket are left out.
+    pub fn at_most(&self, size: u64) -> u64 {
+        let whole = (0..BATCH_BUCKETS).take_while(|bucket| bucket_top(*bucket) <= size);
+        whole.fold(0, |sum, bucket| sum.saturating_add(self.buckets[bucket]))
+    }
+
     /// Adds another distribution to this one.
     pub fn merge(&mut self, other: &BatchSnapshot) {
         self.min = match (self.min, other.min) {
@@ -199,6 +206,15 @@ mod tests {
         assert_eq!((s.min, s.max, s.count()), (1, 15, 10));
         let at = |quantile| s.percentile(quantile).expect("ten batches");
         assert_eq!([at(0.0), at(0.5), at(0.6), at(0.8), at(0.81), at(1.0)], [1, 1, 2, 4, 15, 15]);
+    }
+
+    #[test]
+    fn how_many_are_no_larger() {
+        let s = record_all(&[1, 3, 3, 15, 16, 17, 64, 71, 72, 1 << 21]).snapshot();
+        let at_most = [0, 1, 2, 3, 15, 17, 71, 79, u64::MAX].map(|size| s.at_most(size));
+        assert_eq!(at_most, [0, 1, 1, 3, 4, 6, 8, 9, 10]);
+        // 16 and 17 share a bucket, and so do 64 to 71.
+        assert_eq!([16, 64].map(|size| s.at_most(size)), [4, 6]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use weir_load::quantity::{parse_percent, parse_rate, parse_size, parse_time};
 
 use crate::compare::output::OutputArgs;
 use crate::compare::part::{self, OfAll};
+use crate::compare::plan::PlanArgs;
 use crate::compare::{EXIT_CODES, defaults};
 use crate::cores::{Cores, MOST_SERVER_CORES};
 
@@ -55,7 +56,7 @@ pub(super) enum On {
 }
 
 /// Options of `weir compare udp`.
-#[derive(Debug, PartialEq, Args)]
+#[derive(Debug, Clone, PartialEq, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct UdpArgs {
     /// Design with its options, such as "rio-hybrid --threads 2"; repeatable [default: every design once, on
@@ -205,6 +206,9 @@ pub struct UdpArgs {
     pub(in crate::compare) dry_run: bool,
 
     #[command(flatten)]
+    pub(in crate::compare) plan: PlanArgs,
+
+    #[command(flatten)]
     pub(in crate::compare) output: OutputArgs,
 }
 
@@ -239,6 +243,7 @@ impl UdpArgs {
             verbose: self.verbose,
             dry_run: self.dry_run,
             output: self.output.clone(),
+            plan: self.plan.clone(),
             ..defaults()
         };
         *self == of_all

@@ -13,7 +13,7 @@ use crate::device::results::{Devices, Group, Results};
 use crate::device::rows::title;
 use crate::device::sample::{
     CONTEXT_SWITCHES, CPU, HAND_OVERS, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, SAMPLING, Sample,
-    word,
+    TAKEN, word,
 };
 use crate::experiment::plan::Row;
 use crate::experiment::ranking::Ranking;
@@ -36,6 +36,7 @@ impl Told for Devices {
             (&HAND_OVERS, "hand-overs between threads per I/O"),
             (&CONTEXT_SWITCHES, "context switches per I/O"),
         ],
+        live: &[&CPU, &TAKEN, &KERNEL_ENTRIES, &LATENCY_P99],
         wider: "-l, --delay and --sweep measure them",
     };
     const LIMITS: &'static str = "CPU, it kept a core busy; waiting, it did not. Busy-polling designs keep \

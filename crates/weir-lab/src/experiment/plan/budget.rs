@@ -58,6 +58,12 @@ impl Settings {
         Self { budget_s: seconds, is_bound: seconds.is_some(), ..self }
     }
 
+    /// Whether a load may end before its rounds are through, once it is decided: a whole study makes all of them, since
+    /// more rounds find smaller differences.
+    pub fn ends_early(&self) -> bool {
+        self.rounds.is_none() && self.depth != Depth::Full
+    }
+
     /// The time that an experiment has with so many seconds.
     pub fn time(&self, seconds: f64) -> Time {
         Time { seconds, is_bound: self.is_bound, has_rounds: self.rounds.is_some() }

@@ -25,7 +25,8 @@ use crate::tcp::processes::BUFFER;
 use crate::tcp::results::{Results, Tcp};
 use crate::tcp::rows::title;
 use crate::tcp::sample::{
-    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, RECEIVED, Sample, word,
+    CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, RECEIVED, Sample, THREADS,
+    word,
 };
 use crate::tcp::search;
 
@@ -41,6 +42,7 @@ impl Told for Tcp {
             (&KERNEL_ENTRIES, "kernel calls per message"),
             (&CONTEXT_SWITCHES, "context switches per message"),
         ],
+        live: &[&CPU, &KERNEL_ENTRIES, &THREADS, &LATENCY_P99],
         wider: "-c, -l, --pattern and --sweep measure them",
     };
     const LIMITS: &'static str = "server, its cores were used up; client, those of the client were; both; \

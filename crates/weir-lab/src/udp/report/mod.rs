@@ -27,7 +27,8 @@ use crate::udp::plan::{Load, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
 use crate::udp::sample::{
-    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, Sample,
+    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, PERCENT_OF_SENT,
+    Sample, THREADS_USED,
 };
 
 impl Told for Udp {
@@ -43,6 +44,7 @@ impl Told for Udp {
             (&CONTEXT_SWITCHES, "context switches per 1000 datagrams"),
             (&BATCH_P50, "datagrams at a time"),
         ],
+        live: &[&CPU, &BATCH_P50, &PERCENT_OF_SENT, &THREADS_USED, &LATENCY_P99],
         wider: "-l, --load, --sweep and --full measure them",
     };
     const LIMITS: &'static str = "server, it lost datagrams or used up its cores; generator, it could send \

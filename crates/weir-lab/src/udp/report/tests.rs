@@ -37,6 +37,18 @@ fn the_first_screen_has_the_conclusion_and_the_table_that_decides() {
 }
 
 #[test]
+fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
+    let said = "The server was not the limit: figures marked ≥ are lower bounds";
+    let mut results = fixture::results();
+    assert!(!screen(&results, 100, LINES).contains(said));
+    for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
+        sample.verdict.lower_bound = true;
+    }
+    let text = screen(&results, 100, LINES);
+    assert!(text.contains(said), "{text}");
+}
+
+#[test]
 fn no_figure_at_all_is_still_a_report() {
     let mut results = fixture::results();
     results.cells.iter_mut().flatten().for_each(|cell| *cell = Default::default());

@@ -1,0 +1,367 @@
+//! The endpoint: one thread that answers `GET /metrics`, whatever its peers do.
+//!
+//! It never blocks: it has all sockets in non-blocking mode, looks at each once a turn, and sleeps in between. So a
+//! peer that sends nothing, or slowly, or takes nothing, costs the others no more than a look at it. There are at most
+//! [`CONNECTIONS_MAX`] connections, and as many are taken in a turn at most; one more ends the oldest. A connection has
+//! [`TIME_MAX`] for everything. That would be little for a server of thousands, and is enough for what asks every few
+//! seconds, from one or two places.
+
+use std::io::{ErrorKind, Read, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::text::CONTENT_TYPE;
+
+/// Most connections at a time.
+const CONNECTIONS_MAX: usize = 16;
+/// Longest time of a connection, from its first byte to its last.
+const TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest request, in bytes: its line and its headers.
+const REQUEST_BYTES_MAX: usize = 8 * 1024;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 64;
+/// Most bytes behind a request that are taken and dropped in a turn.
+const DROPPED_BYTES_MAX: usize = 64 * 1024;
+/// How often connections are looked at, while there are any.
+const TURN: Duration = Duration::from_millis(2);
+/// How often the listening socket is looked at while there are none: the first scrape after a pause waits as long at most.
+const IDLE: Duration = Duration::from_millis(100);
+/// How long a page is good for: whoever asks more often gets the same again, so that asking costs the server's
+/// counters no more than ten readings a second.
+const PAGE_TIME: Duration = Duration::from_millis(100);
+
+/// The thread that answers. It ends when this is dropped, within a turn.
+pub struct Endpoint {
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endpoint {
+    /// Answers what comes to this socket, with pages that `make` makes, on these cores (on all, if there are none).
+    ///
+    /// # Errors
+    /// If the socket cannot be made non-blocking, or no thread can be started.
+    pub fn start(
+        listener: TcpListener,
+        cores: Vec<usize>,
+        make: impl FnMut() -> String + Send + 'static,
+    ) -> std::io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let ending = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ending);
+        let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
+            if !cores.is_empty() {
+                // It was tried with the server's cores: where it fails here, the thread runs where it may.
+                let _ = weir::affinity::pin_current_thread_to(&cores);
+            }
+            let mut pages = Pages { make, last: None };
+            let mut open = Vec::with_capacity(CONNECTIONS_MAX);
+            while !told.load(Ordering::Acquire) {
+                accept(&listener, &mut open);
+                open.retain_mut(|connection: &mut Connection| connection.advance(&mut pages));
+                // Also if more wait: whoever floods this port shall not have the core.
+                thread::park_timeout(if open.is_empty() { IDLE } else { TURN });
+            }
+        })?;
+        Ok(Self { ending, thread: Some(thread) })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It fails only if the thread panicked, which has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Takes in connections that wait, as many as there may be. None of them is ended before it was looked at once.
+fn accept(listener: &TcpListener, open: &mut Vec<Connection>) {
+    for _ in 0..CONNECTIONS_MAX {
+        // Whatever the error is, it may be over at the next turn: descriptors are free again, a peer was gone.
+        let Ok((stream, _)) = listener.accept() else { return };
+        if stream.set_nonblocking(true).is_err() {
+            continue;
+        }
+        if open.len() == CONNECTIONS_MAX {
+            // One that has its answer, or else the oldest.
+            let ending = open.iter().position(Connection::is_answered).unwrap_or(0);
+            open.remove(ending);
+        }
+        open.push(Connection::new(stream));
+    }
+}
+
+/// The pages.
+struct Pages<M> {
+    make: M,
+    last: Option<(Instant, String)>,
+}
+
+impl<M: FnMut() -> String> Pages<M> {
+    /// The newest one, or a new one if that is too old.
+    fn newest(&mut self) -> &str {
+        if self.last.as_ref().is_none_or(|(at, _)| at.elapsed() >= PAGE_TIME) {
+            self.last = Some((Instant::now(), (self.make)()));
+        }
+        self.last.as_ref().map_or("", |(_, page)| page)
+    }
+}
+
+/// A connection.
+struct Connection {
+    stream: TcpStream,
+    until: Instant,
+    state: State,
+}
+
+enum State {
+    /// The request comes: what there is of it.
+    Receiving(Vec<u8>),
+    /// The response goes: all of it, and how much has gone.
+    Sending(Vec<u8>, usize),
+    /// The response has gone. What the peer still sends is dropped until it closes: closed before, the connection
+    /// would be reset, and the response lost.
+    Answered,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        let until = Instant::now() + TIME_MAX;
+        Self { stream, until, state: State::Receiving(Vec::new()) }
+    }
+
+    fn is_answered(&self) -> bool {
+        matches!(self.state, State::Answered)
+    }
+
+    /// Does what can be done without waiting. Says whether there is anything left to do.
+    fn advance<M: FnMut() -> String>(&mut self, pages: &mut Pages<M>) -> bool {
+        if Instant::now() >= self.until {
+            return false;
+        }
+        if let State::Receiving(request) = &mut self.state {
+            match receive(&mut self.stream, request, pages) {
+                Received::All(response) => self.state = State::Sending(response, 0),
+                Received::Part => return true,
+                Received::Gone => return false,
+            }
+        }
+        if let State::Sending(response, gone) = &mut self.state {
+            while *gone < response.len() {
+                match self.stream.write(&response[*gone..]) {
+                    Ok(0) => return false,
+                    Ok(n) => *gone += n,
+                    Err(error) => return may_go_on(&error),
+                }
+            }
+            if self.stream.shutdown(Shutdown::Write).is_err() {
+                return false;
+            }
+            self.state = State::Answered;
+        }
+        let (mut dropped, mut bytes) = (0, [0; 4096]);
+        while dropped < DROPPED_BYTES_MAX {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(n) => dropped += n,
+                Err(error) => return may_go_on(&error),
+            }
+        }
+        true
+    }
+}
+
+/// Whether nothing is wrong but that it would have to wait.
+fn may_go_on(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// What came of a request.
+enum Received {
+    /// All that was needed for this response.
+    All(Vec<u8>),
+    /// Nothing new, or not enough.
+    Part,
+    /// The peer.
+    Gone,
+}
+
+/// Takes what has come of a request.
+fn receive<M: FnMut() -> String>(
+    stream: &mut TcpStream,
+    request: &mut Vec<u8>,
+    pages: &mut Pages<M>,
+) -> Received {
+    let before = request.len();
+    let ended = loop {
+        let room = REQUEST_BYTES_MAX - request.len();
+        let mut bytes = [0; 1024];
+        match stream.read(&mut bytes[..room.min(1024)]) {
+            // Also if there is no room left.
+            Ok(0) => break room > 0,
+            Ok(n) => request.extend_from_slice(&bytes[..n]),
+            Err(error) if may_go_on(&error) => break false,
+            Err(_) => return Received::Gone,
+        }
+    };
+    if request.len() > before
+        && let Some(response) = response(request, pages)
+    {
+        return Received::All(response);
+    }
+    if ended { Received::Gone } else { Received::Part }
+}
+
+/// The response to a request; `None` if the request is not whole yet.
+fn response<M: FnMut() -> String>(request: &[u8], pages: &mut Pages<M>) -> Option<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let response = match parsed.parse(request) {
+        Ok(status) if status.is_complete() => {
+            answer(parsed.method.unwrap_or_default(), parsed.path.unwrap_or_default(), pages)
+        }
+        Ok(_) if request.len() < REQUEST_BYTES_MAX => return None,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            let why = format!(
+                "the request is longer than {REQUEST_BYTES_MAX} bytes, or has more than {HEADERS_MAX} headers"
+            );
+            refusal("431 Request Header Fields Too Large", "", &why)
+        }
+        Err(error) => refusal("400 Bad Request", "", &format!("this is no request: {error}")),
+    };
+    Some(response.bytes(parsed.method != Some("HEAD")))
+}
+
+/// The response to a whole request.
+fn answer<M: FnMut() -> String>(method: &str, target: &str, pages: &mut Pages<M>) -> Response {
+    // A proxy's request has the whole address.
+    let path = target
+        .split_once("://")
+        .map_or(target, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]));
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    match (path, method) {
+        ("/metrics", "GET" | "HEAD") => Response {
+            status: "200 OK",
+            content_type: CONTENT_TYPE,
+            header: "",
+            body: pages.newest().to_owned(),
+        },
+        ("/metrics", _) => {
+            refusal("405 Method Not Allowed", "Allow: GET, HEAD\r\n", "use GET or HEAD")
+        }
+        _ => refusal("404 Not Found", "", "the metrics are at /metrics"),
+    }
+}
+
+struct Response {
+    status: &'static str,
+    content_type: &'static str,
+    /// A line with its end, or nothing.
+    header: &'static str,
+    body: String,
+}
+
+fn refusal(status: &'static str, header: &'static str, why: &str) -> Response {
+    let content_type = "text/plain; charset=utf-8";
+    Response { status, content_type, header, body: format!("{why}\n") }
+}
+
+impl Response {
+    /// As it is sent. HEAD asks for all but the body.
+    fn bytes(self, with_body: bool) -> Vec<u8> {
+        let Self { status, content_type, header, body } = self;
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{header}\
+             Connection: close\r\n\r\n"
+        );
+        (if with_body { head + &body } else { head }).into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks for waiting connections until so many were taken in, in all.
+    fn take(listener: &TcpListener, open: &mut Vec<Connection>, peers: &[TcpStream]) {
+        let last = peers.last().expect("one").local_addr().expect("an address");
+        while open.last().is_none_or(|newest| newest.stream.peer_addr().ok() != Some(last)) {
+            accept(listener, open);
+        }
+    }
+
+    #[test]
+    fn one_more_than_there_may_be_ends_one_that_has_its_answer_or_else_the_oldest() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let at = listener.local_addr().expect("an address");
+        let connect = || TcpStream::connect(at).expect("it listens");
+        let address = |stream: &TcpStream| stream.local_addr().expect("an address");
+        let mut peers: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        let mut open = vec![];
+        take(&listener, &mut open, &peers);
+        assert_eq!(open.len(), CONNECTIONS_MAX);
+        open[5].state = State::Answered;
+        let mut expected: Vec<_> = peers.iter().map(address).collect();
+        for ended in [5, 0, 0] {
+            peers.push(connect());
+            take(&listener, &mut open, &peers);
+            expected.remove(ended);
+            expected.push(address(&peers[peers.len() - 1]));
+            let now: Vec<_> =
+                open.iter().map(|one| one.stream.peer_addr().expect("a peer")).collect();
+            assert_eq!(now, expected);
+        }
+    }
+
+    #[test]
+    fn an_answered_connection_stays_until_its_peer_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let at = listener.local_addr().expect("an address");
+        let mut peers = vec![TcpStream::connect(at).expect("it listens")];
+        let mut open = vec![];
+        take(&listener, &mut open, &peers);
+        let [connection] = &mut open[..] else { panic!("one connection") };
+        let mut pages = Pages { make: || "page".to_owned(), last: None };
+        let mut peer = peers.remove(0);
+        let sent = b"POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\nand ";
+        peer.write_all(sent).expect("sending");
+        while !connection.is_answered() {
+            assert!(connection.advance(&mut pages), "it is closed before it is answered");
+        }
+        // The response ends while the request does not.
+        let mut response = String::new();
+        peer.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 405 "), "{response}");
+        peer.write_all(b"more").expect("sending");
+        assert!(connection.advance(&mut pages), "closed now, it would be reset");
+        drop(peer);
+        while connection.advance(&mut pages) {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_page_is_for_all_who_ask_at_once() {
+        let mut made = 0;
+        let make = || {
+            made += 1;
+            "page".to_owned()
+        };
+        let mut pages = Pages { make, last: None };
+        let since = Instant::now();
+        let asked = (0..100).map(|_| pages.newest().to_owned()).filter(|page| page == "page");
+        assert_eq!(asked.count(), 100);
+        let times = since.elapsed().as_millis() / PAGE_TIME.as_millis();
+        assert!((1..=1 + times).contains(&made), "{made} pages in {times} times of one");
+    }
+}
