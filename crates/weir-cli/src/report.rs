@@ -15,7 +15,7 @@ use crate::exit::{self, Failure};
 /// 2 the document cannot be read, or is none of `weir compare`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// A document that `weir compare` wrote, or its folder.
+    /// A document that `weir compare` wrote, its folder, or a report, which holds its document.
     file: PathBuf,
 
     /// Where the report is written, as HTML, CSV or Markdown by the ending of the name: .html, .csv or .md; - is
@@ -38,6 +38,12 @@ pub fn run(args: &ReportArgs) -> ExitCode {
 fn attempt(args: &ReportArgs) -> Result<(), Failure> {
     let saved = Saved::open(&args.file).map_err(Failure::usage)?;
     let path = args.output.clone().unwrap_or_else(|| beside(&saved.path));
+    if args.output.is_none() && path == saved.path {
+        return Err(Failure::usage(format!(
+            "{} is a report already; say with -o where another goes",
+            path.display()
+        )));
+    }
     let report = report_as(&path, &saved.document);
     if path.as_os_str() == "-" {
         return crate::print_report(&report);

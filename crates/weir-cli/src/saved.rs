@@ -21,7 +21,7 @@ use crate::{Cli, Command};
 /// claim failed.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// A document that `weir compare` wrote, or its folder.
+    /// A document that `weir compare` wrote, its report, or its folder.
     file: PathBuf,
 
     #[command(flatten)]

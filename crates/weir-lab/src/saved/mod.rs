@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::experiment::cell::Better;
 use crate::report::document::SCHEMA_VERSION;
+use crate::report::html::document_of;
 
 /// The document in a folder of results.
 pub const DOCUMENT: &str = "result.json";
@@ -28,7 +29,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// It is no JSON.
-    #[error("{} is no JSON document: {source}; name a file that `weir compare --json=FILE` wrote, or a folder of results", path.display())]
+    #[error("{} is no JSON document: {source}; name a file that `weir compare --json=FILE` wrote, a report, or a folder of results", path.display())]
     NotJson {
         /// Where it is.
         path: PathBuf,
@@ -68,7 +69,7 @@ impl Saved {
         Ok(saved)
     }
 
-    /// Reads any document of `weir compare`, one of a failure or of memory included.
+    /// Reads any document of `weir compare`, one of a failure or of memory included, also from the report that holds it.
     ///
     /// # Errors
     /// If it cannot be read, is no JSON, no document of a comparison, or one of a newer version of weir.
@@ -76,7 +77,8 @@ impl Saved {
         let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
         let bytes = std::fs::read(&path)
             .map_err(|source| LoadError::Unreadable { path: path.clone(), source })?;
-        let document: Value = serde_json::from_slice(&bytes)
+        let in_report = str::from_utf8(&bytes).ok().and_then(document_of).map(str::as_bytes);
+        let document: Value = serde_json::from_slice(in_report.unwrap_or(&bytes))
             .map_err(|source| LoadError::NotJson { path: path.clone(), source })?;
         let refused = |why: String| LoadError::NotResults { path: path.clone(), why };
         match document["schema_version"].as_u64() {

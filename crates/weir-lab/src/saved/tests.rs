@@ -116,5 +116,11 @@ fn what_is_no_result_is_refused_with_what_to_do() {
     let saved = Saved::load(&folder).unwrap();
     assert_eq!(saved.parts()[0].kind(), "udp");
     assert!(saved.parts()[0].headline().unwrap().starts_with("Use rio-hybrid"));
+    // A report holds the result, too.
+    let report = folder.join("report.html");
+    std::fs::write(&report, crate::report::html::page(&saved.document)).unwrap();
+    let of_report = Saved::load(&report).unwrap();
+    assert_eq!(of_report.parts()[0].headline(), saved.parts()[0].headline());
+    assert_eq!(of_document(&of_report.document).len(), of_document(&saved.document).len());
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -6,7 +6,7 @@
 
 use maud::{Markup, html};
 
-use super::model::Standing;
+use super::model::{Load, Standing, Study};
 use crate::report::number::bytes;
 
 /// Most ticks of a linear axis.
@@ -298,6 +298,14 @@ pub struct Point {
     pub interval: Option<(f64, f64)>,
 }
 
+/// The anchor of a picture of a load, or of a whole study.
+pub fn anchor(study: &Study, load: Option<&Load>, plot: &str) -> String {
+    match load {
+        Some(load) => format!("{}-load-{}-{plot}", study.name, load.index),
+        None => format!("{}-{plot}", study.name),
+    }
+}
+
 impl Lines {
     fn drawn(&self) -> &[Line] {
         &self.series[..self.series.len().min(MOST_ROWS)]
@@ -321,7 +329,9 @@ impl Picture {
                     p.about {
                         (self.about)
                         @if axis.is_broken() { " The axis does not begin at 0." }
-                        @if self.rows_left_out() > 0 { " Designs that are not drawn: " (self.rows_left_out()) ", which are in the table." }
+                        @if self.left_out() > 0 {
+                            " Designs that are not drawn: " (self.left_out()) ", which are in the table."
+                        }
                     }
                 }
                 @if !self.keys.is_empty() {
@@ -345,7 +355,7 @@ impl Picture {
         }
     }
 
-    fn rows_left_out(&self) -> usize {
+    fn left_out(&self) -> usize {
         match &self.drawing {
             Drawing::Rows(_, bands) => bands.len().saturating_sub(MOST_ROWS),
             Drawing::Lines(lines) => lines.series.len().saturating_sub(MOST_ROWS),
@@ -384,7 +394,7 @@ impl Picture {
                     @for tick in scale.ticks() {
                         @let x = place(scale, tick);
                         line x1=(percent(x)) x2=(percent(x)) y1="0" y2=(height) {}
-                        text x=(percent(x)) y=(height + 16) text-anchor=(anchor(x)) { ((axis.text)(tick)) }
+                        text x=(percent(x)) y=(height + 16) text-anchor=(text_anchor(x)) { ((axis.text)(tick)) }
                     }
                 }
             }
@@ -435,7 +445,8 @@ impl Picture {
                 .collect();
             html! {
                 @for pair in stops.windows(2) {
-                    line.diagonal x1=(x(pair[0])) x2=(x(pair[1])) y1=(y(pair[0])) y2=(y(pair[1])) data-v=(six(pair[0])) data-w=(six(pair[1])) {}
+                    line.diagonal x1=(x(pair[0])) x2=(x(pair[1])) y1=(y(pair[0])) y2=(y(pair[1]))
+                        data-v=(six(pair[0])) data-w=(six(pair[1])) {}
                 }
             }
         };
@@ -457,9 +468,11 @@ impl Picture {
                     }
                     @for point in &line.points {
                         @if let Some((low, high)) = point.interval {
-                            line.interval x1=(x(point.x)) x2=(x(point.x)) y1=(y(low)) y2=(y(high)) data-v=(low) data-w=(high) {}
+                            line.interval x1=(x(point.x)) x2=(x(point.x)) y1=(y(low)) y2=(y(high))
+                                data-v=(low) data-w=(high) {}
                         }
-                        use href={ "#m" (shape(line.series)) } x=(x(point.x)) y=(y(point.y)) data-v=(point.y) data-x=(point.x) {
+                        use href={ "#m" (shape(line.series)) } x=(x(point.x)) y=(y(point.y))
+                            data-v=(point.y) data-x=(point.x) {
                             title { (line.name) ": " ((up.text)(point.y)) " at " ((across.text)(point.x)) }
                         }
                     }
@@ -474,7 +487,9 @@ fn mark_of(mark: &Mark, at: &dyn Fn(f64) -> String) -> Markup {
     let y = TRACK as f64;
     match mark {
         Mark::Point(class, value, said) => html! {
-            circle class={ "point " (class) } cx=(at(*value)) cy=(y) r=(radius(class)) data-v=(value) { title { (said) } }
+            circle class={ "point " (class) } cx=(at(*value)) cy=(y) r=(radius(class)) data-v=(value) {
+                title { (said) }
+            }
         },
         Mark::Dot { value, across, counts, said } => html! {
             circle class=(if *counts { "dot" } else { "dot out" }) cx=(at(*value)) cy=(short(y + across * 5.0)) r="2.5"
@@ -485,10 +500,13 @@ fn mark_of(mark: &Mark, at: &dyn Fn(f64) -> String) -> Markup {
                 cy=(short(y + across * 9.0)) r="2.5" { title { (said) } }
         },
         Mark::Span(class, low, high, said) => html! {
-            line class=(class) x1=(at(*low)) x2=(at(*high)) y1=(y) y2=(y) data-v=(low) data-w=(high) { title { (said) } }
+            line class=(class) x1=(at(*low)) x2=(at(*high)) y1=(y) y2=(y) data-v=(low) data-w=(high) {
+                title { (said) }
+            }
         },
         Mark::Bar(class, low, high, said) => html! {
-            line class={ "bar " (class) } x1=(at(*low)) x2=(at(*high)) y1=(y) y2=(y) data-v=(low) data-w=(high) { title { (said) } }
+            line class={ "bar " (class) } x1=(at(*low)) x2=(at(*high)) y1=(y) y2=(y)
+                data-v=(low) data-w=(high) { title { (said) } }
         },
     }
 }
@@ -542,7 +560,9 @@ fn values(lines: &Lines) -> Markup {
             summary { "Figures of this picture" }
             div.scroll { table {
                 thead { tr {
-                    th scope="col" { "design" } th scope="col" { (lines.across.title) } th scope="col" { (lines.up.title) }
+                    th scope="col" { "design" }
+                    th scope="col" { (lines.across.title) }
+                    th scope="col" { (lines.up.title) }
                 } }
                 tbody {
                     @for line in lines.drawn() { @for point in &line.points {
@@ -583,7 +603,7 @@ fn shape(series: usize) -> usize {
 }
 
 /// Texts at the ends of an axis stay in the picture.
-fn anchor(percent: f64) -> &'static str {
+fn text_anchor(percent: f64) -> &'static str {
     match percent {
         p if p < 8.0 => "start",
         p if p > 92.0 => "end",

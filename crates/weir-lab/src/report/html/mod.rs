@@ -6,6 +6,7 @@
 //! `raw`.
 
 mod chart;
+mod curves;
 mod model;
 mod plots;
 mod raw;
@@ -18,7 +19,9 @@ use crate::report::number::percent;
 use crate::report::words::number_of;
 use chart::{legend, shapes};
 use model::{Group, Load, Study, items, number, text, texts};
-use tables::{deciding, everything, facts, fields, meanings, published};
+use tables::{deciding, everything, facts, fields, headings, meanings, published};
+
+pub use raw::document_of;
 
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");
@@ -70,7 +73,8 @@ pub fn page(document: &Value) -> String {
                 (body)
                 section #raw-data {
                     h2 { "Raw data" }
-                    p { "The document that this page was made from, with every run, is in the page itself (" code { "script#data" } "). "
+                    p {
+                        "The document that this page was made from is in the page itself (" code { "script#data" } "). "
                         (data.said) }
                     p.script-only { button #save type="button" { "Save it as result.json" } }
                 }
@@ -99,7 +103,9 @@ fn body(document: &Value, studies: &[Study], in_full: usize) -> Markup {
         main {
             (conclusion(document, studies))
             @for study in studies { (comparison(study, in_full)) }
-            @if let Some(picture) = plots::of_memory(document) { section #memory { h2 { "Memory" } (picture.markup()) (memory_table(document)) } }
+            @if let Some(picture) = curves::of_memory(document) {
+                section #memory { h2 { "Memory" } (picture.markup()) (memory_table(document)) }
+            }
             (left_out(studies))
             (circumstances(document, studies))
         }
@@ -147,7 +153,8 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
     html! {
         section #conclusion {
             @if studies.is_empty() {
-                @if document["noise_bytes"].is_number() { h1 { "Memory of servers that wait" } } @else { h1 { "No results" } }
+                @if document["noise_bytes"].is_number() { h1 { "Memory of servers that wait" } }
+                @else { h1 { "No results" } }
             }
             @for error in errors(document) { p.error role="alert" { (error) } }
             @if document["interrupted"] == true || studies.iter().any(|study| study.value["interrupted"] == true) {
@@ -193,27 +200,37 @@ fn claims(conclusion: &Value) -> Markup {
     let real = all.iter().filter(|claim| claim["verdict"] == "real").count();
     html! {
         details.claims {
-            summary { (number_of(all.len(), "claim")) ", each with its evidence: " (real) " real, " (all.len() - real) " tied" }
+            summary {
+                (number_of(all.len(), "claim")) ", each with its evidence: " (real) " real, " (all.len() - real) " tied"
+            }
             div.scroll { table {
-                thead { tr {
-                    th.words scope="col" { "verdict" }
-                    th.words scope="col" { "claim" }
-                    th scope="col" title="the first's figure to the second's, over pairs of runs of one round" { "ratio" }
-                    th scope="col" { "95 % interval" }
-                    th.words scope="col" { "evidence" }
-                } }
-                tbody { @for claim in all {
-                    @let verdict = text(claim, "verdict").unwrap_or_default();
-                    tr {
-                        td.words { span class={ "verdict " (if verdict == "real" { "real" } else { "tie" }) } { (verdict) } }
-                        td.words { (text(claim, "text").unwrap_or_default()) }
-                        td { (number(&claim["ratio"]).map_or("-".into(), |ratio| format!("{ratio:.2}"))) }
-                        td { @if let Some((low, high)) = number(&claim["low"]).zip(number(&claim["high"])) { (format!("{low:.2} to {high:.2}")) } @else { "-" } }
-                        td.words { @if let Some(anchor) = claim["evidence"].as_str().filter(|anchor| anchor.starts_with('#')) { a href=(anchor) { "evidence" } } }
+                (headings(&[
+                    ("verdict", true), ("claim", true), ("ratio", false), ("95 % interval", false), ("evidence", true),
+                ]))
+                tbody { @for claim in all { tr {
+                    td.words { (verdict(claim["verdict"] == "real", "tie")) }
+                    td.words { (text(claim, "text").unwrap_or_default()) }
+                    td { (number(&claim["ratio"]).map_or("-".into(), |ratio| format!("{ratio:.2}"))) }
+                    td {
+                        @if let Some((low, high)) = number(&claim["low"]).zip(number(&claim["high"])) {
+                            (format!("{low:.2} to {high:.2}"))
+                        } @else { "-" }
                     }
-                } }
+                    td.words {
+                        @if let Some(anchor) = claim["evidence"].as_str().filter(|anchor| anchor.starts_with('#')) {
+                            a href=(anchor) { "evidence" }
+                        }
+                    }
+                } } }
             } }
         }
+    }
+}
+
+/// Whether a difference is real, as a mark; or this word.
+fn verdict(is_real: bool, otherwise: &str) -> Markup {
+    html! {
+        @if is_real { span.verdict.real { "real" } } @else { span.verdict { (otherwise) } }
     }
 }
 
@@ -224,7 +241,7 @@ fn judged(document: &Value) -> Markup {
         @if !all.is_empty() {
             h2 { "The claims of the earlier result" }
             div.scroll { table {
-                thead { tr { th.words scope="col" { "outcome" } th.words scope="col" { "claim" } th.words scope="col" { "why" } } }
+                (headings(&[("outcome", true), ("claim", true), ("why", true)]))
                 tbody { @for one in all { tr {
                     td.words { (text(one, "outcome").unwrap_or_default()) }
                     td.words { (text(&one["claim"], "text").or_else(|| text(one, "text")).unwrap_or_default()) }
@@ -237,16 +254,18 @@ fn judged(document: &Value) -> Markup {
 
 /// One kind of comparison: every load, then the pictures over several loads, then the questions.
 fn comparison(study: &Study, in_full: usize) -> Markup {
-    let over_loads = plots::of_study(study);
+    let over_loads = curves::of_study(study);
     let (steps, loads): (Vec<&Load>, Vec<&Load>) =
         study.loads.iter().partition(|load| load.is_step());
+    let designs = study.series.iter().enumerate();
+    let designs = designs.map(|(series, name)| (series, series.to_string(), name.as_str()));
     html! {
         section.study id=(study.name) {
             h2 { (study.kind.title) }
             @if !study.series.is_empty() {
                 details.designs.script-only {
                     summary { "Show or hide designs in the pictures of " (study.kind.title) }
-                    (legend(study.series.iter().enumerate().map(|(series, name)| (series, series.to_string(), name.as_str()))))
+                    (legend(designs))
                 }
             }
             @for (place, load) in loads.iter().enumerate() { (one_load(study, load, place < in_full)) }
@@ -284,7 +303,11 @@ fn one_load(study: &Study, load: &Load, in_full: bool) -> Markup {
             }
             @if !pictures.is_empty() { div.plots { @for picture in &pictures { (picture.markup()) } } }
             @if in_full { (everything(study, load)) }
-            @else if !load.is_step() { p.sure { "There are too many loads to show all in full: the pictures and metrics of this one are left out." } }
+            @else if !load.is_step() {
+                p.sure {
+                    "There are too many loads to show all in full: the pictures and metrics of this one are left out."
+                }
+            }
         }
     }
 }
@@ -374,22 +397,24 @@ fn crossings(study: &Study) -> Markup {
         @if !all.is_empty() {
             h3 { "Where one design overtakes another" }
             div.scroll { table {
-                thead { tr { th.words scope="col" { "along" } th.words scope="col" { "before" } th.words scope="col" { "after" }
-                    th scope="col" { "at" } th scope="col" { "between" } th.words scope="col" { "verdict" } } }
+                (headings(&[
+                    ("along", true), ("before", true), ("after", true), ("at", false), ("between", false),
+                    ("verdict", true),
+                ]))
                 tbody { @for (axis, real, crossing, at, between) in all { tr {
                     td.words { (axis) }
                     td.words { (text(crossing, "before").unwrap_or_default()) }
                     td.words { (text(crossing, "after").unwrap_or_default()) }
                     td { (figure(&crossing[at])) }
                     td { (figure(&crossing[between][0])) " to " (figure(&crossing[between][1])) }
-                    td.words { span class={ "verdict " (if real { "real" } else { "tie" }) } { (if real { "real" } else { "within the noise" }) } }
+                    td.words { (verdict(real, "within the noise")) }
                 } } }
             } }
         }
         @if !long.is_empty() {
             h3 { "Long runs" }
             div.scroll { table {
-                thead { tr { th.words scope="col" { "design" } th.words scope="col" { "its rate" } th scope="col" { "% per minute" } } }
+                (headings(&[("design", true), ("its rate", true), ("% per minute", false)]))
                 tbody { @for run in long { tr {
                     th.words scope="row" { (text(run, "spec").unwrap_or_default()) }
                     td.words { (text(run, "verdict").or_else(|| text(run, "failure")).unwrap_or_default()) }
@@ -405,10 +430,10 @@ fn memory_table(document: &Value) -> Markup {
     let size = |value: &Value| number(value).map_or("-".into(), crate::report::number::bytes);
     html! {
         div.scroll { table {
-            thead { tr {
-                th.words scope="col" { "design" } th.words scope="col" { "provider" } th scope="col" { "outstanding" }
-                th scope="col" { "registered" } th scope="col" { "kernel" } th.words scope="col" { "reason" }
-            } }
+            (headings(&[
+                ("design", true), ("provider", true), ("outstanding", false), ("registered", false), ("kernel", false),
+                ("reason", true),
+            ]))
             tbody { @for row in items(&document["results"]) { tr {
                 th.words scope="row" { (prose(&text(row, "spec").or_else(|| text(row, "design")).unwrap_or_default())) }
                 td.words { (text(row, "provider").unwrap_or_default()) }
@@ -448,7 +473,7 @@ fn left_out(studies: &[Study]) -> Markup {
             h2 { "Left out and failed" }
             @if all.is_empty() { p { "Nothing: every row that was planned was measured and ranked." } }
             @else { div.scroll { table {
-                thead { tr { th.words scope="col" { "design" } th.words scope="col" { "load" } th.words scope="col" { "reason" } } }
+                (headings(&[("design", true), ("load", true), ("reason", true)]))
                 tbody { @for (name, load, reason) in all { tr {
                     th.words scope="row" { (name) } td.words { (load) } td.words { (reason) }
                 } } }

@@ -1,10 +1,8 @@
-//! Which pictures a document has: each is made where its figures are there, and left out where they are not.
+//! The pictures of one load: each is made where its figures are there, and left out where they are not.
 
-use serde_json::Value;
-
-use super::chart::{Axis, Band, Drawing, Line, Lines, Mark, Picture, Point, Scale};
-use super::model::{Load, Row, Sample, Standing, Study, items, number, text};
-use crate::report::number::{bytes, microseconds, percent_of, si, whole};
+use super::chart::{Axis, Band, Drawing, Mark, Picture, anchor};
+use super::model::{Load, Row, Sample, Standing, Study};
+use crate::report::number::{si, whole};
 
 /// Percentiles of latencies: the field of all runs together, the metric, what it is called, and the class of its mark.
 const PERCENTILES: [(&str, &str, &str, &str); 5] = [
@@ -19,32 +17,6 @@ const PERCENTILES: [(&str, &str, &str, &str); 5] = [
 pub fn of_load(study: &Study, load: &Load) -> Vec<Picture> {
     let all = [rate, rounds, latency, cpu, batches, threads];
     all.into_iter().filter_map(|picture| picture(study, load)).collect()
-}
-
-/// The pictures over several loads, and those of sweeps.
-pub fn of_study(study: &Study) -> Vec<Picture> {
-    let mut all = vec![];
-    match study.name {
-        "tcp" => all.extend(over_connections(study)),
-        "iops" => {
-            all.extend(over_depth(study));
-            all.extend(over_delay(study));
-        }
-        _ => {
-            all.extend(over_offered(study));
-            all.extend(over_sweep(study, "threads", "threads"));
-            all.extend(over_sweep(study, "work", "work per datagram, in steps"));
-        }
-    }
-    all
-}
-
-/// An anchor of a picture.
-fn id(study: &Study, load: Option<&Load>, plot: &str) -> String {
-    match load {
-        Some(load) => format!("{}-load-{}-{plot}", study.name, load.index),
-        None => format!("{}-{plot}", study.name),
-    }
 }
 
 /// A band without marks.
@@ -105,7 +77,7 @@ fn rate(study: &Study, load: &Load) -> Option<Picture> {
     let what = if name.contains("latency") { "less is better" } else { "more is better" };
     Some(Picture {
         plot: "rate",
-        id: id(study, Some(load), "rate"),
+        id: anchor(study, Some(load), "rate"),
         title: format!("{}, with every run", named(&metric.heading)),
         about: format!(
             "Each design's median with its 95 % interval, and a dot for each run ({what}). Rows whose dots mix are hard \
@@ -166,10 +138,11 @@ fn latency(study: &Study, load: &Load) -> Option<Picture> {
     };
     Some(Picture {
         plot: "latency",
-        id: id(study, Some(load), "latency"),
+        id: anchor(study, Some(load), "latency"),
         title: "Latency: p50, p90, p99, p99.9 and the longest".into(),
         about: format!(
-            "Percentiles of the {what} in µs, all runs of a row together (less is better; p50 and p99 beside its name). A long tail is a wide gap to the right."
+            "Percentiles of the {what} in µs, all runs of a row together (less is better; p50 and p99 beside its \
+             name). A long tail is a wide gap to the right."
         ),
         drawing: Drawing::Rows(axis, bands),
         keys: PERCENTILES
@@ -217,7 +190,7 @@ fn cpu(study: &Study, load: &Load) -> Option<Picture> {
     };
     Some(Picture {
         plot: "cpu",
-        id: id(study, Some(load), "cpu"),
+        id: anchor(study, Some(load), "cpu"),
         title: format!("CPU time per {}", kind.one),
         about: format!(
             "Nanoseconds of the server's CPU time for each {} (less is better), the medians over the rounds.",
@@ -268,7 +241,7 @@ fn batches(study: &Study, load: &Load) -> Option<Picture> {
     };
     Some(Picture {
         plot: "batch",
-        id: id(study, Some(load), "batch"),
+        id: anchor(study, Some(load), "batch"),
         title: title.into(),
         about: about.into(),
         drawing: Drawing::Rows(axis, bands),
@@ -314,7 +287,7 @@ fn threads(study: &Study, load: &Load) -> Option<Picture> {
     let axis = Axis::of_bars("threads", &values, si).filter(|_| !bands.is_empty())?;
     Some(Picture {
         plot: "threads",
-        id: id(study, Some(load), "threads"),
+        id: anchor(study, Some(load), "threads"),
         title: "Threads at work".into(),
         about: match used == started {
             true => "Of designs with more than one thread: the most that the server had, the median, and a dot for each round with \
@@ -377,12 +350,12 @@ fn rounds(study: &Study, load: &Load) -> Option<Picture> {
     }
     Some(Picture {
         plot: "rounds",
-        id: id(study, Some(load), "rounds"),
+        id: anchor(study, Some(load), "rounds"),
         title: format!("{}, round by round", named(&metric.heading)),
         about: format!(
-            "Each run against its design's median, from the first round at the left to the last: above the line is more, \
-             the height of a row is ±{:.0} %, and what is farther away stands at its edge. What moves in all rows at once is the machine, not the designs; a slope is \
-             drift.",
+            "Each run against its design's median, from the first round at the left to the last: above the line is \
+             more, the height of a row is ±{:.0} %, and what is farther away stands at its edge. What moves in all \
+             rows at once is the machine, not the designs; a slope is drift.",
             widest * 100.0
         ),
         drawing: Drawing::Rows(places, bands),
@@ -411,509 +384,4 @@ const MOST_HEIGHT: f64 = 1.0;
 /// A round at a tick; there is none before the first.
 fn round(value: f64) -> String {
     if value < 1.0 || value.fract() != 0.0 { String::new() } else { format!("round {value:.0}") }
-}
-
-/// A picture of lines: what it is, what it shows, and from where its figures are.
-struct Curve<'a> {
-    plot: &'static str,
-    id: String,
-    title: String,
-    about: &'a str,
-    across: (&'a str, fn(f64) -> String),
-    up: (&'a str, fn(f64) -> String),
-    /// How the upward axis is divided.
-    scale: Upward,
-    diagonal: bool,
-}
-
-/// How an upward axis is divided.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Upward {
-    /// From 0.
-    Linear,
-    /// Figures are far apart.
-    Log,
-    /// Sizes, which are far apart too.
-    Bytes,
-}
-
-/// Fewest points that make a line.
-const FEWEST_POINTS: usize = 2;
-
-/// The lines of these points; `None` if no series has enough of them.
-fn curve(of: Curve, series: Vec<Line>) -> Option<Picture> {
-    let mut series: Vec<Line> = series;
-    for line in &mut series {
-        line.points.sort_by(|one, other| one.x.total_cmp(&other.x));
-    }
-    series.retain(|line| !line.points.is_empty());
-    let places = |line: &Line| {
-        let mut xs: Vec<f64> = line.points.iter().map(|point| point.x).collect();
-        xs.dedup();
-        xs.len()
-    };
-    if !series.iter().any(|line| places(line) >= FEWEST_POINTS) {
-        return None;
-    }
-    let xs: Vec<f64> =
-        series.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
-    let mut ys: Vec<f64> = vec![];
-    for point in series.iter().flat_map(|line| &line.points) {
-        ys.push(point.y);
-        if let Some((low, high)) = point.interval {
-            ys.extend([low, high]);
-        }
-    }
-    let (least, most) =
-        (xs.iter().copied().fold(f64::INFINITY, f64::min), xs.iter().copied().fold(0.0, f64::max));
-    let is_far = least > 0.0 && most / least > 8.0;
-    let mut across = match is_far {
-        true => Axis::log(of.across.0, &xs, of.across.1)?,
-        false => Axis::of_bars(of.across.0, &xs, of.across.1)?,
-    };
-    across.other = None;
-    let is_log = of.scale == Upward::Log || (of.diagonal && is_far);
-    let up = match of.scale {
-        Upward::Bytes => Axis::of_bytes(of.up.0, &ys)?,
-        // Where both axes show the same, they have the same scale.
-        _ if is_log => Axis::log(of.up.0, &ys, of.up.1)?,
-        _ => {
-            let axis = Axis::linear(of.up.0, &[ys.as_slice(), &[0.0]].concat(), of.up.1)?;
-            Axis { other: Scale::log(&ys), ..axis }
-        }
-    };
-    Some(Picture {
-        plot: of.plot,
-        id: of.id,
-        title: of.title,
-        about: of.about.into(),
-        drawing: Drawing::Lines(Lines { across, up, series, diagonal: of.diagonal }),
-        keys: vec![],
-    })
-}
-
-/// A line for each series of rows under these loads: `x` and the metric `y` of each.
-fn lines(
-    loads: &[&Load],
-    x: &dyn Fn(&Load, &Row) -> Option<f64>,
-    y: &dyn Fn(&Row) -> Option<Point>,
-) -> Vec<Line> {
-    let mut lines: Vec<Line> = vec![];
-    for load in loads {
-        for row in load.rows().filter(|row| row.standing != Standing::Again) {
-            let Some((x, point)) = x(load, row).zip(y(row)) else { continue };
-            let point = Point { x, ..point };
-            match lines.iter_mut().find(|line| line.series == row.series) {
-                Some(line) => line.points.push(point),
-                None => lines.push(Line {
-                    name: row.name.clone(),
-                    series: row.series,
-                    key: row.series.to_string(),
-                    points: vec![point],
-                }),
-            }
-        }
-    }
-    lines.sort_by_key(|line| line.series);
-    lines
-}
-
-/// The figure of a metric as a point.
-fn point(row: &Row, name: &str) -> Option<Point> {
-    let figure = row.figure(name)?;
-    Some(Point { x: 0.0, y: figure.median, interval: figure.interval })
-}
-
-/// Loads of a study that differ in these fields of theirs alone, in sets; each with how it is called.
-fn alike<'s, 'a>(study: &'s Study<'a>, varies: &[&str]) -> Vec<Vec<&'s Load<'a>>> {
-    let base = |load: &Load| {
-        let mut value = load.value["load"].clone();
-        if let Value::Object(fields) = &mut value {
-            fields.retain(|name, _| !varies.contains(&name.as_str()));
-        }
-        value
-    };
-    let mut sets: Vec<(Value, Vec<&Load>)> = vec![];
-    for load in &study.loads {
-        let of = base(load);
-        match sets.iter_mut().find(|(known, _)| *known == of) {
-            Some((_, set)) => set.push(load),
-            None => sets.push((of, vec![load])),
-        }
-    }
-    sets.into_iter().map(|(_, set)| set).filter(|set| set.len() >= FEWEST_POINTS).collect()
-}
-
-/// What is behind the title of a picture, if there are several of its kind.
-fn beside(sets: usize, set: &[&Load]) -> String {
-    match set.first().filter(|_| sets > 1) {
-        Some(load) => format!(" (loads like {})", load.name),
-        None => String::new(),
-    }
-}
-
-/// UDP against what was offered.
-fn over_offered(study: &Study) -> Vec<Picture> {
-    const VARIES: [&str; 7] = [
-        "kind",
-        "offered_per_s",
-        "share_of_maximum",
-        "share_of_partial_drop_rate",
-        "search",
-        "send_offload",
-        "rcvbuf_bytes",
-    ];
-    let sets = alike(study, &VARIES);
-    let offered = |_: &Load, row: &Row| row.median("offered_per_s").filter(|rate| *rate > 0.0);
-    let mut all = vec![];
-    for (index, set) in sets.iter().enumerate() {
-        let id = |plot: &str| match index {
-            0 => id(study, None, plot),
-            more => format!("{}-{}", id(study, None, plot), more + 1),
-        };
-        let beside = beside(sets.len(), set);
-        let of = |plot: &'static str, title: &str, about, up, scale, diagonal| Curve {
-            plot,
-            id: id(plot),
-            title: format!("{title}{beside}"),
-            about,
-            across: ("offered datagrams/s", si),
-            up,
-            scale,
-            diagonal,
-        };
-        let lost = |row: &Row| {
-            let received = row.median("received_percent_of_sent")?;
-            Some(Point { x: 0.0, y: (100.0 - received).max(0.0), interval: None })
-        };
-        let metric = |name: &'static str| move |row: &Row| point(row, name);
-        all.extend(curve(
-            of(
-                "received",
-                "Received against offered",
-                "Datagrams received per second for so many offered. On the dashed line nothing is lost; where a design \
-                 leaves it, it is saturated.",
-                ("received/s", si as fn(f64) -> String),
-                Upward::Linear,
-                true,
-            ),
-            lines(set, &offered, &metric("received_per_s")),
-        ));
-        all.extend(curve(
-            of(
-                "lost",
-                "Lost against offered",
-                "Percent of the datagrams sent that were not received, for so many offered per second.",
-                ("% of sent lost", percent_of),
-                Upward::Linear,
-                false,
-            ),
-            lines(set, &offered, &lost),
-        ));
-        all.extend(curve(
-            of(
-                "latency-curve",
-                "99th percentile of the latency against offered",
-                "One-way latency in µs, on a logarithmic scale. Where it rises steeply, queues fill.",
-                ("p99 in µs", microseconds),
-                Upward::Log,
-                false,
-            ),
-            lines(set, &offered, &metric("latency_ns.p99")),
-        ));
-        all.extend(curve(
-            of(
-                "cpu-curve",
-                "CPU time per datagram against offered",
-                "Nanoseconds of the server's CPU time for each datagram. Designs that busy-poll spend it on little load, \
-                 too.",
-                ("ns per datagram", si),
-                Upward::Linear,
-                false,
-            ),
-            lines(set, &offered, &metric("cpu_ns_per_datagram")),
-        ));
-        all.extend(curve(
-            of(
-                "batch-curve",
-                "Batch size against offered",
-                "Datagrams taken at a time, the median. What batches spares work when load rises.",
-                ("datagrams at a time", si),
-                Upward::Log,
-                false,
-            ),
-            lines(set, &offered, &metric("batch_datagrams.p50")),
-        ));
-        let several = set
-            .iter()
-            .flat_map(|load| load.rows())
-            .any(|row| row.median("threads_used").is_some_and(|used| used > 1.0));
-        if several {
-            all.extend(curve(
-                of(
-                    "threads-curve",
-                    "Threads at work against offered",
-                    "Threads that handled any datagram, the median over the rounds.",
-                    ("threads", si),
-                    Upward::Linear,
-                    false,
-                ),
-                lines(set, &offered, &metric("threads_used")),
-            ));
-        }
-    }
-    all
-}
-
-/// A sweep of UDP over threads or work, as the document has it.
-fn over_sweep(study: &Study, name: &'static str, title: &str) -> Vec<Picture> {
-    let sweeps: Vec<&Value> = items(&study.value["sweeps"][name]).collect();
-    let mut all = vec![];
-    let plot = if name == "threads" { "sweep-threads" } else { "sweep-work" };
-    for (index, sweep) in sweeps.into_iter().enumerate() {
-        let designs = items(&sweep["designs"]).filter_map(Value::as_str);
-        let series = designs.enumerate().map(|(design, name)| Line {
-            name: name.into(),
-            series: design,
-            key: format!("{plot}-{index}-{design}"),
-            points: items(&sweep["stops"])
-                .filter_map(|stop| {
-                    let y = number(&stop["received_per_s"][design])?;
-                    Some(Point { x: number(&stop["at"])?, y, interval: None })
-                })
-                .collect(),
-        });
-        all.extend(curve(
-            Curve {
-                plot,
-                id: format!("{}-{plot}-{index}", study.name),
-                title: format!("Received/s against {title}"),
-                about: "Datagrams received per second at each stop of the sweep; where lines cross, another design leads.",
-                across: (title, si),
-                up: ("received/s", si),
-                scale: Upward::Linear,
-                diagonal: false,
-            },
-            series.collect(),
-        ));
-    }
-    all
-}
-
-/// TCP against the number of connections.
-fn over_connections(study: &Study) -> Vec<Picture> {
-    let sets = alike(study, &["connections", "buffer_bytes", "outstanding", "blocks"]);
-    let connections = |load: &Load, _: &Row| number(&load.value["load"]["connections"]);
-    let memory = |row: &Row| {
-        let kernel = row.median("kernel_bytes").filter(|bytes| *bytes > 0.0).unwrap_or(0.0);
-        Some(Point { x: 0.0, y: row.median("resident_bytes")? + kernel, interval: None })
-    };
-    let mut all = vec![];
-    for (index, set) in sets.iter().enumerate() {
-        let beside = beside(sets.len(), set);
-        let of = |plot: &'static str, title: &str, about, up, scale| Curve {
-            plot,
-            id: format!(
-                "{}{}",
-                id(study, None, plot),
-                if index == 0 { String::new() } else { format!("-{}", index + 1) }
-            ),
-            title: format!("{title}{beside}"),
-            about,
-            across: ("connections", si),
-            up,
-            scale,
-            diagonal: false,
-        };
-        all.extend(curve(
-            of(
-                "messages-curve",
-                "Messages/s against connections",
-                "Messages that came back per second, with 95 % intervals, for so many connections.",
-                ("messages/s", si as fn(f64) -> String),
-                Upward::Linear,
-            ),
-            lines(set, &connections, &|row| point(row, "messages_per_s")),
-        ));
-        all.extend(curve(
-            of(
-                "latency-curve",
-                "99th percentile of the round trip against connections",
-                "Round trips in µs, on a logarithmic scale.",
-                ("p99 in µs", microseconds),
-                Upward::Log,
-            ),
-            lines(set, &connections, &|row| point(row, "round_trip_ns.p99")),
-        ));
-        all.extend(curve(
-            of(
-                "memory-curve",
-                "Memory against connections",
-                "Memory of the server's process when all connections were open, and of the kernel where that is known.",
-                ("memory", bytes),
-                Upward::Bytes,
-            ),
-            lines(set, &connections, &memory),
-        ));
-        all.extend(curve(
-            of(
-                "cpu-curve",
-                "CPU time per message against connections",
-                "Nanoseconds of the server's CPU time for each message.",
-                ("ns per message", si),
-                Upward::Linear,
-            ),
-            lines(set, &connections, &|row| point(row, "cpu_ns_per_message")),
-        ));
-    }
-    all
-}
-
-/// I/Os per second against how many are outstanding, of the designs that were run with several depths.
-fn over_depth(study: &Study) -> Vec<Picture> {
-    let mut all = vec![];
-    for load in &study.loads {
-        let mut series: Vec<Line> = vec![];
-        for row in load.rows().filter(|row| row.standing != Standing::Again) {
-            let depth = number(&row.value["depth"]).filter(|depth| *depth > 0.0);
-            let Some((depth, point)) = depth.zip(point(row, "ios_per_s")) else { continue };
-            let name = without(&row.name, &["--depth"]);
-            let point = Point { x: depth, ..point };
-            match series.iter_mut().find(|line| line.name == name) {
-                Some(line) => line.points.push(point),
-                None => {
-                    let (number, key) =
-                        (series.len(), format!("depth-{}-{}", load.index, series.len()));
-                    series.push(Line { name, series: number, key, points: vec![point] });
-                }
-            }
-        }
-        let alone: Vec<Line> =
-            series.into_iter().filter(|line| line.points.len() >= FEWEST_POINTS).collect();
-        all.extend(curve(
-            Curve {
-                plot: "depth",
-                id: id(study, Some(load), "depth"),
-                title: match study.loads.len() {
-                    1 => "I/Os per second against depth".into(),
-                    _ => format!("I/Os per second against depth: {}", load.name),
-                },
-                about: "I/Os completed per second for so many outstanding, with 95 % intervals: designs that were run with \
-                        several depths.",
-                across: ("outstanding I/Os", si),
-                up: ("I/Os/s", si),
-                scale: Upward::Linear,
-                diagonal: false,
-            },
-            alone,
-        ));
-    }
-    all
-}
-
-/// A row's name without these options and their values.
-fn without(name: &str, options: &[&str]) -> String {
-    let mut words = name.split(' ').peekable();
-    let mut kept = vec![];
-    while let Some(word) = words.next() {
-        match options.contains(&word) {
-            true => {
-                words.next();
-            }
-            false => kept.push(word),
-        }
-    }
-    kept.join(" ")
-}
-
-/// I/Os per second against how long each takes.
-fn over_delay(study: &Study) -> Vec<Picture> {
-    let sets = alike(study, &["delay_us", "device"]);
-    let delay = |load: &Load, _: &Row| number(&load.value["load"]["delay_us"]);
-    let mut all = vec![];
-    for (index, set) in sets.iter().enumerate() {
-        all.extend(curve(
-            Curve {
-                plot: "delay",
-                id: format!("{}{}", id(study, None, "delay"), if index == 0 { String::new() } else { format!("-{}", index + 1) }),
-                title: format!("I/Os per second against the time of an I/O{}", beside(sets.len(), set)),
-                about: "I/Os completed per second if each takes so long: where a line crosses that of plain reads, \
-                        asynchronous I/O begins to pay.",
-                across: ("µs per I/O", si),
-                up: ("I/Os/s", si),
-                scale: Upward::Log,
-                diagonal: false,
-            },
-            lines(set, &delay, &|row| point(row, "ios_per_s")),
-        ));
-    }
-    all
-}
-
-/// A page, in bytes: the kernel takes no less.
-const LEAST_MEMORY: f64 = 4096.0;
-
-/// Kernel memory against outstanding receives: the document of `weir compare udp --memory`.
-pub fn of_memory(document: &Value) -> Option<Picture> {
-    let mut series: Vec<Line> = vec![];
-    // Less cannot be told from nothing, and a logarithmic axis has a lowest figure.
-    let noise = number(&document["noise_bytes"]).unwrap_or(0.0).max(LEAST_MEMORY);
-    for row in items(&document["results"]) {
-        let Some((x, y)) = number(&row["outstanding"]).zip(number(&row["kernel_bytes"])) else {
-            continue;
-        };
-        // How many the kernel is given follows from how many there are.
-        let spec = text(row, "spec").or_else(|| text(row, "design")).unwrap_or_default();
-        let mut name = without(&spec, &["--outstanding", "--provider"]);
-        if row["outstanding"]
-            .as_u64()
-            .is_some_and(|count| name.contains(&format!("--armed {count}")))
-        {
-            name = without(&name, &["--armed"]) + " --armed";
-        }
-        if let Some(provider) = row["provider"].as_str() {
-            name += &format!(" on {provider}");
-        }
-        let point = Point { x, y: y.max(noise), interval: None };
-        match series.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => {
-                let number = series.len();
-                series.push(Line {
-                    name,
-                    series: number,
-                    key: number.to_string(),
-                    points: vec![point],
-                });
-            }
-        }
-    }
-    curve(
-        Curve {
-            plot: "memory",
-            id: "memory-curve".into(),
-            title: "Kernel memory against outstanding receives".into(),
-            about: &format!(
-                "What the kernel holds for a server that waits for so many receives, before anything has come. What is below \
-                 the noise, {}, is drawn there.",
-                bytes(noise)
-            ),
-            across: ("outstanding receives", si),
-            up: ("kernel memory", bytes),
-            scale: Upward::Bytes,
-            diagonal: false,
-        },
-        series,
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn designs_at_several_depths_are_one_line() {
-        assert_eq!(without("ring --depth 64 --batch 8", &["--depth"]), "ring --batch 8");
-        assert_eq!(without("ring", &["--depth"]), "ring");
-    }
 }

@@ -70,6 +70,13 @@ pub fn data(document: &Value, others: usize) -> Data {
     Data { text: "null".into(), said: WAYS[WAYS.len() - 1].1 }
 }
 
+/// The raw data of a page, as text; `None` if it is no page of [`super::page`].
+pub fn document_of(page: &str) -> Option<&str> {
+    let (_, rest) = page.split_once("<script id=\"data\" type=\"application/json\">")?;
+    // No data holds it: each `<` is escaped.
+    Some(rest.split_once("</script>")?.0)
+}
+
 /// Compact JSON; `<` is written so that neither an end tag nor a comment can be in it.
 fn escaped(document: &Value) -> String {
     document.to_string().replace('<', "\\u003c")

@@ -6,9 +6,11 @@ use serde_json::Value;
 use super::model::{Group, Kind, Load, Metric, Row, Standing, Study, items, number, text};
 use super::prose;
 use crate::report::number::{UNKNOWN, bytes, percent, percent_of, si, three_figures};
+use crate::udp::report::published::CAUTION;
 
 /// What a column means, where its heading is no metric.
-const RANK: &str = "place among the rows that are compared with each other; rows that are tied share it (1=); ? undecided";
+const RANK: &str = "place among the rows that are compared with each other; rows that are tied share it (1=); \
+                    ? undecided";
 const SPREAD: &str = "half of the 95 % interval";
 const TO_BEST: &str = "to the figure of the best row of its group, over pairs of runs of one round, with the ends of its \
                        95 % interval; ~ a tie, within the noise; ? undecided";
@@ -21,6 +23,8 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
     // Of latencies the longest bar would be the worst row's.
     let has_bars = !load.ranked_by.contains("latency");
     let largest = group.rows.iter().filter_map(|row| row.median(&by.name)).fold(0.0, f64::max);
+    let percent_of_largest =
+        |median: f64| format!("{:.1}", 100.0 * median / largest.max(f64::MIN_POSITIVE));
     let latencies = |row: &Row| {
         let of = |field: &str, name: &str| {
             row.latency(kind.all_latencies, field)
@@ -54,10 +58,15 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
                         }
                         @match figure {
                             Some(figure) => {
-                                td.figure { @if row.value["lower_bound"] == true { span title="a lower bound: the server was not the limit" { "≥ " } } ((by.text)(figure.median)) }
+                                td.figure {
+                                    @if row.value["lower_bound"] == true {
+                                        span title="a lower bound: the server was not the limit" { "≥ " }
+                                    }
+                                    ((by.text)(figure.median))
+                                }
                                 td.wide aria-hidden="true" {
                                     @if has_bars && row.standing != Standing::Unranked {
-                                        div.bar style={ "width:" (format!("{:.1}", 100.0 * figure.median / largest.max(f64::MIN_POSITIVE))) "%" } {}
+                                        div.bar style={ "width:" (percent_of_largest(figure.median)) "%" } {}
                                     }
                                 }
                                 td { (spread(row, &by)) }
@@ -277,6 +286,13 @@ fn plain(name: &str, value: &Value) -> Option<String> {
     }
 }
 
+/// The headings of a table: their texts, and whether words stand below.
+pub fn headings(all: &[(&str, bool)]) -> Markup {
+    html! {
+        thead { tr { @for (heading, words) in all { th.words[*words] scope="col" { (heading) } } } }
+    }
+}
+
 /// What was published elsewhere, beside what was found here.
 pub fn published(study: &Study) -> Markup {
     let of_udp: Vec<&Value> = study.value["loads"]
@@ -285,42 +301,42 @@ pub fn published(study: &Study) -> Markup {
         .flat_map(|load| items(&load["published"]))
         .collect();
     let of_tcp: Vec<&Value> = items(&study.value["classic"]["published"]).collect();
+    let word = |value: &Value, name: &str| text(value, name).unwrap_or_default();
     let ratio = |value: &Value| number(value).map_or(UNKNOWN.into(), |ratio| format!("{ratio:.2}"));
     let rate = |value: &Value| number(value).map_or(UNKNOWN.into(), si);
     html! {
         @if !of_udp.is_empty() {
-            p { (crate::udp::report::published::CAUTION) }
+            p { (CAUTION) }
             div.scroll { table {
-                caption { "UDP: published by Holgate (10 GbE, Windows), and here" }
-                thead { tr {
-                    th.words scope="col" { "test" } th scope="col" { "datagrams/s" }
-                    th scope="col" title="to the published figure of the traditional design of the same series" { "ratio" }
-                    th scope="col" title="the same of the row measured here" { "ratio here" }
-                    th.words scope="col" { "of" }
-                } }
+                caption { "UDP: published by Holgate (10 GbE, Windows), and here; ratios are to the traditional design" }
+                (headings(&[
+                    ("test", true), ("datagrams/s", false), ("ratio", false), ("ratio here", false), ("of", true),
+                ]))
                 tbody { @for figure in of_udp { tr {
-                    th.words scope="row" { (text(figure, "test").unwrap_or_default()) }
+                    th.words scope="row" { (word(figure, "test")) }
                     td { (rate(&figure["received_per_s"])) }
                     td { (ratio(&figure["ratio_to_traditional"])) }
                     td { (ratio(&figure["measured_ratio_to_traditional"])) }
-                    td.words { (text(figure, "measured_row").unwrap_or_default()) @if let Some(why) = figure["not_compared"].as_str() { " (not compared: " (why) ")" } }
+                    td.words {
+                        (word(figure, "measured_row"))
+                        @if let Some(why) = figure["not_compared"].as_str() { " (not compared: " (why) ")" }
+                    }
                 } } }
             } }
         }
         @if !of_tcp.is_empty() {
             div.scroll { table {
                 caption { "TCP: the classic study, and here" }
-                thead { tr {
-                    th.words scope="col" { "part" } th.words scope="col" { "model" }
-                    th scope="col" { "connected" } th scope="col" { "bytes/s" }
-                    th.words scope="col" { "design here" } th scope="col" { "connected here" } th scope="col" { "bytes/s here" }
-                } }
+                (headings(&[
+                    ("part", true), ("model", true), ("connected", false), ("bytes/s", false),
+                    ("design here", true), ("connected here", false), ("bytes/s here", false),
+                ]))
                 tbody { @for figure in of_tcp { tr {
-                    th.words scope="row" { (text(figure, "part").unwrap_or_default()) }
-                    td.words { (text(figure, "model").unwrap_or_default()) }
+                    th.words scope="row" { (word(figure, "part")) }
+                    td.words { (word(figure, "model")) }
                     td { (rate(&figure["connected"])) }
                     td { (rate(&figure["received_bytes_per_s"])) }
-                    td.words { (text(figure, "design").unwrap_or_default()) }
+                    td.words { (word(figure, "design")) }
                     td { (rate(&figure["measured_connected"])) }
                     td { (rate(&figure["measured_received_bytes_per_s"])) }
                 } } }

@@ -332,7 +332,11 @@ fn nothing_is_asked_of_another_place() {
 
 #[test]
 fn memory_is_drawn_against_what_is_outstanding() {
-    let row = |outstanding: u32, kernel: u32| json!({ "design": "port", "provider": "uring", "outstanding": outstanding, "kernel_bytes": kernel, "status": "ok" });
+    let row = |outstanding: u32, kernel: u32| {
+        json!({
+            "design": "port", "provider": "uring", "outstanding": outstanding, "kernel_bytes": kernel,
+        })
+    };
     let memory = json!({
         "schema_version": 1, "command": ["weir"], "status": "ok", "machine": {},
         "results": [row(100, 4096), row(1000, 65_536), row(5000, 1 << 20)],
