@@ -16,10 +16,12 @@ use weir::{options::OptionInfo, tcp, udp};
 
 /// The page that lists the others.
 const SUMMARY: &str = "SUMMARY.md";
-/// How the name of an image ends.
-const IMAGE: &str = ".png";
+/// How the name of a page ends.
+const PAGE: &str = ".md";
+/// How the names of files end that pages lead to, besides pages: images, and schemas.
+const FILES: [&str; 2] = [".png", ".json"];
 
-/// Pages by their path below the book's sources, with `/` between folders; also images, without a text.
+/// Pages by their path below the book's sources, with `/` between folders; also other files that they lead to, without a text.
 type Pages = BTreeMap<String, String>;
 
 /// The chapter that a design must have.
@@ -61,7 +63,7 @@ pub fn check() -> anyhow::Result<ExitCode> {
         eprintln!("book: {} problems; mend book/src", problems.len());
         return Ok(ExitCode::FAILURE);
     }
-    let count = pages.keys().filter(|page| !page.ends_with(IMAGE)).count();
+    let count = pages.keys().filter(|page| page.ends_with(PAGE)).count();
     println!("book: {count} pages, a chapter for each of {} designs", chapters.len());
     Ok(ExitCode::SUCCESS)
 }
@@ -74,11 +76,11 @@ fn read(folder: &Path, prefix: &str, pages: &mut Pages) -> anyhow::Result<()> {
         let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
         if entry.file_type()?.is_dir() {
             read(&entry.path(), &format!("{path}/"), pages)?;
-        } else if path.ends_with(".md") {
+        } else if path.ends_with(PAGE) {
             let text = fs::read_to_string(entry.path())
                 .with_context(|| format!("cannot read the page {path}"))?;
             pages.insert(path, text);
-        } else if path.ends_with(IMAGE) {
+        } else if FILES.iter().any(|ending| path.ends_with(ending)) {
             pages.insert(path, String::new());
         }
     }
@@ -131,7 +133,7 @@ fn unlisted(pages: &Pages) -> Vec<String> {
     let Some(summary) = pages.get(SUMMARY) else { return vec![format!("{SUMMARY} is missing")] };
     let listed: BTreeSet<&str> = links(summary).map(|(_, target)| target).collect();
     let is_unlisted = |page: &&String| {
-        *page != SUMMARY && !page.ends_with(IMAGE) && !listed.contains(page.as_str())
+        *page != SUMMARY && page.ends_with(PAGE) && !listed.contains(page.as_str())
     };
     pages.keys().filter(is_unlisted).map(|page| format!("{page} is not in {SUMMARY}")).collect()
 }
