@@ -115,6 +115,8 @@ pub struct Ranking {
     pub comparisons: usize,
     /// Pairs left out because the machine changed between their runs.
     pub unlike_pairs: usize,
+    /// The ratios of all pairs of rows.
+    ratios: BTreeMap<(usize, usize), Option<Estimate>>,
 }
 
 /// Rows that are to be ranked among each other.
@@ -192,7 +194,9 @@ impl Ranking {
             None => Difference::TooFew(None),
         };
         let places = ranked(places, between);
-        Self { places, noise_floor, comparisons: compared.judged(), unlike_pairs }
+        let comparisons = compared.judged();
+        let ratios = compared.of.into_iter().map(|(rows, (_, ratio))| (rows, ratio)).collect();
+        Self { places, noise_floor, comparisons, unlike_pairs, ratios }
     }
 
     /// Whether a design under two names differs from itself by more than everything that is
@@ -231,6 +235,16 @@ impl Ranking {
     pub fn rank(&self, row: usize) -> Option<usize> {
         self.winner()?;
         self.place(row)?.rank
+    }
+
+    /// How one ranked row stands to another, by the interval that holds together with all others. What the halves of the
+    /// rounds say is not asked.
+    pub fn between(&self, first: usize, second: usize) -> Option<Difference> {
+        let ratio = match self.ratios.get(&(first, second)) {
+            Some(ratio) => *ratio,
+            None => self.ratios.get(&(second, first))?.map(Estimate::inverse),
+        };
+        Some(weigh(ratio, self.noise_floor))
     }
 
     /// The ranked place of a row.

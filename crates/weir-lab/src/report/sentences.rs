@@ -133,7 +133,10 @@ pub(crate) fn neighbours<K: Told>(
 pub(crate) fn why_open<K: Told>(results: &Results<K>, load: usize, ranking: &Ranking) -> String {
     let pairs = ranking.places.iter().filter_map(Place::open_pairs).min().unwrap_or(0);
     if pairs >= FEWEST_SAMPLES {
-        return "the noise is unknown, because no row was ranked under two names".into();
+        return match ranking.noise_floor {
+            None => "the noise is unknown, because no row was ranked under two names".into(),
+            Some(_) => "one half of the rounds has no comparable runs that would confirm it".into(),
+        };
     }
     let cells = &results.cells[load];
     let samples = || cells.iter().flat_map(|cell| &cell.samples);

@@ -91,7 +91,15 @@ fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, Str
         }
     };
     let (first, second) = (row(&claim.first)?, row(&claim.second)?);
-    Ok(results.against(load, metric, (first, second)))
+    let by_itself = || results.against(load, metric, (first, second));
+    Ok(match claim.verdict {
+        Verdict::Real => by_itself(),
+        // Of many ties some would look like differences, each by itself.
+        Verdict::Tie => {
+            let ranking = results.ranking(load, results.group_of(first));
+            ranking.between(first, second).unwrap_or_else(by_itself)
+        }
+    })
 }
 
 /// What a difference found now says of a claim.
