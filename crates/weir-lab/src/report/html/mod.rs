@@ -16,6 +16,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use crate::report::number::percent;
+use crate::report::sentences::together;
 use crate::report::words::number_of;
 use chart::{legend, shapes};
 use model::{Group, Load, Study, items, number, text, texts};
@@ -336,6 +337,10 @@ fn sure(load: &Load, group: &Group) -> String {
             percent(floor / 100.0)
         )),
         None => said.push("The noise floor is unknown, so no difference is called real.".into()),
+    }
+    if let Some(comparisons) = group.value["comparisons"].as_u64().filter(|count| *count > 0) {
+        let of = together(comparisons as usize);
+        said.push(format!("Ratios are judged at 95 % confidence {of}."));
     }
     let confidence = &load.value["confidence"];
     if let Some(asked) = number(&confidence["asked_half_width_percent"]) {

@@ -352,24 +352,45 @@ impl Group<'_> {
                 None => Standing::Best,
             };
         }
-        let metric = ranked_by;
+        self.order(ranked_by);
+    }
+
+    /// Puts the best first: rows of one rank together, at the best figure of them, what is undecided where its own
+    /// figure stands, a second name behind the first, and rows without a rank last.
+    fn order(&mut self, metric: &str) {
         let lower = metric.contains("latency");
-        let key = |row: &Row| {
-            let last = match row.standing {
-                Standing::Unranked => 2,
-                _ if row.value["rank"].is_null() => 1,
-                _ => 0,
-            };
-            let median = row.figure(metric).map_or(f64::INFINITY, |of| match lower {
-                true => of.median,
-                false => -of.median,
-            });
-            (last, row.value["rank"].as_u64().unwrap_or(u64::MAX), median)
+        // Less is better of all that is ordered.
+        let own = |row: &Row| match row.figure(metric) {
+            Some(of) if lower => of.median,
+            Some(of) => -of.median,
+            None => f64::INFINITY,
         };
-        self.rows.sort_by(|one, other| {
-            let (one, other) = (key(one), key(other));
-            one.0.cmp(&other.0).then(one.1.cmp(&other.1)).then(one.2.total_cmp(&other.2))
+        let rank = |row: &Row| row.value["rank"].as_u64();
+        let of_rank = |row: &Row| match rank(row) {
+            Some(known) => {
+                let same = self.rows.iter().filter(|other| rank(other) == Some(known));
+                same.map(own).fold(f64::INFINITY, f64::min)
+            }
+            None => own(row),
+        };
+        let first_name = |row: &Row| {
+            let is_it = |other: &&Row| {
+                other.standing != Standing::Again && other.value["spec"] == row.value["spec"]
+            };
+            self.rows.iter().find(is_it).filter(|_| row.standing == Standing::Again)
+        };
+        let key = |row: &Row| {
+            let first = first_name(row);
+            let of = first.unwrap_or(row);
+            let last = of.standing == Standing::Unranked;
+            (last, of_rank(of), own(of), first.is_some())
+        };
+        let mut keyed: Vec<_> = self.rows.iter().map(|row| (key(row), row.clone())).collect();
+        keyed.sort_by(|((last, rank, own, again), _), ((last_2, rank_2, own_2, again_2), _)| {
+            let figures = rank.total_cmp(rank_2).then(own.total_cmp(own_2));
+            last.cmp(last_2).then(figures).then(again.cmp(again_2))
         });
+        self.rows = keyed.into_iter().map(|(_, row)| row).collect();
     }
 
     /// Whether another ranked row has this one's rank.
