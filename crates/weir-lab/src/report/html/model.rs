@@ -248,25 +248,28 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
         false => row["load"] == value["load"],
     };
     let rows: Vec<&(usize, String, &Value)> = named.iter().filter(|(.., row)| is_of(row)).collect();
-    let mut groups: Vec<Group> = groups_of(value)
-        .into_iter()
-        .map(|(key, title, group)| {
-            let own =
-                rows.iter().filter(|(.., row)| group_of(row) == key).map(|(series, name, row)| {
-                    Row {
-                        value: row,
-                        name: name.clone(),
-                        series: *series,
-                        group: word_of(key),
-                        standing: Standing::Unranked,
-                    }
-                });
-            let mut group = Group { title, value: group, rows: own.collect() };
-            group.judge(&ranked_by);
-            group
-        })
-        .filter(|group| !group.rows.is_empty())
-        .collect();
+    let known = groups_of(value);
+    let is_in = |row: &Value, key: &str| {
+        let own = group_of(row);
+        // What tells nothing, or a group that is not there, belongs to the first.
+        let is_known = known.iter().any(|(other, ..)| *other == own);
+        own == key || (!is_known && known.first().is_some_and(|(first, ..)| *first == key))
+    };
+    let group = |(key, title, value): &(&'static str, &'static str, &'a Value)| {
+        let own = rows.iter().filter(|(.., row)| is_in(row, key));
+        let own = own.map(|(series, name, row)| Row {
+            value: row,
+            name: name.clone(),
+            series: *series,
+            group: word_of(key),
+            standing: Standing::Unranked,
+        });
+        let mut group = Group { title, value, rows: own.collect() };
+        group.judge(&ranked_by);
+        group
+    };
+    let mut groups: Vec<Group> = known.iter().map(group).collect();
+    groups.retain(|group| !group.rows.is_empty());
     if let [only] = groups.as_mut_slice() {
         only.title = "";
     }
@@ -347,8 +350,8 @@ impl Group<'_> {
                 Some("real") => Standing::Behind,
                 Some("tie") => Standing::Tied,
                 Some(_) => Standing::Open,
-                None if open => Standing::Open,
                 None if tie => Standing::Tied,
+                None if open => Standing::Open,
                 None => Standing::Best,
             };
         }

@@ -262,6 +262,22 @@ fn a_document_without_results_is_a_page_that_says_why() {
 }
 
 #[test]
+fn no_row_is_lost_between_groups() {
+    for (polls, groups) in [(Value::Null, 1), (json!(true), 1), (Value::Null, 2)] {
+        let mut document = all()["tcp"].take();
+        let rows = document["results"].as_array().unwrap().len();
+        document["results"][0]["polls"] = polls;
+        if groups == 2 {
+            let mut second = document["loads"][0]["groups"][0].clone();
+            second["polls"] = json!(true);
+            document["loads"][0]["groups"].as_array_mut().unwrap().push(second);
+        }
+        let studies = Study::all(&document);
+        assert_eq!(studies[0].rows().count(), rows);
+    }
+}
+
+#[test]
 fn one_row_is_enough_and_unknown_figures_are_left_out() {
     let mut one = udp();
     let first = one["results"][1].clone();
