@@ -53,7 +53,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Compare every design that can run here, under the same load.
-    Compare(compare::CompareArgs),
+    Compare(Box<compare::CompareArgs>),
     Reproduce(saved::ReproduceArgs),
     Diff(saved::DiffArgs),
     History(saved::HistoryArgs),
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     match cli.command {
-        Command::Compare(args) => compare::run(args),
+        Command::Compare(args) => compare::run(*args),
         Command::Reproduce(args) => saved::reproduce(&args),
         Command::Diff(args) => saved::diff(&args),
         Command::History(args) => saved::history(&args),

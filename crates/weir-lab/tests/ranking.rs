@@ -19,7 +19,8 @@ fn recording(name: &str) -> Recording {
 fn made(name: &str, depth: Depth, rows: usize, planted: f64) -> Rates {
     let of = rates(&recording(name), depth, rows, planted, EXPERIMENTS);
     println!(
-        "{name}, {depth:?}, {rows} rows, {} % planted: {} % false, {} % all tied, {} % found, {} % open",
+        "{name}, {depth:?}, {rows} rows, {} rounds, {} % planted: {} % false, {} % all tied, {} % found, {} % open",
+        of.rounds,
         planted * 100.0,
         of.is_false,
         of.all_tie,

@@ -237,15 +237,18 @@ impl Output {
     }
 }
 
+/// Makes a report of a document.
+type Format = fn(&Value) -> String;
+
 /// What a report is, by the ending of its name.
-const REPORTS: [(&str, fn(&Value) -> String); 3] =
+const REPORTS: [(&str, Format); 3] =
     [("html", page), ("csv", export::csv), ("md", export::markdown)];
 
 /// The report of a document in the format that the name of its file asks for.
 pub fn report_as(path: &Path, document: &Value) -> String {
     let ending = path.extension().unwrap_or_default();
     let format = REPORTS.iter().find(|(name, _)| ending.eq_ignore_ascii_case(name));
-    format.map_or(page as fn(&Value) -> String, |(_, format)| *format)(document)
+    format.map_or(page as Format, |(_, format)| *format)(document)
 }
 
 /// A file for a report, whose name says what it is to be.

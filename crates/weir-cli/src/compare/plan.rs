@@ -71,7 +71,7 @@ pub fn expanded(path: &Path, words: &[OsString]) -> Result<(CompareArgs, Vec<OsS
     }
     expanded.extend(own_words(words, asked));
     match Cli::try_parse_from(&expanded) {
-        Ok(Cli { command: crate::Command::Compare(args) }) => Ok((args, expanded)),
+        Ok(Cli { command: crate::Command::Compare(args) }) => Ok((*args, expanded)),
         Ok(_) => unreachable!("these words begin with compare"),
         Err(error) => Err(refused(crate::reason(&error))),
     }

@@ -1,17 +1,20 @@
 //! The endpoint: one thread that answers `GET /metrics`, whatever its peers do.
 //!
-//! It never blocks: it has all sockets in non-blocking mode, looks at each once a turn, and sleeps in between. So a
-//! peer that sends nothing, or slowly, or takes nothing, costs the others no more than a look at it. There are at most
+//! It waits for all its sockets together, which are non-blocking, and then looks at each once. So a peer that sends
+//! nothing, or slowly, or takes nothing, costs the others no more than a look at it. There are at most
 //! [`CONNECTIONS_MAX`] connections, and as many are taken in a turn at most; one more ends the oldest. A connection has
 //! [`TIME_MAX`] for everything. That would be little for a server of thousands, and is enough for what asks every few
 //! seconds, from one or two places.
 
 use std::io::{ErrorKind, Read, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
 use super::text::CONTENT_TYPE;
 
@@ -25,10 +28,16 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 64;
 /// Most bytes behind a request that are taken and dropped in a turn.
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
-/// How often connections are looked at, while there are any.
+/// Least time from one turn to the next, whatever happens: whoever floods this port shall not have the core.
 const TURN: Duration = Duration::from_millis(2);
-/// How often the listening socket is looked at while there are none: the first scrape after a pause waits as long at most.
-const IDLE: Duration = Duration::from_millis(100);
+/// When it is tried again to take connections in, where that failed: no event tells that descriptors are free again.
+const RETRY: Duration = Duration::from_millis(100);
+/// What tells that a connection waits.
+const LISTENING: Token = Token(0);
+/// What tells that it is to end.
+const ENDING: Token = Token(1);
+/// What tells that a connection can go on. Which of them it is does not matter: there are few.
+const CONNECTED: Token = Token(2);
 /// How long a page is good for: whoever asks more often gets the same again, so that asking costs the server's
 /// counters no more than ten readings a second.
 const PAGE_TIME: Duration = Duration::from_millis(100);
@@ -36,6 +45,7 @@ const PAGE_TIME: Duration = Duration::from_millis(100);
 /// The thread that answers. It ends when this is dropped, within a turn.
 pub struct Endpoint {
     ending: Arc<AtomicBool>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,13 +53,17 @@ impl Endpoint {
     /// Answers what comes to this socket, with pages that `make` makes, on these cores (on all, if there are none).
     ///
     /// # Errors
-    /// If the socket cannot be made non-blocking, or no thread can be started.
+    /// If sockets cannot be waited for, or no thread can be started.
     pub fn start(
-        listener: TcpListener,
+        listener: std::net::TcpListener,
         cores: Vec<usize>,
         make: impl FnMut() -> String + Send + 'static,
     ) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
+        let mut listener = TcpListener::from_std(listener);
+        let mut poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENING, Interest::READABLE)?;
+        let waker = Waker::new(poll.registry(), ENDING)?;
         let ending = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ending);
         let thread = thread::Builder::new().name("metrics".into()).spawn(move || {
@@ -58,15 +72,20 @@ impl Endpoint {
                 let _ = weir::affinity::pin_current_thread_to(&cores);
             }
             let mut pages = Pages { make, last: None };
-            let mut open = Vec::with_capacity(CONNECTIONS_MAX);
+            let mut open: Vec<Connection> = Vec::with_capacity(CONNECTIONS_MAX);
+            let mut events = Events::with_capacity(CONNECTIONS_MAX + 2);
             while !told.load(Ordering::Acquire) {
-                accept(&listener, &mut open);
-                open.retain_mut(|connection: &mut Connection| connection.advance(&mut pages));
-                // Also if more wait: whoever floods this port shall not have the core.
-                thread::park_timeout(if open.is_empty() { IDLE } else { TURN });
+                let begun = Instant::now();
+                let next = accept(&listener, &mut open, poll.registry());
+                open.retain_mut(|connection| connection.advance(&mut pages));
+                let next = open.iter().map(Connection::next).chain(next).min();
+                let within = next.map(|at| at.saturating_duration_since(Instant::now()));
+                // A wait that was interrupted is over, and so it is looked at each once more.
+                let _ = poll.poll(&mut events, within);
+                thread::sleep(TURN.saturating_sub(begun.elapsed()));
             }
         })?;
-        Ok(Self { ending, thread: Some(thread) })
+        Ok(Self { ending, waker, thread: Some(thread) })
     }
 }
 
@@ -74,19 +93,29 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It fails only if the thread panicked, which has been told.
+            // Neither fails unless the thread panicked, which has been told.
+            let _ = self.waker.wake();
             let _ = thread.join();
         }
     }
 }
 
-/// Takes in connections that wait, as many as there may be. None of them is ended before it was looked at once.
-fn accept(listener: &TcpListener, open: &mut Vec<Connection>) {
+/// Takes in connections that wait, as many as there may be, and says when to do so again if no event tells of more. None
+/// of them is ended before it was looked at once.
+fn accept(
+    listener: &TcpListener,
+    open: &mut Vec<Connection>,
+    registry: &Registry,
+) -> Option<Instant> {
     for _ in 0..CONNECTIONS_MAX {
-        // Whatever the error is, it may be over at the next turn: descriptors are free again, a peer was gone.
-        let Ok((stream, _)) = listener.accept() else { return };
-        if stream.set_nonblocking(true).is_err() {
+        let mut stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            // Whatever it is, it may be over soon: descriptors are free again, a peer was gone.
+            Err(_) => return Some(Instant::now() + RETRY),
+        };
+        let both = Interest::READABLE | Interest::WRITABLE;
+        if registry.register(&mut stream, CONNECTED, both).is_err() {
             continue;
         }
         if open.len() == CONNECTIONS_MAX {
@@ -96,6 +125,7 @@ fn accept(listener: &TcpListener, open: &mut Vec<Connection>) {
         }
         open.push(Connection::new(stream));
     }
+    Some(Instant::now())
 }
 
 /// The pages.
@@ -119,6 +149,8 @@ struct Connection {
     stream: TcpStream,
     until: Instant,
     state: State,
+    /// Whether there is more to be taken at once, of which no event will tell.
+    has_more: bool,
 }
 
 enum State {
@@ -134,11 +166,16 @@ enum State {
 impl Connection {
     fn new(stream: TcpStream) -> Self {
         let until = Instant::now() + TIME_MAX;
-        Self { stream, until, state: State::Receiving(Vec::new()) }
+        Self { stream, until, state: State::Receiving(Vec::new()), has_more: false }
     }
 
     fn is_answered(&self) -> bool {
         matches!(self.state, State::Answered)
+    }
+
+    /// When it is to be looked at again if no event tells of it.
+    fn next(&self) -> Instant {
+        if self.has_more { Instant::now() } else { self.until }
     }
 
     /// Does what can be done without waiting. Says whether there is anything left to do.
@@ -171,9 +208,13 @@ impl Connection {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(n) => dropped += n,
-                Err(error) => return may_go_on(&error),
+                Err(error) => {
+                    self.has_more = false;
+                    return may_go_on(&error);
+                }
             }
         }
+        self.has_more = true;
         true
     }
 }
@@ -288,32 +329,43 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream as Peer;
+
     use super::*;
 
+    fn listener() -> (TcpListener, Poll) {
+        let address = "127.0.0.1:0".parse().expect("an address");
+        (TcpListener::bind(address).expect("a port"), Poll::new().expect("a poll"))
+    }
+
     /// Looks for waiting connections until so many were taken in, in all.
-    fn take(listener: &TcpListener, open: &mut Vec<Connection>, peers: &[TcpStream]) {
+    fn take(
+        listener: &TcpListener,
+        open: &mut Vec<Connection>,
+        registry: &Registry,
+        peers: &[Peer],
+    ) {
         let last = peers.last().expect("one").local_addr().expect("an address");
         while open.last().is_none_or(|newest| newest.stream.peer_addr().ok() != Some(last)) {
-            accept(listener, open);
+            accept(listener, open, registry);
         }
     }
 
     #[test]
     fn one_more_than_there_may_be_ends_one_that_has_its_answer_or_else_the_oldest() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("a socket");
+        let (listener, poll) = listener();
         let at = listener.local_addr().expect("an address");
-        let connect = || TcpStream::connect(at).expect("it listens");
-        let address = |stream: &TcpStream| stream.local_addr().expect("an address");
-        let mut peers: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
+        let connect = || Peer::connect(at).expect("it listens");
+        let address = |stream: &Peer| stream.local_addr().expect("an address");
+        let mut peers: Vec<Peer> = (0..CONNECTIONS_MAX).map(|_| connect()).collect();
         let mut open = vec![];
-        take(&listener, &mut open, &peers);
+        take(&listener, &mut open, poll.registry(), &peers);
         assert_eq!(open.len(), CONNECTIONS_MAX);
         open[5].state = State::Answered;
         let mut expected: Vec<_> = peers.iter().map(address).collect();
         for ended in [5, 0, 0] {
             peers.push(connect());
-            take(&listener, &mut open, &peers);
+            take(&listener, &mut open, poll.registry(), &peers);
             expected.remove(ended);
             expected.push(address(&peers[peers.len() - 1]));
             let now: Vec<_> =
@@ -324,12 +376,11 @@ mod tests {
 
     #[test]
     fn an_answered_connection_stays_until_its_peer_closes() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("a socket");
+        let (listener, poll) = listener();
         let at = listener.local_addr().expect("an address");
-        let mut peers = vec![TcpStream::connect(at).expect("it listens")];
+        let mut peers = vec![Peer::connect(at).expect("it listens")];
         let mut open = vec![];
-        take(&listener, &mut open, &peers);
+        take(&listener, &mut open, poll.registry(), &peers);
         let [connection] = &mut open[..] else { panic!("one connection") };
         let mut pages = Pages { make: || "page".to_owned(), last: None };
         let mut peer = peers.remove(0);
