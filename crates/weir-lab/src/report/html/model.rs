@@ -234,6 +234,11 @@ impl<'a> Study<'a> {
         Self { value, name, kind: Kind::named(name), loads, series }
     }
 
+    /// Whether it was only planned.
+    pub fn is_plan(&self) -> bool {
+        self.value["planned"].is_array()
+    }
+
     /// Every row under every load.
     pub fn rows(&self) -> impl Iterator<Item = (&Load<'a>, &Row<'a>)> {
         self.loads.iter().flat_map(|load| load.rows().map(move |row| (load, row)))
@@ -241,7 +246,10 @@ impl<'a> Study<'a> {
 }
 
 fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Value)]) -> Load<'a> {
-    let name = text(value, "name").unwrap_or_else(|| value["load"].to_string());
+    let name = text(value, "name").unwrap_or_else(|| match &value["load"] {
+        Value::Null => format!("load {}", index + 1),
+        fields => fields.to_string(),
+    });
     let ranked_by = text(value, "ranked_by").unwrap_or_default();
     let is_of = |row: &Value| match row["load_name"].is_string() {
         true => row["load_name"] == value["name"],

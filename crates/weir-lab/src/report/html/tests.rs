@@ -250,6 +250,17 @@ fn a_document_without_results_is_a_page_that_says_why() {
     let mut part = all();
     part["tcp"] = failure(&["weir".into()], "no core for the client", crate::exit::FAILED);
     assert!(page(&part).contains("weir compare tcp: no core for the client"));
+    let mut plan = udp();
+    plan["planned"] = json!(["blocking", "port"]);
+    plan["results"] = json!([]);
+    plan["conclusion"] = Value::Null;
+    plan["loads"] = json!([{ "kind": "saturation", "rounds_aimed_at": 9 }]);
+    let shown = page(&plan);
+    assert!(
+        shown.contains("only planned")
+            && shown.contains("blocking, port")
+            && !shown.contains("id=\"udp\"")
+    );
     // What is no document at all.
     for strange in [
         json!(null),
