@@ -16,6 +16,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use crate::report::number::percent;
+use crate::report::sentences::together;
 use crate::report::words::number_of;
 use chart::{legend, shapes};
 use model::{Group, Load, Study, items, number, text, texts};
@@ -102,7 +103,7 @@ fn body(document: &Value, studies: &[Study], in_full: usize) -> Markup {
         (contents(studies))
         main {
             (conclusion(document, studies))
-            @for study in studies { (comparison(study, in_full)) }
+            @for study in studies.iter().filter(|study| !study.is_plan()) { (comparison(study, in_full)) }
             @if let Some(picture) = curves::of_memory(document) {
                 section #memory { h2 { "Memory" } (picture.markup()) (memory_table(document)) }
             }
@@ -138,7 +139,9 @@ fn contents(studies: &[Study]) -> Markup {
     html! {
         nav aria-label="Contents" {
             a href="#conclusion" { "Conclusion" }
-            @for study in studies { a href={ "#" (study.name) } { (study.kind.title) } }
+            @for study in studies.iter().filter(|study| !study.is_plan()) {
+                a href={ "#" (study.name) } { (study.kind.title) }
+            }
             a href="#left-out" { "Left out" }
             a href="#machine" { "Machine" }
             a href="#plan" { "Plan" }
@@ -164,7 +167,12 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
                 @let found = &study.value["conclusion"];
                 @let said = text(found, "headline").unwrap_or_else(|| nothing(study));
                 div.answer {
-                    @if several { h2.kind { a href={ "#" (study.name) } { (study.kind.title) } } }
+                    @if several {
+                        h2.kind {
+                            @if study.is_plan() { (study.kind.title) }
+                            @else { a href={ "#" (study.name) } { (study.kind.title) } }
+                        }
+                    }
                     @if several { p.headline { (prose(&said)) } } @else { h1 { (prose(&said)) } }
                     @for sentence in texts(&found["sentences"]) { p { (prose(&sentence)) } }
                     (claims(found))
@@ -177,7 +185,7 @@ fn conclusion(document: &Value, studies: &[Study]) -> Markup {
 
 /// Why a comparison concludes nothing.
 fn nothing(study: &Study) -> String {
-    match study.value["planned"].is_array() {
+    match study.is_plan() {
         true => "This was only planned: nothing was measured.".into(),
         false => "No conclusion.".into(),
     }
@@ -337,6 +345,10 @@ fn sure(load: &Load, group: &Group) -> String {
         )),
         None => said.push("The noise floor is unknown, so no difference is called real.".into()),
     }
+    if let Some(comparisons) = group.value["comparisons"].as_u64().filter(|count| *count > 0) {
+        let of = together(comparisons as usize);
+        said.push(format!("Ratios are judged at 95 % confidence {of}."));
+    }
     let confidence = &load.value["confidence"];
     if let Some(asked) = number(&confidence["asked_half_width_percent"]) {
         let widest =
@@ -471,7 +483,10 @@ fn left_out(studies: &[Study]) -> Markup {
     html! {
         section #left-out {
             h2 { "Left out and failed" }
-            @if all.is_empty() { p { "Nothing: every row that was planned was measured and ranked." } }
+            @if all.is_empty() && studies.iter().any(|study| !study.series.is_empty()) {
+                p { "Nothing: every row that was planned was measured and ranked." }
+            }
+            @else if all.is_empty() { p { "Nothing was measured." } }
             @else { div.scroll { table {
                 (headings(&[("design", true), ("load", true), ("reason", true)]))
                 tbody { @for (name, load, reason) in all { tr {
@@ -552,7 +567,7 @@ fn plan(document: &Value, studies: &[Study]) -> Vec<(String, String)> {
         let rounds: Vec<String> = study
             .loads
             .iter()
-            .filter(|load| !load.is_step())
+            .filter(|load| !load.is_step() && !schedule(load).is_empty())
             .map(|load| format!("{}: {}", load.name, schedule(load)))
             .collect();
         add(&format!("{title}: loads"), (!rounds.is_empty()).then(|| rounds.join(" ")));

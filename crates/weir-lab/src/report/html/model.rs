@@ -234,6 +234,11 @@ impl<'a> Study<'a> {
         Self { value, name, kind: Kind::named(name), loads, series }
     }
 
+    /// Whether it was only planned.
+    pub fn is_plan(&self) -> bool {
+        self.value["planned"].is_array()
+    }
+
     /// Every row under every load.
     pub fn rows(&self) -> impl Iterator<Item = (&Load<'a>, &Row<'a>)> {
         self.loads.iter().flat_map(|load| load.rows().map(move |row| (load, row)))
@@ -241,32 +246,38 @@ impl<'a> Study<'a> {
 }
 
 fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Value)]) -> Load<'a> {
-    let name = text(value, "name").unwrap_or_else(|| value["load"].to_string());
+    let name = text(value, "name").unwrap_or_else(|| match &value["load"] {
+        Value::Null => format!("load {}", index + 1),
+        fields => fields.to_string(),
+    });
     let ranked_by = text(value, "ranked_by").unwrap_or_default();
     let is_of = |row: &Value| match row["load_name"].is_string() {
         true => row["load_name"] == value["name"],
         false => row["load"] == value["load"],
     };
     let rows: Vec<&(usize, String, &Value)> = named.iter().filter(|(.., row)| is_of(row)).collect();
-    let mut groups: Vec<Group> = groups_of(value)
-        .into_iter()
-        .map(|(key, title, group)| {
-            let own =
-                rows.iter().filter(|(.., row)| group_of(row) == key).map(|(series, name, row)| {
-                    Row {
-                        value: row,
-                        name: name.clone(),
-                        series: *series,
-                        group: word_of(key),
-                        standing: Standing::Unranked,
-                    }
-                });
-            let mut group = Group { title, value: group, rows: own.collect() };
-            group.judge(&ranked_by);
-            group
-        })
-        .filter(|group| !group.rows.is_empty())
-        .collect();
+    let known = groups_of(value);
+    let is_in = |row: &Value, key: &str| {
+        let own = group_of(row);
+        // What tells nothing, or a group that is not there, belongs to the first.
+        let is_known = known.iter().any(|(other, ..)| *other == own);
+        own == key || (!is_known && known.first().is_some_and(|(first, ..)| *first == key))
+    };
+    let group = |(key, title, value): &(&'static str, &'static str, &'a Value)| {
+        let own = rows.iter().filter(|(.., row)| is_in(row, key));
+        let own = own.map(|(series, name, row)| Row {
+            value: row,
+            name: name.clone(),
+            series: *series,
+            group: word_of(key),
+            standing: Standing::Unranked,
+        });
+        let mut group = Group { title, value, rows: own.collect() };
+        group.judge(&ranked_by);
+        group
+    };
+    let mut groups: Vec<Group> = known.iter().map(group).collect();
+    groups.retain(|group| !group.rows.is_empty());
     if let [only] = groups.as_mut_slice() {
         only.title = "";
     }
@@ -347,29 +358,50 @@ impl Group<'_> {
                 Some("real") => Standing::Behind,
                 Some("tie") => Standing::Tied,
                 Some(_) => Standing::Open,
-                None if open => Standing::Open,
                 None if tie => Standing::Tied,
+                None if open => Standing::Open,
                 None => Standing::Best,
             };
         }
-        let metric = ranked_by;
+        self.order(ranked_by);
+    }
+
+    /// Puts the best first: rows of one rank together, at the best figure of them, what is undecided where its own
+    /// figure stands, a second name behind the first, and rows without a rank last.
+    fn order(&mut self, metric: &str) {
         let lower = metric.contains("latency");
-        let key = |row: &Row| {
-            let last = match row.standing {
-                Standing::Unranked => 2,
-                _ if row.value["rank"].is_null() => 1,
-                _ => 0,
-            };
-            let median = row.figure(metric).map_or(f64::INFINITY, |of| match lower {
-                true => of.median,
-                false => -of.median,
-            });
-            (last, row.value["rank"].as_u64().unwrap_or(u64::MAX), median)
+        // Less is better of all that is ordered.
+        let own = |row: &Row| match row.figure(metric) {
+            Some(of) if lower => of.median,
+            Some(of) => -of.median,
+            None => f64::INFINITY,
         };
-        self.rows.sort_by(|one, other| {
-            let (one, other) = (key(one), key(other));
-            one.0.cmp(&other.0).then(one.1.cmp(&other.1)).then(one.2.total_cmp(&other.2))
+        let rank = |row: &Row| row.value["rank"].as_u64();
+        let of_rank = |row: &Row| match rank(row) {
+            Some(known) => {
+                let same = self.rows.iter().filter(|other| rank(other) == Some(known));
+                same.map(own).fold(f64::INFINITY, f64::min)
+            }
+            None => own(row),
+        };
+        let first_name = |row: &Row| {
+            let is_it = |other: &&Row| {
+                other.standing != Standing::Again && other.value["spec"] == row.value["spec"]
+            };
+            self.rows.iter().find(is_it).filter(|_| row.standing == Standing::Again)
+        };
+        let key = |row: &Row| {
+            let first = first_name(row);
+            let of = first.unwrap_or(row);
+            let last = of.standing == Standing::Unranked;
+            (last, of_rank(of), own(of), first.is_some())
+        };
+        let mut keyed: Vec<_> = self.rows.iter().map(|row| (key(row), row.clone())).collect();
+        keyed.sort_by(|((last, rank, own, again), _), ((last_2, rank_2, own_2, again_2), _)| {
+            let figures = rank.total_cmp(rank_2).then(own.total_cmp(own_2));
+            last.cmp(last_2).then(figures).then(again.cmp(again_2))
         });
+        self.rows = keyed.into_iter().map(|(_, row)| row).collect();
     }
 
     /// Whether another ranked row has this one's rank.

@@ -5,19 +5,23 @@ use serde_json::Value;
 
 use super::model::{Group, Kind, Load, Metric, Row, Standing, Study, items, number, text};
 use super::prose;
+use crate::report::explain;
 use crate::report::number::{UNKNOWN, bytes, percent, percent_of, si, three_figures};
 use crate::udp::report::published::CAUTION;
 
-/// What a column means, where its heading is no metric.
-const RANK: &str = "place among the rows that are compared with each other; rows that are tied share it (1=); \
-                    ? undecided";
-const SPREAD: &str = "half of the 95 % interval";
-const TO_BEST: &str = "to the figure of the best row of its group, over pairs of runs of one round, with the ends of its \
-                       95 % interval; ~ a tie, within the noise; ? undecided";
+/// What the columns mean that are no metrics: rank, spread, and ratio to the best.
+fn common() -> [String; 3] {
+    let all = explain::meanings();
+    ["# rank", "±", "× best"].map(|heading| {
+        let found = all.iter().find(|meaning| meaning.heading.trim() == heading);
+        found.map(|meaning| meaning.about.clone()).unwrap_or_default()
+    })
+}
 
 /// The table that decides: a row for each design, the best first.
 pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
     let kind = &study.kind;
+    let [about_rank, about_spread, about_best] = common();
     let by = kind.metric(&load.ranked_by, load.rows().find_map(|row| row.unit(&load.ranked_by)));
     let cpu = kind.metric(kind.cpu, Some("ns"));
     // Of latencies the longest bar would be the worst row's.
@@ -37,12 +41,12 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
         div.scroll { table.deciding {
             caption { "The table that decides: " (load.name) @if !group.title.is_empty() { ", " (group.title) } }
             thead { tr {
-                th scope="col" title=(RANK) { "#" }
+                th scope="col" title=(about_rank) { "#" }
                 th.words scope="col" { "design" }
                 th scope="col" title=(by.about) { (by.heading) }
                 th.wide aria-hidden="true" {}
-                th scope="col" title=(SPREAD) { "±" }
-                th scope="col" title=(TO_BEST) { "× best" }
+                th scope="col" title=(about_spread) { "±" }
+                th scope="col" title=(about_best) { "× best" }
                 th scope="col" title=(cpu.about) { (cpu.heading) }
                 th scope="col" title="median and 99th percentile of the latency, all runs together" { "p50 / p99 µs" }
                 th.words scope="col" title=(kind.limits) { "limited by" }
@@ -54,7 +58,7 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
                         td.rank { (rank(group, row)) }
                         th.words scope="row" {
                             (prose(&row.name)) " "
-                            @if let Some((word, meaning)) = mark_of(row) { span.mark title=(meaning) { (word) } }
+                            @if let Some((word, meaning)) = mark_of(group, row) { span.mark title=(meaning) { (word) } }
                         }
                         @match figure {
                             Some(figure) => {
@@ -87,14 +91,16 @@ pub fn deciding(study: &Study, load: &Load, group: &Group) -> Markup {
 fn rank(group: &Group, row: &Row) -> String {
     match (row.standing, row.value["rank"].as_u64()) {
         (Standing::Open, _) => "?".into(),
-        (Standing::Again | Standing::Unranked, _) | (_, None) => UNKNOWN.into(),
+        (Standing::Again | Standing::Unranked, _) => UNKNOWN.into(),
+        // Behind the best, and undecided against others.
+        (_, None) => "?".into(),
         (_, Some(rank)) if group.shares_rank(row) => format!("{rank}="),
         (_, Some(rank)) => rank.to_string(),
     }
 }
 
 /// The word beside a name, and what it means.
-fn mark_of(row: &Row) -> Option<(&'static str, &'static str)> {
+fn mark_of(group: &Group, row: &Row) -> Option<(&'static str, &'static str)> {
     Some(match row.standing {
         Standing::Tied => ("tied", "one of the best, which are alike within the noise"),
         Standing::Open => {
@@ -113,6 +119,9 @@ fn mark_of(row: &Row) -> Option<(&'static str, &'static str)> {
             }
             _ => ("not ranked", "the reason is below, under what was left out"),
         },
+        Standing::Behind if group.shares_rank(row) => {
+            ("tied", "as good as the others of its rank, within the noise")
+        }
         Standing::Best | Standing::Behind => return None,
     })
 }
@@ -347,13 +356,14 @@ pub fn published(study: &Study) -> Markup {
 
 /// What the columns of a kind mean.
 pub fn meanings(kind: &Kind) -> Markup {
+    let [rank, spread, best] = common();
     html! {
         details.meanings {
             summary { "What the columns of " (kind.title) " mean" }
             dl {
-                dt { "#" } dd { (RANK) "." }
-                dt { "±" } dd { (SPREAD) "." }
-                dt { "× best" } dd { (TO_BEST) "." }
+                dt { "#" } dd { (rank) "." }
+                dt { "±" } dd { (spread) "." }
+                dt { "× best" } dd { (best) "." }
                 @for metric in kind.metrics.iter().filter(|metric| !metric.about.is_empty()) {
                     dt { (metric.heading) " " code { (metric.name) } }
                     dd { (metric.about) }

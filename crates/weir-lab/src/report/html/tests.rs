@@ -250,6 +250,17 @@ fn a_document_without_results_is_a_page_that_says_why() {
     let mut part = all();
     part["tcp"] = failure(&["weir".into()], "no core for the client", crate::exit::FAILED);
     assert!(page(&part).contains("weir compare tcp: no core for the client"));
+    let mut plan = udp();
+    plan["planned"] = json!(["blocking", "port"]);
+    plan["results"] = json!([]);
+    plan["conclusion"] = Value::Null;
+    plan["loads"] = json!([{ "kind": "saturation", "rounds_aimed_at": 9 }]);
+    let shown = page(&plan);
+    assert!(
+        shown.contains("only planned")
+            && shown.contains("blocking, port")
+            && !shown.contains("id=\"udp\"")
+    );
     // What is no document at all.
     for strange in [
         json!(null),
@@ -258,6 +269,22 @@ fn a_document_without_results_is_a_page_that_says_why() {
         json!({ "loads": [null], "results": [7] }),
     ] {
         assert!(page(&strange).ends_with("</html>"), "{strange}");
+    }
+}
+
+#[test]
+fn no_row_is_lost_between_groups() {
+    for (polls, groups) in [(Value::Null, 1), (json!(true), 1), (Value::Null, 2)] {
+        let mut document = all()["tcp"].take();
+        let rows = document["results"].as_array().unwrap().len();
+        document["results"][0]["polls"] = polls;
+        if groups == 2 {
+            let mut second = document["loads"][0]["groups"][0].clone();
+            second["polls"] = json!(true);
+            document["loads"][0]["groups"].as_array_mut().unwrap().push(second);
+        }
+        let studies = Study::all(&document);
+        assert_eq!(studies[0].rows().count(), rows);
     }
 }
 
