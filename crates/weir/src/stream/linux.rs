@@ -5,6 +5,7 @@ use crate::{Error, Unavailable};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
+    mem::offset_of,
     net::SocketAddr,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     sync::Arc,
@@ -79,7 +80,7 @@ impl Listener {
     /// Connections that may wait to be accepted, after the system's own limit.
     fn backlog(&self) -> io::Result<u32> {
         // For a socket that listens, the length of its queue stands there (tcp_get_info of Linux).
-        Ok(tcp_info(self.fd())?.tcpi_sacked)
+        Ok(tcp_info(self.fd())?.0.tcpi_sacked)
     }
 
     pub fn fd(&self) -> RawFd {
@@ -179,8 +180,8 @@ impl Stream {
     }
 
     pub fn received_in_all(&self) -> io::Result<u64> {
-        // Since Linux 4.1 (tcpi_bytes_received); before, it stays zero.
-        Ok(tcp_info(self.fd())?.tcpi_bytes_received)
+        let (info, len) = tcp_info(self.fd())?;
+        bytes_received(&info, len)
     }
 }
 
@@ -193,7 +194,8 @@ fn keepalive(socket: &Socket) -> io::Result<String> {
     Ok(Keepalive { idle, interval, tries: socket.tcp_keepalive_retries()? }.to_string())
 }
 
-fn tcp_info(fd: RawFd) -> io::Result<libc::tcp_info> {
+/// What the system says of a connection, and how many bytes of that it has written.
+fn tcp_info(fd: RawFd) -> io::Result<(libc::tcp_info, usize)> {
     // SAFETY: numbers only, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of_val(&info) as libc::socklen_t;
@@ -205,7 +207,18 @@ fn tcp_info(fd: RawFd) -> io::Result<libc::tcp_info> {
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(info)
+    Ok((info, len as usize))
+}
+
+/// Bytes received and acknowledged, where the first `len` bytes of this were written: since Linux 4.1.
+fn bytes_received(info: &libc::tcp_info, len: usize) -> io::Result<u64> {
+    let end = offset_of!(libc::tcp_info, tcpi_bytes_received) + size_of::<u64>();
+    if len < end {
+        let why = "the kernel does not tell how many bytes a connection has received \
+                   (tcpi_bytes_received of tcp(7)); use Linux 4.1 or younger";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    Ok(info.tcpi_bytes_received)
 }
 
 fn flags(mode: Mode) -> libc::c_int {
@@ -248,3 +261,20 @@ pub const OF_ONE_CONNECTION: &[i32] = &[
     libc::EOPNOTSUPP,
     libc::ENETUNREACH,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_count_is_an_error_and_not_a_zero() {
+        // SAFETY: numbers only, for which zero is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        info.tcpi_bytes_received = 7;
+        assert_eq!(bytes_received(&info, size_of_val(&info)).unwrap(), 7);
+        // As much as Linux 3.15 wrote.
+        let least = offset_of!(libc::tcp_info, tcpi_bytes_received);
+        let error = bytes_received(&info, least).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+    }
+}

@@ -241,11 +241,13 @@ impl Stream {
         self.native.waiting()
     }
 
-    /// Bytes that the system has received and acknowledged since the beginning; the peer's end may
-    /// count as one.
+    /// Bytes that the system has received and acknowledged since the beginning, of a connection that is
+    /// received from by [`receive`](Self::receive) only, where another thread may have some in its hands; the
+    /// peer's end may count as one. What a port receives only the port can count
+    /// ([`Port::received_in_all`](crate::port::streams::Port::received_in_all)).
     ///
     /// # Errors
-    /// What the operating system answered.
+    /// What the operating system answered, or that it does not tell.
     pub fn received_in_all(&self, counters: &Counters) -> io::Result<u64> {
         counters.kernel_entries.one();
         self.native.received_in_all()

@@ -349,6 +349,10 @@ impl Port for EventsPort {
         Ok(EventsWorker { port: self, stays: PhantomData })
     }
 
+    fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64> {
+        self.inner.with(|state| state.operations.stream(stream))?.received_in_all(counters)
+    }
+
     fn close(&self) {
         self.inner.close();
     }
