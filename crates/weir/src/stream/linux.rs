@@ -6,7 +6,7 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpK
 use std::{
     io,
     mem::offset_of,
-    net::SocketAddr,
+    net::{Shutdown, SocketAddr},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     sync::Arc,
     time::Duration,
@@ -102,6 +102,11 @@ impl Listener {
         }
     }
 
+    pub fn end_accepting(&self) {
+        // It ends the listening, and wakes whoever waits for it.
+        let _ = self.socket().shutdown(Shutdown::Read);
+    }
+
     fn accept_now(&self) -> io::Result<Accepted> {
         let mut storage = SockAddrStorage::zeroed();
         let mut len = storage.size_of();
@@ -168,6 +173,33 @@ impl Stream {
             let flags = flags(mode) | libc::MSG_NOSIGNAL;
             libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), flags)
         })
+    }
+
+    /// A shutdown wakes who waits. What has come can still be received here.
+    pub fn end_receiving(&self) {
+        self.shut(Shutdown::Read);
+    }
+
+    pub fn end(&self) {
+        self.shut(Shutdown::Both);
+    }
+
+    fn shut(&self, how: Shutdown) {
+        // One that is over already needs no ending.
+        let _ = self.socket().shutdown(how);
+    }
+
+    /// SO_RCVTIMEO and SO_SNDTIMEO: the kernel counts in its ticks, rounded up, and looks at the socket once more
+    /// before it gives up. A signal that interrupts the thread begins the time anew.
+    pub fn set_timeouts(
+        &self,
+        receive: Option<Duration>,
+        send: Option<Duration>,
+    ) -> io::Result<()> {
+        // No time at all means for ever.
+        let least = Duration::from_micros(1);
+        self.socket().set_read_timeout(receive.map(|time| time.max(least)))?;
+        self.socket().set_write_timeout(send.map(|time| time.max(least)))
     }
 
     pub fn waiting(&self) -> io::Result<usize> {

@@ -89,7 +89,7 @@ fn the_order_is_restored_whichever_thread_takes() {
             parts.push(part);
         }
         bench.port.close();
-        stream.end();
+        stream.end_sending(&Counters::default()).unwrap();
         parts.sort_by_key(|(number, _)| *number);
         assert!(parts.iter().map(|(number, _)| *number).eq(0..parts.len() as u32));
         assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(expected));
