@@ -33,7 +33,9 @@ impl Listener {
         // A server that was restarted finds connections of the last one that are not quite over.
         socket.set_reuse_address(true).map_err(refused("SO_REUSEADDR"))?;
         if options.reuse_port {
-            socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
+            let what = "an address shared by several sockets";
+            let unavailable = |e| Unavailable::new(what, format!("SO_REUSEPORT: {e}"));
+            socket.set_reuse_port(true).map_err(unavailable)?;
         }
         if options.only_v6 && address.is_ipv6() {
             socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;

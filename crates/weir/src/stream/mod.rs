@@ -38,7 +38,8 @@ pub struct StreamOptions {
     /// Connections that may wait to be accepted. The system has a limit of its own
     /// (net.core.somaxconn).
     pub backlog: u32,
-    /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections.
+    /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections. Where sockets
+    /// cannot share one, binding is [`Error::Unavailable`].
     pub reuse_port: bool,
     /// Leave an address of IPv4 to another socket that listens on the same port (IPV6_V6ONLY), where this
     /// address is every one of IPv6.
@@ -141,7 +142,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`Error::Bind`] with the system's answer and what to do; [`Error::Io`];
-    /// [`Error::Unavailable`] where there are no streams.
+    /// [`Error::Unavailable`] where there are no streams, or none that share an address.
     pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
         let native = native::Listener::bind(address, options)?;
         let local_address = native.socket().local_addr();
