@@ -32,7 +32,8 @@
 //!
 //! A second kind of provider ([`NativeEvents`]) supplies the same operations to one thread, each with an event
 //! of its own: the thread waits for a group of events, and is told one at a time
-//! (WSAWaitForMultipleEvents). There a packet is what the first event of the group is for.
+//! (WSAWaitForMultipleEvents), of which it can have so many and no more ([`NativeEvents::MOST`]). There a packet is
+//! what the first event of the group is for.
 //!
 //! Every fixed resource has a bound, given in [`Needs`]; what exceeds it is refused and given back.
 
