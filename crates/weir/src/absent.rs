@@ -128,6 +128,11 @@ pub struct NoPort {
     pub shape: port::Shape,
 }
 
+impl NoPort {
+    /// As Windows will have it (WSA_MAXIMUM_WAIT_EVENTS).
+    pub const MOST: u32 = 64;
+}
+
 impl port::Provider for NoPort {
     const NAME: &'static str = Never::PROVIDER;
     type Port = Never;

@@ -5,7 +5,8 @@ use crate::{Error, Unavailable};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
 use std::{
     io,
-    net::SocketAddr,
+    mem::offset_of,
+    net::{Shutdown, SocketAddr},
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     sync::Arc,
     time::Duration,
@@ -32,7 +33,9 @@ impl Listener {
         // A server that was restarted finds connections of the last one that are not quite over.
         socket.set_reuse_address(true).map_err(refused("SO_REUSEADDR"))?;
         if options.reuse_port {
-            socket.set_reuse_port(true).map_err(refused("SO_REUSEPORT"))?;
+            let what = "an address shared by several sockets";
+            let unavailable = |e| Unavailable::new(what, format!("SO_REUSEPORT: {e}"));
+            socket.set_reuse_port(true).map_err(unavailable)?;
         }
         if options.only_v6 && address.is_ipv6() {
             socket.set_only_v6(true).map_err(refused("IPV6_V6ONLY"))?;
@@ -79,7 +82,7 @@ impl Listener {
     /// Connections that may wait to be accepted, after the system's own limit.
     fn backlog(&self) -> io::Result<u32> {
         // For a socket that listens, the length of its queue stands there (tcp_get_info of Linux).
-        Ok(tcp_info(self.fd())?.tcpi_sacked)
+        Ok(tcp_info(self.fd())?.0.tcpi_sacked)
     }
 
     pub fn fd(&self) -> RawFd {
@@ -99,6 +102,11 @@ impl Listener {
                 result => return result.map(Some),
             }
         }
+    }
+
+    pub fn end_accepting(&self) {
+        // It ends the listening, and wakes whoever waits for it.
+        let _ = self.socket().shutdown(Shutdown::Read);
     }
 
     fn accept_now(&self) -> io::Result<Accepted> {
@@ -169,6 +177,33 @@ impl Stream {
         })
     }
 
+    /// A shutdown wakes who waits. What has come can still be received here.
+    pub fn end_receiving(&self) {
+        self.shut(Shutdown::Read);
+    }
+
+    pub fn end(&self) {
+        self.shut(Shutdown::Both);
+    }
+
+    fn shut(&self, how: Shutdown) {
+        // One that is over already needs no ending.
+        let _ = self.socket().shutdown(how);
+    }
+
+    /// SO_RCVTIMEO and SO_SNDTIMEO: the kernel counts in its ticks, rounded up, and looks at the socket once more
+    /// before it gives up. A signal that interrupts the thread begins the time anew.
+    pub fn set_timeouts(
+        &self,
+        receive: Option<Duration>,
+        send: Option<Duration>,
+    ) -> io::Result<()> {
+        // No time at all means for ever.
+        let least = Duration::from_micros(1);
+        self.socket().set_read_timeout(receive.map(|time| time.max(least)))?;
+        self.socket().set_write_timeout(send.map(|time| time.max(least)))
+    }
+
     pub fn waiting(&self) -> io::Result<usize> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: this call writes one int, which outlives it (tcp(7), SIOCINQ).
@@ -179,8 +214,8 @@ impl Stream {
     }
 
     pub fn received_in_all(&self) -> io::Result<u64> {
-        // Since Linux 4.1 (tcpi_bytes_received); before, it stays zero.
-        Ok(tcp_info(self.fd())?.tcpi_bytes_received)
+        let (info, len) = tcp_info(self.fd())?;
+        bytes_received(&info, len)
     }
 }
 
@@ -193,7 +228,8 @@ fn keepalive(socket: &Socket) -> io::Result<String> {
     Ok(Keepalive { idle, interval, tries: socket.tcp_keepalive_retries()? }.to_string())
 }
 
-fn tcp_info(fd: RawFd) -> io::Result<libc::tcp_info> {
+/// What the system says of a connection, and how many bytes of that it has written.
+fn tcp_info(fd: RawFd) -> io::Result<(libc::tcp_info, usize)> {
     // SAFETY: numbers only, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of_val(&info) as libc::socklen_t;
@@ -205,7 +241,18 @@ fn tcp_info(fd: RawFd) -> io::Result<libc::tcp_info> {
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(info)
+    Ok((info, len as usize))
+}
+
+/// Bytes received and acknowledged, where the first `len` bytes of this were written: since Linux 4.1.
+fn bytes_received(info: &libc::tcp_info, len: usize) -> io::Result<u64> {
+    let end = offset_of!(libc::tcp_info, tcpi_bytes_received) + size_of::<u64>();
+    if len < end {
+        let why = "the kernel does not tell how many bytes a connection has received \
+                   (tcpi_bytes_received of tcp(7)); use Linux 4.1 or younger";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    Ok(info.tcpi_bytes_received)
 }
 
 fn flags(mode: Mode) -> libc::c_int {
@@ -248,3 +295,20 @@ pub const OF_ONE_CONNECTION: &[i32] = &[
     libc::EOPNOTSUPP,
     libc::ENETUNREACH,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_count_is_an_error_and_not_a_zero() {
+        // SAFETY: numbers only, for which zero is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        info.tcpi_bytes_received = 7;
+        assert_eq!(bytes_received(&info, size_of_val(&info)).unwrap(), 7);
+        // As much as Linux 3.15 wrote.
+        let least = offset_of!(libc::tcp_info, tcpi_bytes_received);
+        let error = bytes_received(&info, least).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+    }
+}

@@ -38,7 +38,8 @@ pub struct StreamOptions {
     /// Connections that may wait to be accepted. The system has a limit of its own
     /// (net.core.somaxconn).
     pub backlog: u32,
-    /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections.
+    /// Let several sockets listen on the address (SO_REUSEPORT), each with its own connections. Where sockets
+    /// cannot share one, binding is [`Error::Unavailable`].
     pub reuse_port: bool,
     /// Leave an address of IPv4 to another socket that listens on the same port (IPV6_V6ONLY), where this
     /// address is every one of IPv6.
@@ -141,7 +142,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`Error::Bind`] with the system's answer and what to do; [`Error::Io`];
-    /// [`Error::Unavailable`] where there are no streams.
+    /// [`Error::Unavailable`] where there are no streams, or none that share an address.
     pub fn bind(address: SocketAddr, options: StreamOptions) -> Result<Self, Error> {
         let native = native::Listener::bind(address, options)?;
         let local_address = native.socket().local_addr();
@@ -174,8 +175,7 @@ impl Listener {
 
     /// Ends a wait in [`accept`](Self::accept), now or the next one, and refuses connections from now on.
     pub fn end_accepting(&self) {
-        // For a listening socket this ends the listening, and wakes whoever waits for it.
-        let _ = self.native.socket().shutdown(Shutdown::Read);
+        self.native.end_accepting();
     }
 
     pub(crate) fn native(&self) -> &native::Listener {
@@ -226,10 +226,10 @@ impl Stream {
         self.native.socket().shutdown(Shutdown::Write)
     }
 
-    /// Ends a wait for what the peer sends, from any thread: what has come can still be received, then
-    /// nothing follows.
+    /// Ends the wait of whoever waits to receive, now and later, from any thread: it answers 0, as for the
+    /// peer's end. Of what has come anything between all and nothing may be received before that.
     pub fn end_receiving(&self) {
-        self.shut(Shutdown::Read);
+        self.native.end_receiving();
     }
 
     /// Bytes that the system has received and acknowledged, and that were not received from it yet.
@@ -241,11 +241,13 @@ impl Stream {
         self.native.waiting()
     }
 
-    /// Bytes that the system has received and acknowledged since the beginning; the peer's end may
-    /// count as one.
+    /// Bytes that the system has received and acknowledged since the beginning, of a connection that is
+    /// received from by [`receive`](Self::receive) only, where another thread may have some in its hands; the
+    /// peer's end may count as one. What a port receives only the port can count
+    /// ([`Port::received_in_all`](crate::port::streams::Port::received_in_all)).
     ///
     /// # Errors
-    /// What the operating system answered.
+    /// What the operating system answered, or that it does not tell.
     pub fn received_in_all(&self, counters: &Counters) -> io::Result<u64> {
         counters.kernel_entries.one();
         self.native.received_in_all()
@@ -258,7 +260,12 @@ impl Stream {
         self.native.socket().take_error().ok().flatten()
     }
 
-    /// Has waits to receive and to send end with nothing after these times; `None` for never.
+    /// Has waits to receive and to send end with nothing after these times, each counted from its call; `None`
+    /// for never, and zero for at once.
+    ///
+    /// How is the provider's affair, and leaves the connection as it was: a wait never ends before its time, and
+    /// after it as soon as the system's clock has it; what comes at that moment is brought by this receive or
+    /// the next; and a send of which a part was taken answers that part, never nothing.
     ///
     /// # Errors
     /// What the operating system answered.
@@ -267,16 +274,14 @@ impl Stream {
         receive: Option<Duration>,
         send: Option<Duration>,
     ) -> io::Result<()> {
-        // No time at all means for ever.
-        let least = Duration::from_micros(1);
-        let socket = self.native.socket();
-        socket.set_read_timeout(receive.map(|time| time.max(least)))?;
-        socket.set_write_timeout(send.map(|time| time.max(least)))
+        self.native.set_timeouts(receive, send)
     }
 
-    /// Ends both directions, and so every wait in them, from any thread.
+    /// Ends the wait of whoever waits, now and later, from any thread: to receive as
+    /// [`end_receiving`](Self::end_receiving) does, and to send with an error. The peer may take it for an end in
+    /// order.
     pub fn end(&self) {
-        self.shut(Shutdown::Both);
+        self.native.end();
     }
 
     /// Has the last clone's drop reset the connection instead of closing it in order: what was not
@@ -284,11 +289,6 @@ impl Stream {
     pub fn reset_when_closed(&self) {
         // It fails for no socket that is open.
         let _ = self.native.socket().set_linger(Some(Duration::ZERO));
-    }
-
-    fn shut(&self, how: Shutdown) {
-        // One that is over already needs no ending.
-        let _ = self.native.socket().shutdown(how);
     }
 
     pub(crate) fn native(&self) -> &native::Stream {

@@ -133,25 +133,81 @@ fn waits_end_with_nothing_after_their_time() {
     assert_eq!(receive(&stream, Mode::Wait).unwrap(), None);
 }
 
+/// Whatever is cut by them: every byte comes once, in order, both ways.
 #[test]
-fn an_end_of_receiving_leaves_what_has_come() {
+fn time_outs_lose_nothing() {
     if cannot_run("tcp", availability()) {
         return;
     }
-    let (stream, mut client) = pair();
-    client.write_all(b"in time").unwrap();
-    while stream.waiting(&Counters::default()).unwrap() < 7 {
-        thread::yield_now();
+    const BYTES: usize = 4 << 20;
+    let (stream, client) = pair();
+    let short = Some(Duration::from_micros(1));
+    stream.set_timeouts(short, short).unwrap();
+    let bytes: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
+    let (counters, since) = (Counters::default(), Instant::now());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for piece in bytes.chunks(BYTES / 64) {
+                (&client).write_all(piece).unwrap();
+                thread::sleep(Duration::from_millis(1)); // for some waits to end meanwhile
+            }
+        });
+        scope.spawn(|| {
+            let mut back = vec![0; BYTES];
+            for piece in back.chunks_mut(BYTES / 64) {
+                (&client).read_exact(piece).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(back == bytes, "other bytes were sent");
+        });
+        let (mut received, mut sent) = (Vec::new(), 0);
+        while received.len() < BYTES || sent < BYTES {
+            assert!(since.elapsed() < PATIENCE, "{} came, {sent} went", received.len());
+            received.extend(receive(&stream, Mode::Wait).unwrap().unwrap_or_default());
+            if sent < BYTES {
+                let taken = stream.send(&bytes[sent..], Mode::Wait, &counters).unwrap();
+                assert_ne!(taken, Some(0));
+                sent += taken.unwrap_or(0);
+            }
+        }
+        assert!(received == bytes, "other bytes came");
+    });
+}
+
+#[test]
+fn waits_are_ended_from_another_thread() {
+    if cannot_run("tcp", availability()) {
+        return;
     }
-    stream.end_receiving();
-    assert_eq!(receive(&stream, Mode::Wait).unwrap().unwrap(), b"in time");
-    assert_eq!(receive(&stream, Mode::Wait).unwrap().unwrap(), b"");
-    // A wait ends by it, and by the end of both directions.
     for end in [Stream::end_receiving, Stream::end] {
+        // One that waits now, and one that only begins to.
         let (stream, _client) = pair();
         let answer = while_waiting(|| receive(&stream, Mode::Wait), || end(&stream));
         assert_eq!(answer.unwrap().unwrap(), b"");
+        assert_eq!(receive(&stream, Mode::Wait).unwrap().unwrap(), b"");
+        // What has come before may come still, all or a part of it.
+        let (stream, mut client) = pair();
+        client.write_all(b"in time").unwrap();
+        end(&stream);
+        let mut came = Vec::new();
+        while let Some(more) = receive(&stream, Mode::Wait).unwrap().filter(|more| !more.is_empty())
+        {
+            came.extend(more);
+        }
+        assert!(b"in time".starts_with(&came), "{came:?}");
     }
+    // A send that finds no room.
+    let (stream, _client) = pair();
+    let (bytes, counters) = (vec![7; 1 << 20], Counters::default());
+    let sends_on = || {
+        loop {
+            if let Err(e) = stream.send(&bytes, Mode::Wait, &counters) {
+                return e;
+            }
+        }
+    };
+    while_waiting(sends_on, || stream.end());
+    assert!(stream.send(&bytes, Mode::Wait, &counters).is_err());
 }
 
 #[test]

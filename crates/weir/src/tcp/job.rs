@@ -37,6 +37,8 @@ pub struct Job<H> {
     started: usize,
     ready: (mpsc::Sender<Readiness>, mpsc::Receiver<Readiness>),
     local_addresses: Vec<SocketAddr>,
+    /// [`Listener::bind`], except in a test.
+    bind: fn(SocketAddr, StreamOptions) -> Result<Listener, Error>,
 }
 
 /// What the threads of a server share.
@@ -130,6 +132,7 @@ impl<H: Handler> Job<H> {
             started: 0,
             ready: mpsc::channel(),
             local_addresses: Vec::new(),
+            bind: Listener::bind,
         }
     }
 
@@ -190,20 +193,36 @@ impl<H: Handler> Job<H> {
     /// # Errors
     /// [`Error::Bind`], [`Error::Io`], [`Error::Unavailable`].
     pub fn listen(&mut self) -> Result<Vec<Listener>, Error> {
-        let listeners = self.listen_on(&self.endpoints.clone(), self.options)?;
+        let listeners = self.listen_on(&self.endpoints, self.options)?;
         self.listens(&listeners);
         Ok(listeners)
     }
 
-    /// Listens on each address with so many sockets that share it; the sockets of one thread come
-    /// together.
+    /// Listens on each address with so many sockets that share it, one for each thread; those of one thread come
+    /// together. Where an address cannot be shared all threads have the same socket, and the settings in effect
+    /// say so.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_shared(&mut self, sockets: usize) -> Result<Vec<Vec<Listener>>, Error> {
+    pub fn listen_shared(&mut self, threads: usize) -> Result<Vec<Vec<Listener>>, Error> {
         // A server that is there already must not be joined by accident.
         let alone = StreamOptions { reuse_port: false, ..self.options };
-        drop(self.listen_on(&self.endpoints.clone(), alone)?);
+        drop(self.listen_on(&self.endpoints, alone)?);
+        match self.listen_beside(threads) {
+            Ok(all) => {
+                self.listens(all.first().map_or(&[][..], Vec::as_slice));
+                Ok(all)
+            }
+            Err(Error::Unavailable(why)) => {
+                let listeners = self.listen()?;
+                self.state("sockets-per-address", format!("1 for all threads: {why}"));
+                Ok(vec![listeners; threads])
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn listen_beside(&self, sockets: usize) -> Result<Vec<Vec<Listener>>, Error> {
         let options = StreamOptions { reuse_port: true, ..self.options };
         let mut addresses = self.endpoints.clone();
         let mut all = Vec::new();
@@ -212,7 +231,6 @@ impl<H: Handler> Job<H> {
             addresses = listeners.iter().map(Listener::local_address).collect();
             all.push(listeners);
         }
-        self.listens(all.first().map_or(&[][..], Vec::as_slice));
         Ok(all)
     }
 
@@ -223,7 +241,7 @@ impl<H: Handler> Job<H> {
     ) -> Result<Vec<Listener>, Error> {
         let bind = |address: &SocketAddr| {
             let only_v6 = options.only_v6 || leaves_ipv4(*address, addresses);
-            Listener::bind(*address, StreamOptions { only_v6, ..options })
+            (self.bind)(*address, StreamOptions { only_v6, ..options })
         };
         addresses.iter().map(bind).collect()
     }
@@ -306,6 +324,69 @@ impl<H> Drop for Job<H> {
         if self.started > 0 {
             self.server.shared.stop();
             self.server.join();
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+mod tests {
+    use super::*;
+    use crate::{
+        Unavailable,
+        required::cannot_run,
+        tcp::{Design, Epoll, Output, Poll, RioTcp, Server},
+    };
+    use std::{
+        io::{Read, Write},
+        net::{Ipv4Addr, TcpStream},
+    };
+
+    /// As on a system whose sockets cannot share an address.
+    fn bind_alone(address: SocketAddr, options: StreamOptions) -> Result<Listener, Error> {
+        if options.reuse_port {
+            return Err(Unavailable::new("an address shared by several sockets", "a test").into());
+        }
+        Listener::bind(address, options)
+    }
+
+    /// Starts it with three threads, has them serve, and answers what it says of its sockets.
+    fn serve(design: impl Design, alone: bool) -> Option<String> {
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into());
+        let echo = |_| |_: &mut [u8], output: &mut Output<'_>| output.echo().unwrap();
+        let mut job = server.job(echo).unwrap();
+        if alone {
+            job.bind = bind_alone;
+        }
+        let running = design.start(job).unwrap();
+        let address = running.local_addresses()[0];
+        let mut clients: Vec<_> = (0..30).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for client in &mut clients {
+            client.write_all(b"!").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+        }
+        drop(clients);
+        let effective = running.effective();
+        let report = running.stop();
+        assert!(report.failure.is_none(), "{:?}", report.failure);
+        assert_eq!(report.total().accepted, 30);
+        let stated = effective.into_iter().find(|(name, _)| name == "sockets-per-address");
+        stated.map(|(_, value)| value)
+    }
+
+    /// Each design that shares addresses among its threads.
+    #[test]
+    fn an_address_that_cannot_be_shared_has_one_socket_for_all_threads() {
+        for alone in [true, false] {
+            let poll = serve(Poll { threads: 3, ..Poll::default() }, alone);
+            let epoll = serve(Epoll { threads: 3, ..Epoll::default() }, alone);
+            for stated in [poll, epoll] {
+                let says_so = stated.is_some_and(|text| text.starts_with("1 for all threads: "));
+                assert_eq!(says_so, alone);
+            }
+            let rio = RioTcp { threads: 3, ..RioTcp::default() };
+            if !cannot_run("tcp/rio-tcp", rio.availability()) {
+                assert_eq!(serve(rio, alone).is_some(), alone);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What each thread of a server holds.
 
-use super::{Handler, Limits, Reason, common::ForThreads, handler::Spare, job::Server};
+use super::{Connection, Handler, Limits, Reason, common::ForThreads, handler::Spare, job::Server};
 use crate::{
     Error,
     counters::stream::Counters,
@@ -10,6 +10,7 @@ use crate::{
     wake::Waker,
 };
 use std::{
+    io,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering::Relaxed, mpsc},
     time::{Duration, Instant},
@@ -171,6 +172,23 @@ impl<H: Handler> Worker<H> {
         let text = Self::refusal(why);
         let _ = stream.send(text.as_bytes(), crate::stream::Mode::Try, &self.calls);
         let _ = stream.end_sending(&self.calls);
+    }
+
+    /// The server stops: has a connection finish after so many bytes more, as far as the system told. Where it did not,
+    /// some that it has acknowledged would be lost unnoticed: so the connection is reset.
+    pub(super) fn finish_after(
+        &mut self,
+        connection: &mut Connection<H>,
+        stream: &Stream,
+        bytes: io::Result<usize>,
+    ) {
+        match bytes {
+            Ok(bytes) => connection.finish_after(self, bytes),
+            Err(e) => {
+                stream.reset_when_closed();
+                connection.fail(Reason::Failed(e));
+            }
+        }
     }
 
     /// The time as handlers see it, where it is not the clock's.

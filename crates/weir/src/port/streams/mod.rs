@@ -32,7 +32,8 @@
 //!
 //! A second kind of provider ([`NativeEvents`]) supplies the same operations to one thread, each with an event
 //! of its own: the thread waits for a group of events, and is told one at a time
-//! (WSAWaitForMultipleEvents). There a packet is what the first event of the group is for.
+//! (WSAWaitForMultipleEvents), of which it can have so many and no more ([`NativeEvents::MOST`]). There a packet is
+//! what the first event of the group is for.
 //!
 //! Every fixed resource has a bound, given in [`Needs`]; what exceeds it is refused and given back.
 
@@ -137,6 +138,16 @@ contract! {
         /// # Errors
         /// [`Error::Option`] past [`Needs::threads`].
         fn worker(&self) -> Result<Self::Worker<'_>, Error>;
+
+        /// Bytes of a stream that the system has received and acknowledged since the beginning: those that
+        /// receives of this port brought, taken already or not, and those that wait in the socket. The peer's
+        /// end may count as one. What was received by [`Stream::receive`] counts or does not: who receives by
+        /// both cannot use it.
+        ///
+        /// # Errors
+        /// What the operating system answered, or that it does not tell; [`io::ErrorKind::NotFound`] for a stream
+        /// that is over.
+        fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64>;
 
         /// Refuses all further operations and packets, and lets every take return `None`, now and later. What
         /// has not been taken comes back by [`stop`](Port::stop).

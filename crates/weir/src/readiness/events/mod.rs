@@ -32,6 +32,10 @@ impl Events {
     /// The name of what it runs on.
     pub const PROVIDER: &'static str = Epoll::PROVIDER;
 
+    /// The most handles that a group may have, its waker's included. Windows waits for no more
+    /// (WSA_MAXIMUM_WAIT_EVENTS); an epoll set has no limit of its own.
+    pub const MOST: u32 = if cfg!(windows) { 64 } else { 65_536 };
+
     /// Whether the system has what it takes, by trying.
     ///
     /// # Errors
@@ -40,7 +44,7 @@ impl Events {
         Epoll::availability()
     }
 
-    /// A group of at most so many handles, with its waker's.
+    /// A group of at most so many handles, with its waker's: 1 to [`MOST`](Self::MOST).
     ///
     /// # Errors
     /// [`Error::Io`] with what the system answered.

@@ -7,8 +7,8 @@
 //! switches of threads and two entries into the kernel. It fails where the system has no more threads
 //! to give, or the process no more mappings for their stacks: what comes beyond is refused.
 //!
-//! Time-outs are the system's own (SO_RCVTIMEO, SO_SNDTIMEO), since each call waits for one
-//! connection only. Where a handler asks to be called at a time of its own, which may come while both
+//! Time-outs are those of the calls ([`Stream::set_timeouts`](crate::stream::Stream::set_timeouts)), since each
+//! waits for one connection only. Where a handler asks to be called at a time of its own, which may come while both
 //! threads are in the system, one more thread for all connections does that.
 //!
 //! Origin: the blocking server of "Network Programming for Microsoft Windows", Jones and Ohlund.

@@ -141,7 +141,7 @@ struct PairState<H> {
     /// Bytes received from the system.
     received: u64,
     /// Bytes that the system had received when the server stopped, until the connection was told.
-    stop_at: Option<u64>,
+    stop_at: Option<io::Result<u64>>,
     /// When its handler will be called.
     armed: Tick,
     /// The sending thread is in the system, or on its way there or back.
@@ -186,7 +186,7 @@ impl<H: Handler> Pair<H> {
     fn finish(&self) -> bool {
         let Some(mut state) = self.try_lock() else { return false };
         // Not what waits in the system: the receiving thread may have something in its hands.
-        state.stop_at = Some(self.stream.received_in_all(&Counters::default()).unwrap_or(0));
+        state.stop_at = Some(self.stream.received_in_all(&Counters::default()));
         drop(state);
         self.changed();
         true
@@ -268,8 +268,9 @@ impl<H: Handler> Pair<H> {
 
     fn mind_the_stop(&self, worker: &mut Worker<H>, connection: &mut Locked<'_, H>) {
         if let Some(received) = connection.0.stop_at.take() {
-            let left = received.saturating_sub(connection.0.received);
-            connection.finish_after(worker, usize::try_from(left).unwrap_or(usize::MAX));
+            let left = received.map(|received| received.saturating_sub(connection.0.received));
+            let left = left.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
+            worker.finish_after(connection, &self.stream, left);
         }
     }
 
@@ -419,5 +420,31 @@ impl<H: Handler> Pair<H> {
             self.stream.reset_when_closed();
         }
         self.crowd.leave(self.number);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+mod tests {
+    use super::*;
+    use crate::{
+        stream::native,
+        tcp::{Output, Server},
+    };
+    use std::{net::SocketAddr, os::unix::net::UnixStream};
+
+    /// A connection that TCP_INFO says nothing of.
+    #[test]
+    fn a_connection_of_unknown_bytes_fails_at_a_stop() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let job = Server::bind(peer).job(|_| |_: &mut [u8], _: &mut Output<'_>| ()).unwrap();
+        let mut worker = job.worker();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let connection = Connection::open(&mut worker, peer);
+        let crowd = Arc::new(Crowd::default());
+        let pair = Pair::join(connection, native::Stream::adopt(ours.into()), &crowd);
+        assert!(pair.finish());
+        assert!(!pair.wait_to_receive(&mut worker), "it is over");
+        (0..2).for_each(|_| pair.leave(&mut worker));
+        assert_eq!(worker.counters.snapshot().closed_failed, 1);
     }
 }

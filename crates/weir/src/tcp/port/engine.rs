@@ -940,10 +940,17 @@ impl<P: Port, H: Handler> PortThread<'_, '_, P, H> {
 
     fn finish(&mut self, open: &mut PortConnection<H>) {
         open.connection.begin(self.worker);
-        // Not what waits in the system: a completion may have it, or another thread.
-        let received = open.stream.received_in_all(&self.worker.calls).unwrap_or(0);
-        let left = received.saturating_sub(open.received);
-        open.connection.finish_after(self.worker, usize::try_from(left).unwrap_or(usize::MAX));
+        let left = match self.server.numbers.receiving.idle {
+            // Not what waits in the system: a completion may have it, or another thread.
+            Idle::Buffer => {
+                let received = self.server.port.received_in_all(open.id, &self.worker.calls);
+                let left = received.map(|received| received.saturating_sub(open.received));
+                left.map(|left| usize::try_from(left).unwrap_or(usize::MAX))
+            }
+            // What was received is handled under the connection's lock.
+            Idle::ZeroByte => open.stream.waiting(&self.worker.calls),
+        };
+        self.worker.finish_after(&mut open.connection, &open.stream, left);
     }
 
     /// Once the server has stopped and the last connection has gone there is nothing to take any more.
@@ -1015,3 +1022,6 @@ impl<P: Port, H: Handler> Drop for PortThread<'_, '_, P, H> {
         self.server.pool.give(self.slices.drain(..));
     }
 }
+
+#[cfg(all(test, target_os = "linux"))] // elsewhere there are no ports of streams yet
+mod tests;

@@ -48,7 +48,7 @@ design! {
     origin: "the overlapped server with events of Jones and Ohlund";
     options {
         /// Events of a group, of which one wakes its thread and two are a connection's.
-        group: u32 = 64, 3..=4096;
+        group: u32 = 64, 3..=NativeEvents::MOST;
         /// Most sends of a group outstanding at a time, of peers that are not stalled; further ones wait.
         sends: u32 = 8, 1..=4096;
         /// Accepts outstanding at each address.

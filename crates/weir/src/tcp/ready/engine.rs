@@ -332,9 +332,9 @@ impl<H: Handler> ReadyThread<H> {
     /// room now is reported again, since it is asked for anew.
     fn finish(&mut self, worker: &mut Worker<H>, set: &mut impl Streams, slot: u32) {
         let Some(open) = self.table.get_mut(slot) else { return };
-        let waiting = open.stream.waiting(&worker.calls).unwrap_or(0);
+        let waiting = open.stream.waiting(&worker.calls);
         open.connection.begin(worker);
-        open.connection.finish_after(worker, waiting);
+        worker.finish_after(&mut open.connection, &open.stream, waiting);
         open.interest = Interest::NONE;
         self.serve(worker, set, slot);
     }
@@ -414,5 +414,30 @@ fn send<H: Handler>(worker: &mut Worker<H>, connection: &mut Connection<H>, stre
             Ok(None) => return,
             Err(e) => return connection.fail(Reason::Failed(e)),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))] // elsewhere there are no streams yet
+mod tests {
+    use super::*;
+    use crate::{
+        readiness::Poll,
+        stream::native,
+        tcp::{Output, Server},
+    };
+    use std::net::{SocketAddr, TcpListener};
+
+    /// Of one that listens the system does not say how many bytes wait.
+    #[test]
+    fn a_connection_of_unknown_bytes_fails_at_a_stop() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let job = Server::bind(peer).job(|_| |_: &mut [u8], _: &mut Output<'_>| ()).unwrap();
+        let (mut worker, mut set) = (job.worker(), Poll::new().unwrap());
+        let mut thread = ReadyThread::new(64, 1, Trigger::Level);
+        let stream = native::Stream::adopt(TcpListener::bind("127.0.0.1:0").unwrap().into());
+        thread.take_in(&mut worker, &mut set, Accepted { stream, peer });
+        thread.finish(&mut worker, &mut set, 0);
+        assert_eq!(thread.table.len(), 0);
+        assert_eq!(worker.counters.snapshot().closed_failed, 1);
     }
 }

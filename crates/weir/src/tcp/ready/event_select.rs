@@ -37,7 +37,7 @@ design! {
     origin: "the WSAEventSelect server of Jones and Ohlund";
     options {
         /// Handles of a group, of which one wakes its thread.
-        group: u32 = 64, 2..=65_536;
+        group: u32 = 64, 2..=Events::MOST;
         /// Most receives from a connection for one wake-up.
         drain: u32 = 16, 1..=65_536;
         /// KiB of stack for the thread of each group.

@@ -176,3 +176,29 @@ pub(in crate::tcp) fn turn_away<H: Handler>(
         stream.reset_when_closed();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        options::Options,
+        port::streams::NativeEvents,
+        readiness::Events,
+        tcp::{EventSelect, OverlappedEvents},
+    };
+
+    fn takes_groups_up_to<D: Options>(most: u32) {
+        let mut design = D::default();
+        design.check().unwrap(); // the original's 64, everywhere
+        design.set("group", &most.to_string()).unwrap();
+        let error = design.set("group", &(most + 1).to_string()).unwrap_err().to_string();
+        assert!(error.contains(&format!(" to {most}")), "{error}");
+    }
+
+    #[test]
+    fn the_largest_group_is_the_providers() {
+        takes_groups_up_to::<EventSelect>(Events::MOST);
+        takes_groups_up_to::<OverlappedEvents>(NativeEvents::MOST);
+        let known = if cfg!(windows) { (64, 64) } else { (65_536, 4096) };
+        assert_eq!((Events::MOST, NativeEvents::MOST), known);
+    }
+}

@@ -8,7 +8,8 @@
 //! connections and a few busy ones it is not. There is no bound but the descriptors of the process.
 //! A connection that is ready is received from until nothing is left, but at most `drain` times.
 //!
-//! Several threads have a list and a listening socket each (SO_REUSEPORT).
+//! Several threads have a list and a listening socket each (SO_REUSEPORT); where an address cannot be shared, all
+//! have the same one, and each that is woken for a connection asks for it.
 //!
 //! Origin: poll(2), System V Release 3, 1986.
 

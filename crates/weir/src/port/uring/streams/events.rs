@@ -55,6 +55,12 @@ use std::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UringEvents {}
 
+impl UringEvents {
+    /// The most events that a group may have, the one that wakes its thread included. Each is a descriptor, and a
+    /// group has one completion queue.
+    pub const MOST: u32 = 4096;
+}
+
 const WHAT: &str = "provider uring of operations with events";
 
 /// Of writes to events, which say nothing but where they fail.
@@ -347,6 +353,10 @@ impl Port for EventsPort {
             return Err(Error::Option { name: "threads".into(), problem });
         }
         Ok(EventsWorker { port: self, stays: PhantomData })
+    }
+
+    fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64> {
+        self.inner.with(|state| state.operations.stream(stream))?.received_in_all(counters)
     }
 
     fn close(&self) {

@@ -53,7 +53,7 @@ use crate::{
     wake::Waker,
 };
 use operations::Operations;
-use std::{sync::Arc, time::Instant};
+use std::{io, sync::Arc, time::Instant};
 
 /// The provider, with what can be chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -165,6 +165,10 @@ impl Port for UringStreamsPort {
 
     fn worker(&self) -> Result<StreamsWorker<'_>, Error> {
         Place::at(&self.inner, self.needs.threads).map(StreamsWorker)
+    }
+
+    fn received_in_all(&self, stream: StreamId, counters: &Counters) -> io::Result<u64> {
+        self.inner.with(|state| state.operations.stream(stream))?.received_in_all(counters)
     }
 
     fn close(&self) {

@@ -132,6 +132,11 @@ impl Operations {
         Ok(StreamId(token.user_data()))
     }
 
+    pub(super) fn stream(&self, stream: StreamId) -> io::Result<Stream> {
+        let its = self.streams.get(ring::Token::from_user_data(stream.0));
+        its.map(|its| its.stream.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     pub(super) fn accept(&mut self, listener: ListenerId) -> Result<Token, Refused> {
         if listener.0 as usize >= self.listeners.len() {
             return Err(Refused::NoSuchSocket);

@@ -111,6 +111,13 @@ fn talk(
     };
     client.read_exact(&mut [0]).map_err(|e| ("reading", e))?;
 
+    let told =
+        port.received_in_all(id, &counters).map_err(|e| ("counting what was received", e))?;
+    if told != 1 {
+        let e = other(format!("{told} bytes in all, after one"));
+        return Err(("counting what was received", e));
+    }
+
     let slice = load.into_slice().expect("it was one");
     worker.receive(id, slice).map_err(|(_, why)| refused("receiving")(why))?;
     worker.commit(&counters).map_err(|e| ("receiving", e))?;

@@ -1,6 +1,7 @@
 //! Receives are filled in the order started, whoever takes them.
 
 use super::*;
+use crate::port::uring::streams::events::UringEvents;
 use std::{
     sync::{Mutex, mpsc},
     thread,
@@ -88,7 +89,7 @@ fn the_order_is_restored_whichever_thread_takes() {
             parts.push(part);
         }
         bench.port.close();
-        stream.end();
+        stream.end_sending(&Counters::default()).unwrap();
         parts.sort_by_key(|(number, _)| *number);
         assert!(parts.iter().map(|(number, _)| *number).eq(0..parts.len() as u32));
         assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(expected));
@@ -126,4 +127,56 @@ fn a_cancelled_receive_leaves_the_others_in_order() {
         drop(worker);
         bench.stop();
     }
+}
+
+/// Wherever the bytes are: with the program, in a completion that nobody took, or in the socket.
+fn it_says_what_has_come_in_all(provider: &impl Provider) {
+    let counters = Counters::default();
+    let port = provider.open(&needs()).unwrap();
+    let region = Region::new(Layout::packed(0, SLICE, 4), 4, RegionOptions::default()).unwrap();
+    let listening = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), StreamOptions::default());
+    let listening = listening.unwrap();
+    let listener = port.listen(listening.clone(), Key(1)).unwrap();
+    let mut worker = port.worker().unwrap();
+    let mut client = TcpStream::connect_timeout(&listening.local_address(), LONG).unwrap();
+    worker.accept(listener).unwrap();
+    let Completion::Accept { outcome: Outcome::Done(accepted), .. } = take_one(&mut worker) else {
+        panic!("no connection");
+    };
+    let id = port.associate(accepted.stream, Key(7)).unwrap();
+    let told = || port.received_in_all(id, &counters).unwrap();
+    let until = |bytes| {
+        while told() < bytes {
+            std::thread::yield_now();
+        }
+        assert_eq!(told(), bytes);
+    };
+    until(0);
+    worker.receive(id, region.take().unwrap()).unwrap();
+    client.write_all(&[1; 50]).unwrap();
+    let (_, slice, outcome) = take_receive(&mut worker);
+    assert!(matches!(outcome, Outcome::Done(50)), "{outcome:?}");
+    until(50);
+    // A receive that nobody takes, and more than it has room for.
+    worker.receive(id, slice).unwrap();
+    worker.commit(&counters).unwrap();
+    client.write_all(&[2; 3 * SLICE]).unwrap();
+    until(50 + 3 * SLICE as u64);
+    let (.., outcome) = take_receive(&mut worker);
+    assert!(matches!(outcome, Outcome::Done(1..=SLICE)), "{outcome:?}");
+    until(50 + 3 * SLICE as u64);
+    assert_eq!(worker.close(id, &counters), Closing::Over);
+    let gone = port.received_in_all(id, &counters).unwrap_err();
+    assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
+    drop(worker);
+    assert_eq!(port.stop(Instant::now() + LONG).missing, 0);
+}
+
+#[test]
+fn each_provider_says_what_has_come_in_all() {
+    if cannot_run_here() {
+        return;
+    }
+    it_says_what_has_come_in_all(&UringStreams::default());
+    it_says_what_has_come_in_all(&UringEvents::default());
 }
