@@ -301,7 +301,7 @@ fn a_core_that_leads_to_another_socket_is_refused() {
     };
     bind(Shard { number: 1, of: 2, core: 5 }).unwrap();
     for wrong in [Shard { number: 0, of: 2, core: 5 }, Shard { number: 0, of: 0, core: 0 }] {
-        let said = bind(wrong).err().expect("refused").to_string();
+        let said = bind(wrong).expect_err("refused").to_string();
         assert!(said.contains(&format!("core {} do not go to socket 0", wrong.core)), "{said}");
     }
 }
