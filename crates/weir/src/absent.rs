@@ -109,7 +109,7 @@ impl StreamProvider for UringStreams {
         "uring"
     }
 
-    fn availability(&self) -> Result<(), Unavailable> {
+    fn availability(&self, _: Receiving) -> Result<(), Unavailable> {
         Err(Unavailable::new("provider uring for streams", "io_uring is a mechanism of Linux"))
     }
 

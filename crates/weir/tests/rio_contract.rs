@@ -86,6 +86,8 @@ fn hybrid_echoes_by_the_rules_of_winsock() {
     for threads in [1, 4] {
         let wire = Wire::new(2);
         echo(&wire, FakeWinsock::new(&wire), threads);
+        let wire = Wire::new(2);
+        echo(&wire, FakeWinsock::with_port(&wire), threads);
     }
 }
 
@@ -97,6 +99,8 @@ fn hybrid_echoes_while_things_go_wrong() {
             echo(&wire, FakeXdp::new(&wire), threads);
             let wire = Wire::with_faults(seed, Faults::harmless(0.2));
             echo(&wire, FakeWinsock::new(&wire), threads);
+            let wire = Wire::with_faults(seed, Faults::harmless(0.2));
+            echo(&wire, FakeWinsock::with_port(&wire), threads);
         }
     }
 }

@@ -216,6 +216,10 @@ macro_rules! for_every_design {
                 for seed in 0..8 {
                     super::everything_taken_is_handled_once::<$Design, _>(seed, FakeXdp::new);
                     super::everything_taken_is_handled_once::<$Design, _>(seed, FakeWinsock::new);
+                    super::everything_taken_is_handled_once::<$Design, _>(
+                        seed,
+                        FakeWinsock::with_port,
+                    );
                 }
             }
 
@@ -224,6 +228,7 @@ macro_rules! for_every_design {
                 for seed in 0..4 {
                     super::a_cut_wire_ends_the_server::<$Design, _>(seed, FakeXdp::new);
                     super::a_cut_wire_ends_the_server::<$Design, _>(seed, FakeWinsock::new);
+                    super::a_cut_wire_ends_the_server::<$Design, _>(seed, FakeWinsock::with_port);
                 }
             }
         })*

@@ -154,4 +154,5 @@ fn every_slice_comes_back_by_the_rules_of_xdp() {
 #[test]
 fn every_slice_comes_back_by_the_rules_of_winsock() {
     every_design(FakeWinsock::new);
+    every_design(FakeWinsock::with_port);
 }

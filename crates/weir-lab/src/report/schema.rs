@@ -374,6 +374,9 @@ struct Account {
     counts: Ledger,
     /// Datagrams of which nobody knows where they are.
     unexplained: Option<i64>,
+    /// Those of them that are lost for certain, where the system does not tell what was dropped at sockets; they
+    /// make no run invalid. null where it tells.
+    lost_place_unknown: Option<u64>,
 }
 
 #[derive(JsonSchema)]

@@ -149,6 +149,7 @@ impl Sample {
             sent: flood.sent,
             received: server.audit.received,
             dropped_cpu_queue: server.system.dropped_cpu_queue,
+            place_unknown: ledger.lost_place_unknown().is_some_and(|lost| lost > 0),
             server_cpu,
             generator_cpu,
             of_calibrated_maximum: sent_per_s.zip(at.calibrated_per_s).map(|(s, c)| s / c),

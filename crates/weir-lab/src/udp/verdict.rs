@@ -35,6 +35,8 @@ pub struct Evidence {
     pub received: u64,
     /// Datagrams dropped at the queue of a CPU, before any socket, if that can be seen.
     pub dropped_cpu_queue: Option<u64>,
+    /// Whether datagrams were lost at a place that the system does not show.
+    pub place_unknown: bool,
     /// Share of its cores' time that the server used.
     pub server_cpu: Option<f64>,
     /// Share of its core's time that the generator used.
@@ -84,12 +86,13 @@ pub fn judge(evidence: &Evidence) -> Verdict {
         return verdict(Limit::Both, true, reason);
     }
     if lost > NO_LOSS {
-        let reason = match used_up(e.server_cpu) {
-            Some(cpu) => {
-                format!("{:.1} % lost, server's cores {} busy", lost * 100.0, percent(cpu))
-            }
-            None => format!("{:.1} % lost", lost * 100.0),
-        };
+        let mut reason = format!("{:.1} % lost", lost * 100.0);
+        if e.place_unknown {
+            reason += ", place unknown";
+        }
+        if let Some(cpu) = used_up(e.server_cpu) {
+            reason += &format!(", server's cores {} busy", percent(cpu));
+        }
         return verdict(Limit::Server, false, reason);
     }
     if refused > REFUSED {
@@ -156,6 +159,9 @@ mod tests {
         assert_eq!(judge(&lossy).reason, "10.0 % lost");
         let polling = Evidence { server_cpu: Some(1.0), ..lossy };
         assert_eq!(judge(&polling).reason, "10.0 % lost, server's cores 100 % busy");
+        let unseen = Evidence { place_unknown: true, ..polling };
+        assert_eq!(limit(&unseen), (Limit::Server, false));
+        assert_eq!(judge(&unseen).reason, "10.0 % lost, place unknown, server's cores 100 % busy");
     }
 
     #[test]

@@ -18,8 +18,10 @@
 //!   port is stopped, to its slice's pool. It is over at that moment and not before, cancelled or
 //!   not.
 //! - At most so many threads run at a time as the limit says. A thread runs from the return of a
-//!   take to its next take, except within [`Worker::blocking`]. A thread that comes back from
-//!   there, or from a take that brought nothing, waits until it may run.
+//!   take to its next take, except within [`Worker::blocking`]. Where weir keeps the limit
+//!   ([`limit`]), a thread that comes back from there, or from a take that brought nothing, waits until
+//!   it may run. Where the operating system keeps it (Windows), such a thread runs at once, so more may
+//!   run until they take again; meanwhile nobody is given a completion.
 //! - Of the threads that park, the one that parked last is woken first: its caches are warm, and
 //!   the others sleep on.
 //! - While fewer threads run than may, and a thread is left that takes, a completion is taken.
@@ -166,8 +168,8 @@ contract! {
     pub trait Worker {
         /// Ends this thread's running and waits until it may run again with completions. Moves what
         /// has finished into `out`, as many as fit, and returns how many: 0 if the time was over,
-        /// `None` if the port was closed. A take with a timeout may come back late, since a thread
-        /// that comes back empty still waits until it may run.
+        /// `None` if the port was closed. Where weir keeps the limit a take with a timeout may come
+        /// back late, since a thread that comes back empty still waits until it may run.
         ///
         /// # Errors
         /// What the operating system answered: the port is of no more use and must be stopped.
@@ -217,7 +219,8 @@ contract! {
         /// Asks for an operation to be cancelled. It is over when it comes back.
         fn cancel(&mut self, token: Token, counters: &Counters) -> Cancelled;
 
-        /// Calls `f`, which may block, and lets another thread run meanwhile.
+        /// Calls `f`, which may block, and lets another thread run meanwhile. Where weir keeps the
+        /// limit it then waits until it may run again.
         ///
         /// # Errors
         /// What the operating system answered when started operations were made known to it first;

@@ -242,6 +242,12 @@ pub trait CompletionQueue: Sized {
     /// Something that ends a wait, now or the next one, from any thread.
     fn waker(&self) -> Waker;
 
+    /// What delivers the queue's turn where the system does ([`turn`]): threads that share the queue wait there,
+    /// and not by [`wait`](Self::wait). `None` where it does not.
+    fn turn_port(&self) -> Option<Box<dyn turn::TurnPort>> {
+        None
+    }
+
     /// Ends receiving, cancels what is outstanding, and gives every slice back to its pool.
     /// Must be called on a thread that may use the queue; dropping a queue instead leaks
     /// its region deliberately and counts it ([`Region::leaked`]).

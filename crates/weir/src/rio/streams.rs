@@ -32,6 +32,10 @@
 //! | sends, ends of sending, questions | one of each for each connection | a send is given back; an end and a question are answered by the one under way |
 //! | requests that the kernel does not take yet | a few for each connection | wait in user space, in order |
 
+mod choice;
+
+pub(crate) use choice::{Choice, with_stream_provider};
+
 use super::{Refused, Stopped, Woken};
 use crate::{
     Error, Unavailable, contract::contract, counters::Counters, memory::Slice, options::Named,
@@ -44,8 +48,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-pub use super::uring::streams::UringStreams as Streams;
 
 /// What a design needs of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,11 +132,11 @@ pub trait StreamProvider: Clone + Send + Sync + 'static {
     /// Its name.
     fn name(&self) -> &'static str;
 
-    /// Whether it can run here, by trying.
+    /// Whether it can run here and receives so, by trying: not every one has slices that connections share.
     ///
     /// # Errors
     /// Why it cannot.
-    fn availability(&self) -> Result<(), Unavailable>;
+    fn availability(&self, receiving: Receiving) -> Result<(), Unavailable>;
 
     /// Makes a queue for these sockets.
     ///

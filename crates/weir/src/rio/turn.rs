@@ -10,6 +10,9 @@
 //! caches are warm, and the others sleep on. The thread that takes the queue waits in the
 //! queue's own `wait`, so a datagram wakes one thread once. A queue that is not empty is
 //! delivered at once.
+//!
+//! Where the system delivers turns itself, its queue has a [`TurnPort`]. Then all threads wait at that port, also
+//! one that waits with its turn, and the system decides which of them is woken.
 
 use super::{CompletionQueue, Woken};
 use crate::{
@@ -19,12 +22,34 @@ use crate::{
 };
 use std::io;
 
+/// A port of the system's that delivers the turn of a queue bound to it: on Windows a completion port, after
+/// `RIONotify`.
+pub trait TurnPort: Send + Sync {
+    /// Asks for a packet: at once if the queue is not empty, else when it is no longer. Asked again only once that
+    /// packet was taken, and while nobody dequeues.
+    ///
+    /// # Errors
+    /// What the system answered; no packet comes.
+    fn notify(&self) -> io::Result<()>;
+
+    /// Puts so many packets at the end that were not asked for, to end waits.
+    fn post(&self, packets: usize);
+
+    /// Waits for a packet and takes it. Counts this entry into the kernel, and that of [`notify`](Self::notify).
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn take(&self, counters: &Counters) -> io::Result<()>;
+}
+
 /// Hands one queue from thread to thread.
 pub struct Turns<Q> {
     state: Mutex<TurnsState<Q>>,
     /// Where threads without a turn sleep: one for each, so that waking one wakes that one.
     places: Box<[Condvar]>,
     waker: Waker,
+    /// Where they wait instead, if the system delivers turns.
+    port: Option<Box<dyn TurnPort>>,
 }
 
 struct TurnsState<Q> {
@@ -34,6 +59,8 @@ struct TurnsState<Q> {
     parked: Vec<usize>,
     /// Threads picked from the stack that have not yet run.
     woken: Vec<bool>,
+    /// Why the port delivers no more, until a thread is told.
+    failed: Option<io::Error>,
     closed: bool,
 }
 
@@ -48,17 +75,20 @@ pub struct Turn<'a, Q> {
 impl<Q: CompletionQueue> Turns<Q> {
     /// For up to `threads` threads.
     pub fn new(queue: Q, threads: usize) -> Self {
-        let waker = queue.waker();
-        Self {
+        let turns = Self {
             state: Mutex::new(TurnsState {
-                queue: Some(queue),
+                queue: None,
                 parked: Vec::with_capacity(threads),
                 woken: vec![false; threads],
+                failed: None,
                 closed: false,
             }),
             places: (0..threads).map(|_| Condvar::new()).collect(),
-            waker,
-        }
+            waker: queue.waker(),
+            port: queue.turn_port(),
+        };
+        turns.give_up(queue);
+        turns
     }
 
     /// Waits for the turn and then for the queue to have something. `None`: closed.
@@ -68,6 +98,9 @@ impl<Q: CompletionQueue> Turns<Q> {
     /// # Errors
     /// What the queue's wait answered; the turn is given up.
     pub fn take(&self, thread: usize, counters: &Counters) -> io::Result<Option<Turn<'_, Q>>> {
+        if let Some(port) = &self.port {
+            return self.take_from(&**port, counters);
+        }
         let mut state = self.lock();
         let queue = loop {
             if state.closed {
@@ -87,15 +120,43 @@ impl<Q: CompletionQueue> Turns<Q> {
         Turn { turns: self, queue: Some(queue) }.wait(counters)
     }
 
+    /// Waits for a packet of the port and takes the queue.
+    fn take_from(
+        &self,
+        port: &dyn TurnPort,
+        counters: &Counters,
+    ) -> io::Result<Option<Turn<'_, Q>>> {
+        let mut delivered = false;
+        loop {
+            let mut state = self.lock();
+            if let Some(error) = state.failed.take() {
+                return Err(error);
+            }
+            if state.closed {
+                return Ok(None);
+            }
+            if delivered && let Some(queue) = state.queue.take() {
+                return Ok(Some(Turn { turns: self, queue: Some(queue) }));
+            }
+            drop(state);
+            counters.waits.one();
+            port.take(counters)?;
+            delivered = true;
+        }
+    }
+
     /// Lets every thread return from [`take`](Self::take) with `None`.
     pub fn close(&self) {
         let mut state = self.lock();
-        state.closed = true;
+        let was_closed = std::mem::replace(&mut state.closed, true);
         // On the stack are those that nobody has roused.
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         for thread in parked {
             self.places[thread].notify_one();
+        }
+        if let Some(port) = self.port.as_ref().filter(|_| !was_closed) {
+            port.post(self.places.len());
         }
         self.waker.wake();
     }
@@ -117,12 +178,21 @@ impl<Q> Turns<Q> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes the queue back, and rouses the thread that parked last.
+    /// Takes the queue back, and rouses the thread that parked last, or lets the port deliver it.
     fn give_up(&self, queue: Q) {
         let mut state = self.lock();
         debug_assert!(state.queue.is_none(), "two turns for one queue");
         state.queue = Some(queue);
-        if let Some(thread) = state.parked.pop() {
+        if let Some(port) = &self.port {
+            // Under the lock: whoever has the packet at once finds the queue, and nobody stops it meanwhile.
+            if !state.closed
+                && let Err(error) = port.notify()
+            {
+                // Nobody would have the queue again.
+                (state.failed, state.closed) = (Some(error), true);
+                port.post(self.places.len());
+            }
+        } else if let Some(thread) = state.parked.pop() {
             state.woken[thread] = true;
             drop(state);
             self.places[thread].notify_one();
@@ -151,6 +221,11 @@ impl<'a, Q: CompletionQueue> Turn<'a, Q> {
     /// # Errors
     /// What the queue's wait answered. The turn is given up.
     pub fn wait(mut self, counters: &Counters) -> io::Result<Option<Turn<'a, Q>>> {
+        if let Some(port) = &self.turns.port {
+            let turns = self.turns;
+            drop(self);
+            return turns.take_from(&**port, counters);
+        }
         loop {
             if self.turns.lock().closed {
                 return Ok(None);

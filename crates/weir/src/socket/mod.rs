@@ -15,7 +15,7 @@ mod gauge;
 pub(crate) mod native;
 mod span;
 
-use crate::{Error, Unavailable, counters::Counters};
+use crate::{Error, Unavailable, affinity::allowed_cores, counters::Counters};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
@@ -41,11 +41,10 @@ pub struct SocketOptions {
     pub send_buffer_bytes: Option<usize>,
     /// Let several sockets share the address (SO_REUSEPORT), each with its own datagrams.
     pub reuse_port: bool,
-    /// Of so many sockets that share the address, let each datagram go to the one whose place in
-    /// the order of binding is the number of the core that received it, modulo their number
+    /// Give this one of the sockets that share the address the datagrams that its core received
     /// (SO_ATTACH_REUSEPORT_CBPF, Linux 4.5). Without it a hash of the addresses decides. Needs
     /// `reuse_port`.
-    pub steer_by_core: Option<u16>,
+    pub steer_by_core: Option<Shard>,
     /// Leave datagrams of IPv4 to another socket on the same port (IPV6_V6ONLY), where this address is every
     /// one of IPv6. Without it such a socket receives them too.
     pub only_v6: bool,
@@ -65,6 +64,18 @@ pub struct SocketOptions {
     /// counts µs; with SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET where there are any, Linux 5.11).
     /// May need CAP_NET_ADMIN. On loopback nothing is polled: see [`SocketState::napi_id`].
     pub busy_poll: Option<Duration>,
+}
+
+/// One of several sockets on one address, each of which gets the datagrams that a core of its own received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    /// Its place in the order in which they are bound, from 0.
+    pub number: u16,
+    /// How many they are.
+    pub of: u16,
+    /// The number of its core, which modulo `of` is `number`: where they are more cores than sockets, it also gets
+    /// the datagrams of the others of which that is so.
+    pub core: usize,
 }
 
 /// The longest time that busy polling may be asked for.
@@ -126,6 +137,17 @@ pub fn addresses_can_be_shared() -> Result<(), Unavailable> {
             Err(Unavailable::new("an address shared by several sockets", error.to_string()))
         }
     }
+}
+
+/// Whether sockets that share an address can each have the datagrams of one core here, by trying.
+///
+/// # Errors
+/// Why they cannot.
+pub fn datagrams_can_be_steered_by_core() -> Result<(), Unavailable> {
+    let core = allowed_cores().first().copied().unwrap_or(0);
+    let steer_by_core = Some(Shard { number: 0, of: 1, core });
+    let options = SocketOptions { reuse_port: true, steer_by_core, ..SocketOptions::default() };
+    can_bind("datagrams steered by the core that received them", options)
 }
 
 /// Whether every address of IPv6, which else means those of IPv4 too, has to leave those to one of `others` that

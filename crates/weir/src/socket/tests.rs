@@ -288,6 +288,24 @@ fn a_port_that_the_system_chooses_is_shared_with_nobody() {
     }
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn a_core_that_leads_to_another_socket_is_refused() {
+    let bind = |shard| {
+        let options = SocketOptions {
+            reuse_port: true,
+            steer_by_core: Some(shard),
+            ..SocketOptions::default()
+        };
+        DatagramSocket::bind(&Endpoint { address: (Ipv4Addr::LOCALHOST, 0).into(), options })
+    };
+    bind(Shard { number: 1, of: 2, core: 5 }).unwrap();
+    for wrong in [Shard { number: 0, of: 2, core: 5 }, Shard { number: 0, of: 0, core: 0 }] {
+        let said = bind(wrong).expect_err("refused").to_string();
+        assert!(said.contains(&format!("core {} do not go to socket 0", wrong.core)), "{said}");
+    }
+}
+
 /// A port that nobody else gets, and that takes nothing from anybody but itself.
 fn nobody() -> UdpSocket {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -33,7 +33,9 @@ fn defaults(subject: &Subject) -> Result<(), Skipped> {
     let mut names: Vec<_> = effective.iter().map(|(name, _)| name).collect();
     names.sort();
     assert!(names.windows(2).all(|two| two[0] != two[1]), "a name is told twice: {effective:?}");
-    for (name, value) in subject.at_defaults().values() {
+    let mut expected = subject.at_defaults();
+    expected.resolve();
+    for (name, value) in expected.values() {
         assert!(effective.contains(&(name.clone(), value.clone())), "{name} = {value} is not told");
     }
     let told: Vec<_> = effective.iter().filter(|(name, _)| name == "provider").collect();

@@ -17,8 +17,9 @@ use weir::{
         Batch, Refused, Stopped,
         streams::{
             Idle, Load, Receiving, StreamCompletion, StreamId, StreamNeeds, StreamProvider,
-            StreamQueue, Streams,
+            StreamQueue,
         },
+        uring::streams::UringStreams,
     },
     stream::{Listener, StreamOptions},
 };
@@ -26,7 +27,7 @@ use weir::{
 const SLICE: usize = 1024;
 const SLICES: u32 = 64;
 
-type Queue = <Streams as StreamProvider>::Queue;
+type Queue = <UringStreams as StreamProvider>::Queue;
 
 /// A queue that accepts, and what it has said.
 pub struct Rig {
@@ -38,7 +39,7 @@ pub struct Rig {
 
 /// Whether there is no such queue here; the reason is printed.
 pub fn cannot_run_here() -> bool {
-    cannot_run("tcp", Streams::default().availability())
+    ways().iter().any(|way| cannot_run("tcp", UringStreams::default().availability(*way)))
 }
 
 /// The ways in which a queue receives.
@@ -56,7 +57,7 @@ impl Rig {
         let at = listener.local_address();
         let needs =
             StreamNeeds { slice_bytes: SLICE, connections, receiving, tables: 1, zero_copy_bytes };
-        let provider = Streams { files: connections, ..Streams::default() };
+        let provider = UringStreams { files: connections, ..UringStreams::default() };
         let opened = provider.open(&[listener], &needs).unwrap();
         let mut queue = provider.start(opened, &Arc::<Counters>::default()).unwrap().queue;
         queue.accept();

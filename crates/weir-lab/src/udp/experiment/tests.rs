@@ -24,6 +24,8 @@ struct Simulated {
     checks: Vec<String>,
     interrupt_after: Option<usize>,
     unbalanced: bool,
+    /// Whether the system does not tell what it drops at sockets.
+    blind: bool,
     /// Whether the kernel may count entries, and does in the runs now.
     can_count: bool,
     counts: bool,
@@ -148,6 +150,11 @@ impl Bench for Simulated {
         }
         if run.row.design == "loses" || self.unbalanced {
             server.audit.received -= 1000;
+        }
+        if self.blind {
+            // It counts no drops at sockets, and the check is slow enough for none.
+            server.system.dropped_socket = None;
+            server.audit.received += if checked { 120_000 } else { 0 };
         }
         if run.per_second().is_some() && !checked {
             let of_a = run.row.design == "a";
@@ -488,6 +495,20 @@ fn an_unbalanced_check_says_what_is_missing() {
     let Conformance::Failed(reason) = &results.conformance[0] else { panic!("it must fail") };
     assert_eq!(reason, "sent 600000, received 479000, dropped 120000: 1000 unexplained");
     assert_eq!(results.exit_code(), 1);
+}
+
+#[test]
+fn where_drops_at_sockets_cannot_be_seen_rows_are_ranked_and_a_check_excuses_nothing() {
+    let bench = Simulated { blind: true, ..Simulated::default() };
+    let (results, _) =
+        experiment_on(bench, &["a", "loses"], vec![Load::saturation(64)], Depth::Quick);
+    assert_eq!((results.unranked(0, 0), results.is_invalid(0, 0)), (None, false));
+    let cell = &results.cells[0][0];
+    assert!(cell.samples.iter().all(|sample| sample.when.disturbed.is_none()));
+    assert_eq!(cell.samples[0].ledger.lost_place_unknown(), Some(120_000));
+    assert!(cell.samples[0].verdict.reason.starts_with("20.0 % lost, place unknown"));
+    let why = results.unranked(0, 1).unwrap();
+    assert!(why.contains("received 599000, dropped 0: 1000 unexplained"), "{why}");
 }
 
 /// A machine that becomes another by itself, near (27 ns) and far (170 ns) in turn, for 8 to 40 s

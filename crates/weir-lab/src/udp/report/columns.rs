@@ -104,8 +104,11 @@ fn drops() -> Column<Udp> {
                 percent => format!("{percent:.0}"),
             },
         };
-        let parts: [String; 3] =
-            [share(dropped_device), share(dropped_cpu_queue), share(dropped_socket)];
+        let at_socket = match ledger.lost_place_unknown() {
+            Some(lost @ 1..) => format!("?{}", share(Some(lost))),
+            _ => share(dropped_socket),
+        };
+        let parts: [String; 3] = [share(dropped_device), share(dropped_cpu_queue), at_socket];
         format!("{} %", parts.join("/"))
     })
 }

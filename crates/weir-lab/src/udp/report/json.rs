@@ -58,8 +58,11 @@ pub(super) fn of_row(results: &Results, load: usize, index: usize) -> Value {
         })),
         "load": load_value(&as_obtained(&results.load_of(load, index), cell)),
         "ledger": cell.ledger().map(|ledger| {
-            let unexplained = ledger.unexplained();
-            json!({ "counts": ledger, "unexplained": unexplained })
+            json!({
+                "unexplained": ledger.unexplained(),
+                "lost_place_unknown": ledger.lost_place_unknown(),
+                "counts": ledger,
+            })
         }),
     })
 }

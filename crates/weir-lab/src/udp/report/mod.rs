@@ -27,8 +27,8 @@ use crate::udp::plan::{Load, Shown};
 use crate::udp::report::published::{CAUTION, PUBLISHED};
 use crate::udp::results::{RECEIVE_BUFFER, Results, Udp};
 use crate::udp::sample::{
-    BATCH_P50, CONTEXT_SWITCHES, CPU, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99, PERCENT_OF_SENT,
-    Sample, THREADS_USED,
+    BATCH_P50, CONTEXT_SWITCHES, CPU, Cell, KERNEL_ENTRIES, LATENCY_P50, LATENCY_P99,
+    PERCENT_OF_SENT, Sample, THREADS_USED,
 };
 
 impl Told for Udp {
@@ -156,6 +156,17 @@ impl Told for Udp {
                 "claimed: nothing shows that the program reads its datagrams, so it has no rank. The \
                  figures of a program that does not talk with weir are what the kernel delivered by UDP to \
                  all programs."
+                    .into(),
+            );
+        }
+        let place_unknown = |cell: &Cell| {
+            cell.ledger()
+                .and_then(|ledger| ledger.lost_place_unknown())
+                .is_some_and(|lost| lost > 0)
+        };
+        if results.cells.iter().flatten().any(place_unknown) {
+            said.push(
+                "drops ?3: 3 % of what was sent was lost, place unknown, because the system does not tell what it                  drops at sockets. So the ledger cannot show whether it or the design lost them; that the                  design loses nothing at an even, low rate was checked before timing."
                     .into(),
             );
         }

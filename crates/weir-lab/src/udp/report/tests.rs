@@ -92,6 +92,26 @@ fn an_unranked_row_that_is_better_is_named() {
 }
 
 #[test]
+fn what_was_lost_at_an_unknown_place_is_said_of_a_ranked_row() {
+    let mut results = fixture::results();
+    assert!(!report(&results, 200).contains("place unknown"));
+    let mut share = 0.0;
+    for sample in &mut results.cells[0][1].samples {
+        sample.ledger.dropped_socket = None;
+        share = sample.ledger.unexplained() as f64 / sample.ledger.sent as f64;
+    }
+    let ledger = results.cells[0][1].ledger().unwrap();
+    assert!(share > 0.1 && results.unranked(0, 1).is_none(), "{:?}", results.unranked(0, 1));
+    let text = report(&results, 200);
+    let percent = ledger.unexplained() as f64 / ledger.sent as f64 * 100.0;
+    assert!(text.contains(&format!("/?{percent:.0} %")), "{text}");
+    assert!(text.contains("lost, place unknown, because") && !text.contains("INVALID  "), "{text}");
+    let document = crate::report::document::document(&results);
+    let of = |row: usize| document["results"][row]["ledger"]["lost_place_unknown"].clone();
+    assert_eq!((of(0), of(1)), (Value::Null, ledger.unexplained().into()));
+}
+
+#[test]
 fn where_no_latency_is_shown_to_be_lower_the_lowest_figure_is_named() {
     let mut results = fixture::results();
     let first = results.cells[1].iter().find(|cell| !cell.samples.is_empty()).unwrap().clone();

@@ -3,6 +3,7 @@
 use super::{
     Injected,
     kernel::{Asked, Datagram, Kernel, Net},
+    winsock::Winsock,
     wire::{Receiver, Wire},
 };
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
         Batch, CompletionQueue, Needs, Opened, Outcome, Peer, Provider, Refused, RequestQueue,
         Span, Started, Stopped, Threading, Woken,
         requests::{Outgoing, assert_fits, of_region},
+        turn::TurnPort,
     },
     socket::Endpoint,
     sync::{Condvar, Mutex, MutexGuard},
@@ -37,13 +39,14 @@ const LATE_ROUNDS: u32 = 1000;
 #[derive(Debug)]
 pub struct Fake<K> {
     wire: Wire,
+    has_port: bool,
     rules: PhantomData<fn() -> K>,
 }
 
 impl<K> Fake<K> {
     /// A provider whose sockets hang on this wire.
     pub fn new(wire: &Wire) -> Self {
-        Self { wire: wire.clone(), rules: PhantomData }
+        Self { wire: wire.clone(), has_port: false, rules: PhantomData }
     }
 
     /// The wire.
@@ -54,7 +57,14 @@ impl<K> Fake<K> {
 
 impl<K> Clone for Fake<K> {
     fn clone(&self) -> Self {
-        Self::new(&self.wire)
+        Self { has_port: self.has_port, ..Self::new(&self.wire) }
+    }
+}
+
+impl Fake<Winsock> {
+    /// One whose queues are bound to a completion port, which delivers their turns.
+    pub fn with_port(wire: &Wire) -> Self {
+        Self { has_port: true, ..Self::new(wire) }
     }
 }
 
@@ -97,6 +107,7 @@ impl<K: Kernel, T: Threading> Provider<T> for Fake<K> {
                 receives: vec![0; at.len()],
                 sends: vec![0; at.len()],
                 woken: false,
+                posted: 0,
                 cut: false,
                 stopped: false,
             }),
@@ -107,6 +118,7 @@ impl<K: Kernel, T: Threading> Provider<T> for Fake<K> {
                 .map(|_| Busy::new("two threads post on one queue at once"))
                 .collect(),
             wire: self.wire.clone(),
+            has_port: self.has_port,
         });
         for (socket, (address, endpoint)) in addresses.iter().zip(at).enumerate() {
             let queue: Weak<FakeQueue<K>> = Arc::downgrade(&shared);
@@ -169,6 +181,7 @@ struct FakeQueue<K: Kernel> {
     dequeuing: Busy,
     posting: Vec<Busy>,
     wire: Wire,
+    has_port: bool,
 }
 
 struct FakeState<K> {
@@ -180,6 +193,8 @@ struct FakeState<K> {
     receives: Vec<u32>,
     sends: Vec<u32>,
     woken: bool,
+    /// Packets of the port that were not asked for.
+    posted: usize,
     cut: bool,
     stopped: bool,
 }
@@ -396,6 +411,11 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
         })
     }
 
+    fn turn_port(&self) -> Option<Box<dyn TurnPort>> {
+        let shared = &self.at.shared;
+        shared.has_port.then(|| Box::new(FakePort(Arc::clone(shared))) as Box<dyn TurnPort>)
+    }
+
     fn stop(self, requests: Vec<FakeRequests<K, T>>, by: Instant) -> Stopped {
         let shared = &self.at.shared;
         let _entered = shared.dequeuing.enter();
@@ -426,6 +446,41 @@ impl<K: Kernel, T: Threading> CompletionQueue for FakeCompletions<K, T> {
             state = shared.changed.wait_timeout(state, left).unwrap_or_else(|e| e.into_inner()).0;
         }
         Stopped { returned, missing: state.leak(&shared.region) }
+    }
+}
+
+/// The port that a queue is bound to.
+struct FakePort<K: Kernel>(Arc<FakeQueue<K>>);
+
+impl<K: Kernel> TurnPort for FakePort<K> {
+    fn notify(&self) -> io::Result<()> {
+        let entries = self.0.lock().kernel.arm();
+        assert_eq!(entries, 2, "asked again before the packet came (WSAEALREADY)");
+        self.0.changed.notify_all();
+        Ok(())
+    }
+
+    fn post(&self, packets: usize) {
+        self.0.lock().posted += packets;
+        self.0.changed.notify_all();
+    }
+
+    fn take(&self, counters: &Counters) -> io::Result<()> {
+        counters.kernel_entries.add(2);
+        let mut state = self.0.lock();
+        loop {
+            state.check_wire()?;
+            if state.posted > 0 {
+                state.posted -= 1;
+                return Ok(());
+            }
+            let FakeState { kernel, net, .. } = &mut *state;
+            kernel.pass_time(true, net);
+            if kernel.take_signal() {
+                return Ok(());
+            }
+            state = self.0.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+        }
     }
 }
 

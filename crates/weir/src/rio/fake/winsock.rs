@@ -3,7 +3,8 @@
 //! A request carries its slice, and the requests of one kind on one socket complete in the
 //! order in which they were posted. Posted requests are deferred until the commit. A datagram
 //! that finds no request waits in the socket's receive buffer. After `RIONotify` one event is
-//! delivered, at once if the queue is not empty; asking again before that is an error. There
+//! delivered, at once if the queue is not empty; asking again before that is an error. It is a packet
+//! where the queue is bound to a completion port ([`Fake::with_port`](super::Fake::with_port)). There
 //! is no cancel: closing the socket completes everything outstanding with an error, not
 //! necessarily at once.
 

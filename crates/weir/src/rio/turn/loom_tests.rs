@@ -23,10 +23,10 @@ struct World {
 }
 
 impl World {
-    fn new(threads: usize) -> Arc<Self> {
+    fn new(threads: usize, has_port: bool) -> Arc<Self> {
         let fake = Fake::new();
         Arc::new(Self {
-            turns: Turns::new(Queue::of(&fake), threads),
+            turns: Turns::new(Queue::of(&fake, has_port), threads),
             fake,
             holders: AtomicU32::new(0),
             dequeued: AtomicU32::new(0),
@@ -56,15 +56,25 @@ impl World {
     }
 }
 
+impl World {
+    /// Waits for a turn that does not come, and closes as a thread does that failed. Whether it was told why.
+    fn ends_with_error(&self, thread: usize) -> bool {
+        let failed = self.turns.take(thread, &Counters::default()).map(|turn| turn.is_some());
+        self.turns.close();
+        assert!(!failed.as_ref().is_ok_and(|took| *took), "nobody was to have a turn");
+        failed.is_err()
+    }
+}
+
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-fn all_is_dequeued(keep: bool) {
+fn all_is_dequeued(keep: bool, has_port: bool) {
     explore(move || {
-        let world = World::new(2);
+        let world = World::new(2, has_port);
         let threads: Vec<_> = (0..2)
             .map(|i| {
                 let world = Arc::clone(&world);
@@ -82,18 +92,25 @@ fn all_is_dequeued(keep: bool) {
 
 #[test]
 fn a_turn_given_up_is_taken_by_another() {
-    all_is_dequeued(false);
+    all_is_dequeued(false, false);
+    all_is_dequeued(false, true);
 }
 
 #[test]
 fn a_turn_that_is_kept_dequeues_all() {
-    all_is_dequeued(true);
+    all_is_dequeued(true, false);
+    all_is_dequeued(true, true);
 }
 
 #[test]
 fn closing_wakes_who_waits_and_who_is_parked() {
-    explore(|| {
-        let world = World::new(2);
+    closing_wakes_all(false);
+    closing_wakes_all(true);
+}
+
+fn closing_wakes_all(has_port: bool) {
+    explore(move || {
+        let world = World::new(2, has_port);
         let threads: Vec<_> = (0..2)
             .map(|i| {
                 let world = Arc::clone(&world);
@@ -111,11 +128,31 @@ fn closing_wakes_who_waits_and_who_is_parked() {
     });
 }
 
+/// Whichever thread is told, none waits for a packet that never comes.
+#[test]
+fn a_port_that_refuses_ends_all_waits() {
+    explore(|| {
+        let world = World::new(2, true);
+        world.fake.put(1);
+        let counters = Counters::default();
+        let turn = world.turns.take(0, &counters).unwrap().expect("not closed");
+        world.fake.fail(std::io::ErrorKind::OutOfMemory);
+        let other = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.ends_with_error(1))
+        };
+        turn.notify(&counters);
+        let told = world.ends_with_error(0);
+        assert!(told ^ other.join().unwrap(), "one is told");
+        assert!(world.turns.take_back().is_some(), "the queue was given up");
+    });
+}
+
 /// Two threads park in either order; the one that parked last has the queue first.
 #[test]
 fn the_thread_that_parked_last_is_first() {
     explore(|| {
-        let world = World::new(3);
+        let world = World::new(3, false);
         world.fake.put(1);
         let counters = Counters::default();
         let first = world.turns.take(0, &counters).unwrap().expect("not closed");

@@ -4,7 +4,9 @@
 use crate::{
     counters::Counters,
     memory::Slice,
-    rio::{Batch, CompletionQueue, Peer, Refused, RequestQueue, Span, Stopped, Woken},
+    rio::{
+        Batch, CompletionQueue, Peer, Refused, RequestQueue, Span, Stopped, Woken, turn::TurnPort,
+    },
     sync::{Condvar, Mutex, MutexGuard},
     wake::Waker,
 };
@@ -19,8 +21,21 @@ struct ModelState {
     completions: u32,
     /// A waker was used since the last wait.
     asked: bool,
-    /// What the next wait answers.
+    /// What the next wait answers, or the next time that a packet is asked for.
     error: Option<io::Error>,
+    /// A packet was asked for and has not come.
+    armed: bool,
+    /// Packets that the port holds.
+    packets: usize,
+}
+
+impl ModelState {
+    fn deliver(&mut self) {
+        if self.armed && self.completions > 0 {
+            self.armed = false;
+            self.packets += 1;
+        }
+    }
 }
 
 /// What a [`Queue`] holds.
@@ -44,20 +59,54 @@ impl Fake {
     }
 
     pub(super) fn put(&self, completions: u32) {
-        self.change(|state| state.completions += completions);
+        self.change(|state| {
+            state.completions += completions;
+            state.deliver();
+        });
     }
 
-    #[cfg(not(loom))]
     pub(super) fn fail(&self, kind: io::ErrorKind) {
         self.change(|state| state.error = Some(kind.into()));
     }
 }
 
-pub(super) struct Queue(Arc<Fake>);
+/// With or without a port of the system's.
+pub(super) struct Queue {
+    fake: Arc<Fake>,
+    has_port: bool,
+}
 
 impl Queue {
-    pub(super) fn of(fake: &Arc<Fake>) -> Self {
-        Self(Arc::clone(fake))
+    pub(super) fn of(fake: &Arc<Fake>, has_port: bool) -> Self {
+        Self { fake: Arc::clone(fake), has_port }
+    }
+}
+
+struct Port(Arc<Fake>);
+
+impl TurnPort for Port {
+    fn notify(&self) -> io::Result<()> {
+        let mut refused = None;
+        self.0.change(|state| {
+            refused = state.error.take();
+            assert!(!state.armed, "asked again before the packet came");
+            state.armed = refused.is_none();
+            state.deliver();
+        });
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn post(&self, packets: usize) {
+        self.0.change(|state| state.packets += packets);
+    }
+
+    fn take(&self, _: &Counters) -> io::Result<()> {
+        let mut state = self.0.lock();
+        while state.packets == 0 {
+            state = self.0.changed.wait(state).unwrap();
+        }
+        state.packets -= 1;
+        Ok(())
     }
 }
 
@@ -66,14 +115,15 @@ impl CompletionQueue for Queue {
 
     /// Takes one completion, so that there is something left for another turn.
     fn dequeue(&mut self, _: &mut Batch, _: &Counters) -> io::Result<usize> {
-        let ready = &mut self.0.lock().completions;
+        let ready = &mut self.fake.lock().completions;
         let taken = (*ready).min(1);
         *ready -= taken;
         Ok(taken as usize)
     }
 
     fn wait(&mut self, at_least: u32, _: Option<Duration>, _: &Counters) -> io::Result<Woken> {
-        let mut state = self.0.lock();
+        assert!(!self.has_port, "threads wait at its port");
+        let mut state = self.fake.lock();
         loop {
             if std::mem::take(&mut state.asked) {
                 return Ok(Woken::ByWaker);
@@ -84,13 +134,17 @@ impl CompletionQueue for Queue {
             if state.completions >= at_least {
                 return Ok(Woken::Ready);
             }
-            state = self.0.changed.wait(state).unwrap();
+            state = self.fake.changed.wait(state).unwrap();
         }
     }
 
     fn waker(&self) -> Waker {
-        let fake = Arc::clone(&self.0);
+        let fake = Arc::clone(&self.fake);
         Waker::new(move || fake.change(|state| state.asked = true))
+    }
+
+    fn turn_port(&self) -> Option<Box<dyn TurnPort>> {
+        self.has_port.then(|| Box::new(Port(Arc::clone(&self.fake))) as Box<dyn TurnPort>)
     }
 
     fn stop(self, _: Vec<NoRequests>, _: Instant) -> Stopped {

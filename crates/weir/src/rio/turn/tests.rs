@@ -16,8 +16,13 @@ use std::{
 };
 
 fn turns(threads: usize) -> (Turns<Queue>, Arc<Fake>) {
+    turns_of(threads, false)
+}
+
+/// With a port of the system's, or without.
+fn turns_of(threads: usize, has_port: bool) -> (Turns<Queue>, Arc<Fake>) {
     let fake = Fake::new();
-    (Turns::new(Queue::of(&fake), threads), fake)
+    (Turns::new(Queue::of(&fake, has_port), threads), fake)
 }
 
 /// Waits until so many threads are parked: nothing announces that.
@@ -29,7 +34,13 @@ fn until_parked(turns: &Turns<Queue>, threads: usize) {
 
 #[test]
 fn a_turn_is_counted_once_for_each_thing_done() {
-    let (turns, fake) = turns(1);
+    for has_port in [false, true] {
+        is_counted_once_for_each_thing_done(has_port);
+    }
+}
+
+fn is_counted_once_for_each_thing_done(has_port: bool) {
+    let (turns, fake) = turns_of(1, has_port);
     let counters = Counters::default();
     fake.put(2);
     let mut batch = Batch::new(1);
@@ -68,6 +79,34 @@ fn threads_park_and_the_last_one_is_first() {
     let order: Vec<_> = order.try_iter().collect();
     assert_eq!(order, [(3, 1), (2, 1), (1, 1)]);
     assert_eq!(turns.parked(), 0);
+}
+
+#[test]
+fn a_port_that_refuses_is_told_once() {
+    let (turns, fake) = turns_of(1, true);
+    let counters = Counters::default();
+    fake.put(1);
+    let turn = turns.take(0, &counters).unwrap().expect("not closed");
+    fake.fail(io::ErrorKind::OutOfMemory);
+    turn.notify(&counters);
+    let failed = turns.take(0, &counters).err().expect("no packet comes");
+    assert_eq!(failed.kind(), io::ErrorKind::OutOfMemory);
+    turns.close();
+    assert!(turns.take(0, &counters).unwrap().is_none());
+    assert!(turns.take_back().is_some());
+}
+
+#[test]
+fn closing_ends_waits_at_a_port() {
+    let (turns, _) = &turns_of(4, true);
+    thread::scope(|scope| {
+        let take =
+            |index| scope.spawn(move || turns.take(index, &Counters::default()).unwrap().is_none());
+        let threads = [2, 1, 3].map(take);
+        turns.close();
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    });
+    assert!(turns.take_back().is_some());
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(crate) use message::{
     name_source, read_control,
 };
 
-use super::{Arrival, Endpoint, Mode, Peer};
+use super::{Arrival, Endpoint, Mode, Peer, Shard};
 use crate::{
     Error, Unavailable,
     counters::{Counters, os::SocketUsage},
@@ -96,8 +96,8 @@ impl Native {
             false => None,
         };
         bind(&socket, endpoint)?;
-        if let Some(sockets) = options.steer_by_core {
-            steer_by_core(&socket, sockets).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
+        if let Some(shard) = options.steer_by_core {
+            steer_by_core(&socket, shard).map_err(refused("SO_ATTACH_REUSEPORT_CBPF"))?;
         }
         let control = options.local_address || options.receive_time || options.receive_offload;
         Ok(Self { socket, control, errors, busy_poll })
@@ -350,15 +350,20 @@ fn set_flag(socket: &Socket, level: libc::c_int, name: libc::c_int) -> io::Resul
 }
 
 /// Attaches a program to the sockets that share an address, which answers the place of the one
-/// that is to have a datagram: the number of the core that it runs on, modulo `sockets`.
-fn steer_by_core(socket: &Socket, sockets: u16) -> io::Result<()> {
+/// that is to have a datagram: the number of the core that it runs on, modulo the number of sockets.
+fn steer_by_core(socket: &Socket, shard: Shard) -> io::Result<()> {
     /// Return the accumulator (BPF_A of linux/filter.h).
     const BPF_A: u32 = 0x10;
+    let Shard { number, of, core: its } = shard;
+    if its.checked_rem(of.into()) != Some(number.into()) {
+        let problem = format!("the datagrams of core {its} do not go to socket {number} of {of}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
     let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let core = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
     let mut program = [
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, core),
-        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(sockets.max(1))),
+        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(of)),
         instruction(libc::BPF_RET | BPF_A, 0),
     ];
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };

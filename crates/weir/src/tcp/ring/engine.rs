@@ -18,8 +18,8 @@ use crate::{
     rio::{
         Batch, Stopped,
         streams::{
-            Load, Receiving, StartedStreams, StreamCompletion, StreamId, StreamNeeds,
-            StreamProvider, StreamQueue, Streams,
+            Choice, Load, Receiving, StartedStreams, StreamCompletion, StreamId, StreamNeeds,
+            StreamProvider, StreamQueue, with_stream_provider,
         },
     },
     stream::{self, Listener},
@@ -42,14 +42,14 @@ const CUT_OFF: Duration = Duration::from_secs(2);
 /// Memory of sends kept for the next: at most so many pieces of so many bytes.
 const SPARE: (usize, usize) = (64, 64 * 1024);
 
-/// What the provider is called.
-pub(super) fn provider() -> &'static str {
-    Streams::default().name()
+/// What the provider is called that receives so here.
+pub(super) fn provider(receiving: Receiving) -> &'static str {
+    Choice::that_receives(receiving).name()
 }
 
-/// Whether it can be had here.
-pub(super) fn availability() -> Result<(), Unavailable> {
-    Streams::default().availability()
+/// Whether one can be had here.
+pub(super) fn availability(receiving: Receiving) -> Result<(), Unavailable> {
+    Choice::that_receives(receiving).availability(receiving)
 }
 
 /// What a thread does that found nothing, before it waits.
@@ -75,18 +75,29 @@ impl BeforeWaiting for () {
 
 /// Starts a server of so many threads, each with a queue and listening sockets of its own.
 pub(super) fn start<H: Handler, B: BeforeWaiting>(
-    mut job: Job<H>,
+    job: Job<H>,
     threads: u32,
     needs: StreamNeeds,
     before_waiting: impl Fn() -> B + Clone + Send + 'static,
 ) -> Result<Running, Error> {
-    let (provider, threads) = (Streams::default(), threads as usize);
+    with_stream_provider!(Choice::that_receives(needs.receiving), |provider| {
+        start_on(provider, job, threads as usize, needs, before_waiting)
+    })
+}
+
+fn start_on<H: Handler, B: BeforeWaiting>(
+    provider: impl StreamProvider,
+    mut job: Job<H>,
+    threads: usize,
+    needs: StreamNeeds,
+    before_waiting: impl Fn() -> B + Clone + Send + 'static,
+) -> Result<Running, Error> {
     let listeners =
         if threads > 1 { job.listen_shared(threads)? } else { vec![job.listen()?; threads] };
     let shares = job.active_shares(threads)?;
     for (listeners, active) in listeners.into_iter().zip(shares) {
         let opened = provider.open(&listeners, &needs)?;
-        let before_waiting = before_waiting.clone();
+        let (provider, before_waiting) = (provider.clone(), before_waiting.clone());
         job.spawn(move |worker| {
             let started = provider.start(opened, &worker.calls)?;
             let mut thread = RingThread::new(worker, started, listeners, needs, active)?;

@@ -49,8 +49,8 @@ design! {
         /// Size from which sends are zero-copy; 0 for never.
         zero_copy: u32 = 0, Bytes(0..=16_777_216);
     }
-    provider: |_| engine::provider();
-    availability: |_| engine::availability();
+    provider: |design| engine::provider(design.receiving());
+    availability: |design| engine::availability(design.receiving());
     resolve: |design| or_cores(&mut design.threads);
     active_set: |design| ActiveSet::of(design.threads);
 }
@@ -59,6 +59,10 @@ impl Ring {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = needs(&job, self.slices, self.idle, self.rings, self.zero_copy);
         engine::start(job, self.threads, needs, || ())
+    }
+
+    fn receiving(&self) -> Receiving {
+        Receiving::Shared { slices: self.slices, idle: self.idle }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     Error,
     design::{design, or_cores},
     options::{Bytes, Microseconds, MicrosecondsValue},
-    rio::streams::Idle,
+    rio::streams::{Idle, Receiving},
     tcp::{ActiveSet, Handler, Job, Running},
 };
 use std::{
@@ -49,8 +49,8 @@ design! {
         /// How long a spell lasts before waiting, in microseconds (tunable); 0 for none.
         spin: MicrosecondsValue = MicrosecondsValue(50), Microseconds(0..=1_000_000);
     }
-    provider: |_| engine::provider();
-    availability: |_| engine::availability();
+    provider: |design| engine::provider(design.receiving());
+    availability: |design| engine::availability(design.receiving());
     resolve: |design| or_cores(&mut design.threads);
     active_set: |design| ActiveSet::of(design.threads);
 }
@@ -63,6 +63,10 @@ impl RingHybrid {
             spin_us: job.tunable("spin", self.spin.0, 0, 1_000_000),
         };
         engine::start(job, self.threads, needs, move || Spells::new(tuning.clone()))
+    }
+
+    fn receiving(&self) -> Receiving {
+        Receiving::Shared { slices: self.slices, idle: Idle::Receive }
     }
 }
 

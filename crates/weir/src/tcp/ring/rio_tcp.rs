@@ -33,8 +33,8 @@ design! {
         /// Most tables of connections of a thread; 0 for as many as the connection limit requires.
         tables: u32 = 0, 0..=1024;
     }
-    provider: |_| engine::provider();
-    availability: |_| engine::availability();
+    provider: |design| engine::provider(design.receiving());
+    availability: |design| engine::availability(design.receiving());
     resolve: |design| or_cores(&mut design.threads);
     active_set: |design| ActiveSet::of(design.threads);
     idle_holds: |_| IdleHolds::Buffer(
@@ -46,6 +46,10 @@ impl RioTcp {
     fn begin<H: Handler>(self, job: Job<H>) -> Result<Running, Error> {
         let needs = self.needs(&job);
         engine::start(job, self.threads, needs, || ())
+    }
+
+    fn receiving(&self) -> Receiving {
+        Receiving::Posted { each: self.posts, slices: self.slices }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Each thread has a socket of its own on the same address, a queue and memory of its own. The
 //! system gives each datagram to one of the sockets: by a hash of its addresses, so that a flow
-//! stays on one core, or with `--steering core` to the thread that is pinned to the core that
+//! stays on one core, or (`--steering core`) to the thread that is pinned to the core that
 //! received it, so that nothing of it ever moves to another core. No lock, no hand-over, no cache
 //! line written by two. It fails where flows are few: one flow uses one core, however idle the
 //! others are. And state that belongs together is spread over the threads.
@@ -20,12 +20,12 @@ use super::{
     rio_event_polled,
 };
 use crate::{
-    Error,
+    Error, Unavailable,
     affinity::{allowed_cores, pin_where_permitted},
     design::design,
     options::{Named, Options as _},
     rio::{Choice, Needs, OneThread, Opened, Provider, with_provider},
-    socket::{self, DatagramSocket, Endpoint, SocketOptions},
+    socket::{self, DatagramSocket, Endpoint, Shard, SocketOptions},
     udp::{Design, Handler, Job, Running, Worker},
 };
 use std::{fmt, str::FromStr, sync::Arc};
@@ -40,8 +40,8 @@ design! {
         /// Threads, each with a socket and a queue; 0 for one on each core that may be used.
         threads: u32 = 0, 0..=256;
         /// What decides which of them gets a datagram: hash, or core, for which the cores that may be
-        /// used, modulo the threads, must lead to every thread.
-        steering: Steering = Steering::Hash, Steering::NAMES;
+        /// used, modulo the threads, must lead to every thread; auto for hash where the system has it.
+        steering: Steering = Steering::Auto, Steering::NAMES;
         /// Receives posted at a time, shared among the threads.
         outstanding: u32 = 150_000, 1..=1_000_000;
         /// Most completions taken by one dequeue.
@@ -49,11 +49,12 @@ design! {
     }
     provider: |design| design.provider.about().name;
     availability: |design| {
-        socket::addresses_can_be_shared()?;
+        design.steering.availability()?;
         design.provider.availability_for(false)
     };
     resolve: |design| {
         design.provider = design.provider.resolve();
+        design.steering = design.steering.resolve();
         if design.threads == 0 {
             design.threads = allowed_cores().len() as u32;
         }
@@ -75,6 +76,8 @@ fn a_receive_for_each_thread(options: &RioSharded) -> Result<(), Error> {
 /// What decides which socket of an address gets a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steering {
+    /// The first of the others that the system has.
+    Auto,
     /// A hash of its addresses: those of one flow go to the same socket.
     Hash,
     /// The core that received it: the thread of that socket is pinned to it.
@@ -83,12 +86,33 @@ pub enum Steering {
 
 impl Steering {
     /// The names accepted.
-    pub const NAMES: Named = Named(&["hash", "core"]);
+    pub const NAMES: Named = Named(&["auto", "hash", "core"]);
+
+    /// What `Auto` stands for here.
+    fn resolve(self) -> Self {
+        let by_core_alone =
+            || Self::Hash.availability().is_err() && Self::Core.availability().is_ok();
+        match self {
+            Self::Auto if by_core_alone() => Self::Core,
+            Self::Auto => Self::Hash,
+            chosen => chosen,
+        }
+    }
+
+    /// Whether the system has it, by trying.
+    fn availability(self) -> Result<(), Unavailable> {
+        match self {
+            Self::Auto => self.resolve().availability(),
+            Self::Hash => socket::addresses_can_be_shared(),
+            Self::Core => socket::datagrams_can_be_steered_by_core(),
+        }
+    }
 }
 
 impl fmt::Display for Steering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Steering::Auto => "auto",
             Steering::Hash => "hash",
             Steering::Core => "core",
         })
@@ -99,6 +123,7 @@ impl FromStr for Steering {
     type Err = ();
     fn from_str(name: &str) -> Result<Self, ()> {
         match name {
+            "auto" => Ok(Steering::Auto),
             "hash" => Ok(Steering::Hash),
             "core" => Ok(Steering::Core),
             _ => Err(()),
@@ -128,14 +153,12 @@ impl RioSharded {
         Design::resolve(&mut self);
         a_receive_for_each_thread(&self)?; // now that their number is known
         let pins = match self.steering {
-            Steering::Hash => vec![None; self.threads as usize],
+            Steering::Auto | Steering::Hash => vec![None; self.threads as usize],
             Steering::Core => cores_of_shards(self.threads as usize, &allowed_cores())?,
         };
         let mut endpoints = job.endpoints.clone();
         for Endpoint { options, .. } in &mut endpoints {
             options.reuse_port = true;
-            options.steer_by_core =
-                (self.steering == Steering::Core).then_some(self.threads as u16);
         }
         // Fewer replies than threads are one for each: whichever a datagram comes to may answer.
         let sends = job.limits.replies_outstanding.div_ceil(self.threads);
@@ -148,7 +171,9 @@ impl RioSharded {
             offload: job.receive_offload(),
         };
         let mut shards = Vec::new();
-        for _ in 0..self.threads {
+        for (number, core) in (0..).zip(&pins) {
+            let shard = core.map(|core| Shard { number, of: self.threads as u16, core });
+            endpoints.iter_mut().for_each(|endpoint| endpoint.options.steer_by_core = shard);
             let ready = engine::open_at(&job, &provider, &endpoints, needs)?;
             // The first one may have had its port chosen by the system; the others follow it.
             for (endpoint, address) in endpoints.iter_mut().zip(ready.opened.local_addresses()) {
@@ -226,6 +251,23 @@ mod tests {
             let error = cores(shards, allowed).unwrap_err().to_string();
             assert!(error.contains(missing) && error.contains(&format!("{allowed:?}")), "{error}");
             assert!(error.contains("--steering hash"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_to_choice_is_what_the_system_has() {
+        let mut design = RioSharded::default();
+        assert_eq!(design.steering, Steering::Auto);
+        design.resolve();
+        let [hash, core] = [Steering::Hash, Steering::Core].map(|of| of.availability().is_ok());
+        let expected = if core && !hash { Steering::Core } else { Steering::Hash };
+        assert_eq!(design.steering, expected);
+        assert_eq!(Steering::Auto.availability().is_ok(), hash || core);
+        for name in Steering::NAMES.0 {
+            assert_eq!(
+                name.parse().map(|steering: Steering| steering.to_string()),
+                Ok((*name).into())
+            );
         }
     }
 

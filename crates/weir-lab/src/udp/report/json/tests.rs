@@ -102,6 +102,7 @@ fn the_fields_are_those_that_readers_rely_on() {
         ".loads.published.measured_ratio_to_traditional",
         ".results.ratio_to_traditional.verdict",
         ".results.ledger.unexplained",
+        ".results.ledger.lost_place_unknown",
         ".results.ledger.counts.dropped_socket",
         ".results.metrics.batch_datagrams.p50.median",
         ".results.runs.core_to_core_ns",

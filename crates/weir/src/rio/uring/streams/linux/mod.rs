@@ -229,7 +229,8 @@ impl StreamProvider for UringStreams {
         "uring"
     }
 
-    fn availability(&self) -> Result<(), Unavailable> {
+    /// What receives into slices that connections share receives into posted ones, too.
+    fn availability(&self, _: Receiving) -> Result<(), Unavailable> {
         // On a thread of its own: the kernel interrupts a thread that used a ring once more, some time
         // after the ring is gone, and that must not be a caller's.
         let proof = std::thread::scope(|scope| scope.spawn(|| self.prove()).join());

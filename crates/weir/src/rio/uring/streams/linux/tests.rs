@@ -46,7 +46,7 @@ struct Rig {
 
 /// `None` where it cannot run here.
 fn rig(provider: UringStreams, needs: StreamNeeds) -> Option<Rig> {
-    if cannot_run("uring", provider.availability()) {
+    if cannot_run("uring", provider.availability(needs.receiving)) {
         return None;
     }
     let listener =
