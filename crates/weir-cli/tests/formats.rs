@@ -6,7 +6,9 @@
 mod common;
 
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::Output;
+#[cfg(unix)]
+use std::process::Stdio;
 
 use common::{document, errors, output};
 use serde_json::Value;
