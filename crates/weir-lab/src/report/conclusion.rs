@@ -14,6 +14,7 @@ use crate::report::Told;
 use crate::report::number::{percent, si};
 use crate::report::sentences::{EXPLAINS, causes, is_worse, times, together, why_open};
 use crate::report::words::{list, number_of, shortened};
+use crate::saved::claims::name_of;
 use crate::stats::Estimate;
 use crate::stats::compare::Difference;
 
@@ -364,8 +365,8 @@ impl<K: Told> Found<'_, K> {
             evidence: format!("#{}-load-{}", K::KIND, self.load),
             load,
             metric: self.results.ranked_by(self.load).name.into(),
-            first: self.results.rows[first].spec(),
-            second: self.results.rows[second].spec(),
+            first: name_of(&self.results.rows[first]),
+            second: name_of(&self.results.rows[second]),
             verdict,
             ratio: ratio.median,
             low: ratio.interval.map(|interval| interval.low),
