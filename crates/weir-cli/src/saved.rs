@@ -51,7 +51,7 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
                 command.join(" ")
             )));
         };
-        say!("again: {}", crate::harmless(&command.join(" ")));
+        say!("running again: {}", crate::harmless(&shell_words(&command)));
         let context = Context { command, ..context.clone() };
         Ok(reproduced(&saved, &claims, compare.compare(&context)?))
     })
@@ -186,6 +186,18 @@ fn listed(all: &[(PathBuf, Vec<String>)]) -> String {
         table.add_row([name, found.iter().map(cut).collect::<Vec<_>>().join("\n")]);
     }
     figures(table, &[1]) + "\n"
+}
+
+/// A command as a shell takes it.
+fn shell_words(command: &[String]) -> String {
+    let word = |word: &String| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:%+@".contains(letter);
+        match !word.is_empty() && word.chars().all(plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    };
+    command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn ended(name: &str, result: Result<u8, Failure>) -> ExitCode {

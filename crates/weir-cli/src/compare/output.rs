@@ -191,6 +191,8 @@ impl Output {
     /// Keeps the results in their folder, and says where as the last line.
     fn keep(&self, part: &Part, document: &Value) -> Result<(), Failure> {
         let Some(folder) = &self.folder else { return Ok(()) };
+        // Somebody may have taken it away meanwhile; what is wrong with it is said when it is written to.
+        let _ = fs::create_dir_all(folder);
         write(&folder.join(DOCUMENT), &format!("{document:#}\n"))?;
         write(&folder.join(DETAILS), &(part.details)())?;
         write(&folder.join(REPORT), &page(document))?;

@@ -143,7 +143,8 @@ pub fn run(
     compare: impl FnOnce(&Context) -> Result<Part, Failure>,
 ) -> ExitCode {
     // Before any file is opened: what cannot be read costs no results of another day.
-    let baseline = asked.output.baseline.as_deref().map(Baseline::load).transpose();
+    let baseline =
+        asked.output.baseline.as_deref().map(|path| Baseline::load(path, asked.kind)).transpose();
     let begun = baseline.and_then(|baseline| {
         Ok((baseline, Output::begin(asked.output, asked.kind, asked.dry_run)?))
     });
@@ -151,7 +152,7 @@ pub fn run(
         Ok(begun) => begun,
         Err(failed) => return refuse(asked, &command, &failed),
     };
-    let compared = Ok(baseline).and_then(|baseline| {
+    let compared: Result<Part, Failure> = Ok(baseline).and_then(|baseline| {
         let context = Context {
             command: command.clone(),
             interrupt: super::heed_interrupts()?,

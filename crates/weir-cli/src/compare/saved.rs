@@ -22,9 +22,19 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Reads it, before minutes are spent on a comparison.
-    pub fn load(path: &Path) -> Result<Self, Failure> {
+    /// Reads it, before minutes are spent on a comparison of this kind.
+    pub fn load(path: &Path, kind: &str) -> Result<Self, Failure> {
         let saved = Saved::load(path).map_err(Failure::usage)?;
+        let has: Vec<&str> = saved.parts().iter().map(|part| part.kind()).collect();
+        // What is compared again is known once it is read.
+        let any = ["all", "reproduced"].contains(&kind);
+        if !any && !has.contains(&kind) {
+            return Err(Failure::usage(format!(
+                "the baseline {} compares {}, and this comparison {kind}",
+                path.display(),
+                has.join(", ")
+            )));
+        }
         Ok(Self { path: path.to_owned(), saved })
     }
 
@@ -34,7 +44,7 @@ impl Baseline {
         let diffs = diffs(&self.saved, &parts(&document));
         if diffs.iter().all(|diff| diff.rows.is_empty()) {
             let said = format!(
-                "Baseline {}: no row could be compared in both, so nothing can be said.\n",
+                "Baseline {}: the two results have no row in common, so nothing can be compared.\n",
                 self.path.display()
             );
             let code = part.code;
@@ -104,7 +114,7 @@ pub fn reproduced(before: &Saved, claims: &[(String, Claim)], part: Part) -> Par
     for diff in diffs(before, &parts(&document)) {
         if !diff.comparable {
             let names: Vec<&str> = diff.machines.iter().map(|(name, ..)| name.as_str()).collect();
-            said += &format!("{}: the machine is another: {}\n", diff.kind, names.join(", "));
+            said += &format!("{}: the machine differs: {}\n", diff.kind, names.join(", "));
         }
     }
     said += &claims::text(&judged, width());
@@ -116,7 +126,7 @@ pub fn claims_of(saved: &Saved) -> Result<Vec<(String, Claim)>, Failure> {
     let claims = of_document(&saved.document);
     match claims.is_empty() {
         true => Err(Failure::failed(format!(
-            "{} makes no claims: no design was shown to be better than another or as good, or an older weir wrote it",
+            "{} contains no claims to check: nothing was decided, or an older weir wrote it",
             saved.path.display()
         ))),
         false => Ok(claims),

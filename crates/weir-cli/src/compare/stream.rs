@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 use weir_lab::experiment::course::Progress;
+use weir_lab::experiment::plan::Role;
 use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::document::SCHEMA_VERSION;
@@ -80,6 +81,7 @@ impl Stream {
                 "load": load.to_string(),
                 "row": row.spec(),
                 "provider": row.shown_provider(),
+                "again": matches!(row.role, Role::Again(_)),
                 "run": sample,
             }),
             Progress::Failed(row, reason) => of("failed", row, reason),

@@ -525,11 +525,11 @@ pub(crate) fn busy_machine(loads: &[f64]) -> Option<String> {
     let busy = loads.iter().filter(|load| **load > MOST_LOAD_OF_OTHERS).count();
     (busy * 10 >= loads.len().max(1)).then(|| {
         format!(
-            "in {busy} of {} runs other programs used more than {} of the cores ({} usually): the \
-             figures are too low, and rows are not compared fairly; end those programs",
-            loads.len(),
+            "other programs used {} of the CPU (median; more than {} in {busy} of {} runs): the figures are too \
+             low, and rows are not compared fairly; stop those programs",
+            percent(median(loads).unwrap_or(0.0)),
             percent(MOST_LOAD_OF_OTHERS),
-            percent(median(loads).unwrap_or(0.0))
+            loads.len()
         )
     })
 }

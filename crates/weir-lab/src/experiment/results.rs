@@ -428,10 +428,20 @@ impl<K: Study> Results<K> {
 
     /// Warns if other programs had a good part of the cores while the runs were made.
     pub fn busy_machine(&self) -> Option<String> {
+        cell::busy_machine(&self.loads_of_others())
+    }
+
+    /// The share (0 to 1) of all cores that other programs usually had, if that was too much.
+    pub fn busy_share(&self) -> Option<f64> {
+        let loads = self.loads_of_others();
+        cell::busy_machine(&loads).and_then(|_| median(&loads))
+    }
+
+    fn loads_of_others(&self) -> Vec<f64> {
         let mut loads: Vec<f64> =
             self.samples().filter_map(|sample| sample.when().load_of_others).collect();
         loads.extend(self.own.besides().loads_of_others);
-        cell::busy_machine(&loads)
+        loads
     }
 
     /// How many runs of a load fell into a time when the machine was another, of how many.

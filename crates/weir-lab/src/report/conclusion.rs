@@ -194,9 +194,14 @@ impl<K: Told> Found<'_, K> {
     fn decide(&self) -> String {
         let ranking = self.ranking;
         if ranking.is_too_noisy() {
-            return "No answer: the machine was too noisy. One design under two names differed from itself by more \
-                    than 100 %; `weir doctor` says what may disturb it."
-                .into();
+            let busy = self.results.busy_share();
+            let busy =
+                busy.map(|share| format!(" Other programs used {} of the CPU.", percent(share)));
+            return format!(
+                "No answer: the machine was too noisy: the same design, run under two names, gave results more \
+                 than 100 % apart.{} `weir doctor` says what may disturb it.",
+                busy.unwrap_or_default()
+            );
         }
         let (Some(winner), Some(lead)) = (ranking.winner(), ranking.lead()) else {
             let reason = self.reason_for_most().map(|reason| format!(": {reason}"));
@@ -213,28 +218,26 @@ impl<K: Told> Found<'_, K> {
         match lead {
             Lead::Only => format!("Only {name} could be ranked: {figure}."),
             Lead::Alone | Lead::Shared => {
-                let names = match tied.len() {
-                    0 => name,
-                    1..=MOST_TIED_NAMED => {
-                        let leaders = std::iter::once(&winner).chain(&tied);
-                        let leaders: Vec<String> = leaders.map(|of| self.name(of.row)).collect();
-                        format!("{}, which are tied", either(&leaders))
-                    }
-                    others => format!("{name}, or any of {others} designs that are tied with it"),
-                };
                 let next = next.map(|next| format!(", {next}")).unwrap_or_default();
-                format!("Use {names}: {figure}{next}.")
+                let others = match tied.len() {
+                    0 => String::new(),
+                    1..=MOST_TIED_NAMED => {
+                        format!(" {} cannot be told apart from it.", list(&self.names(&tied)))
+                    }
+                    others => format!(" {others} other designs cannot be told apart from it."),
+                };
+                format!("Use {name}: {figure}{next}.{others}")
             }
             Lead::NotShown if unclear.is_empty() => {
                 let floor = ranking.noise_floor.map(|floor| format!(" of {}", percent(floor)));
                 format!(
-                    "No difference was found: {} designs are tied within the noise{}, led by {name} with {figure}.",
+                    "No difference was found between {} designs (noise floor{}); {name} has the best median, {figure}.",
                     tied.len() + 1,
-                    floor.unwrap_or_default()
+                    floor.unwrap_or_else(|| " unknown".into())
                 )
             }
             Lead::NotShown => format!(
-                "Undecided between {name} ({figure}) and {}.",
+                "Undecided: {name} has the best median ({figure}), but {} cannot be ruled out.",
                 match self.names(&unclear).as_slice() {
                     [other] => other.clone(),
                     _ => format!("{} others", unclear.len()),
@@ -287,7 +290,7 @@ impl<K: Told> Found<'_, K> {
             _ => String::new(),
         };
         (!said.is_empty())
-            .then(|| format!("Why: {}, compared with {}{factor}.", list(&said), self.name(other)))
+            .then(|| format!("Why, compared with {}{factor}: {}.", self.name(other), list(&said)))
     }
 
     /// The ranked row that takes the least CPU time, where that is not the winner.
@@ -302,7 +305,8 @@ impl<K: Told> Found<'_, K> {
         let one = K::UNIT.one;
         (least * EXPLAINS <= own).then(|| {
             format!(
-                "It costs {own:.0} ns of CPU time per {one}; {} takes the least, {least:.0} ns, at {}.",
+                "{} uses {own:.0} ns of CPU time per {one}; {} uses the least, {least:.0} ns, at {}.",
+                self.name(winner.row),
                 self.name(place.row),
                 self.figure(place)
             )
@@ -313,9 +317,9 @@ impl<K: Told> Found<'_, K> {
     fn sure(&self) -> Option<String> {
         self.ranking.lead().filter(|_| self.of(Place::is_unclear).is_empty())?;
         let rounds = self.results.rounds_made(self.load);
-        let floor = self.ranking.noise_floor?;
+        let floor = self.ranking.noise_floor.filter(|_| self.ranking.comparisons > 0)?;
         Some(format!(
-            "Differences are judged over {}, at 95 % confidence {}; below {} they are noise.",
+            "Based on {}, at 95 % confidence{}; differences below the noise floor of {} count as ties.",
             number_of(rounds, "round"),
             together(self.ranking.comparisons),
             percent(floor)
@@ -358,7 +362,7 @@ impl<K: Told> Found<'_, K> {
         let (a, b) = (self.name(first), self.name(second));
         let text = match verdict {
             Verdict::Real => format!("{load}: {a} has {} {b}", self.ahead(&ratio)),
-            Verdict::Tie => format!("{load}: {a} and {b} are tied within the noise"),
+            Verdict::Tie => format!("{load}: {a} and {b} cannot be told apart"),
         };
         Some(Claim {
             text,
@@ -400,7 +404,7 @@ fn other_loads<K: Told>(results: &Results<K>, main: usize) -> (Vec<String>, Vec<
         results.groups(main).iter().any(|g| results.ranking(main, *g).winner().is_some());
     if has_winner && claims.is_empty() && said.is_empty() {
         said.push(format!(
-            "It holds for {}; other loads may rank designs differently: {}.",
+            "This applies to {}; other loads may rank designs differently: {}.",
             results.loads[main],
             K::UNIT.wider
         ));
@@ -419,14 +423,6 @@ pub(crate) fn short_name<K: Told>(results: &Results<K>, row: usize) -> String {
     match (0..results.rows.len()).any(same) {
         true => K::title(&results.rows[row]),
         false => name,
-    }
-}
-
-/// "a", "a or b", "a, b or c".
-fn either(items: &[String]) -> String {
-    match items {
-        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
-        _ => items.concat(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::report::Told;
 use crate::report::columns::{At, Column};
 use crate::report::conclusion::{conclusion, main_load, short_name};
 use crate::report::layout::{chars, paragraph};
-use crate::report::number::UNKNOWN;
+use crate::report::number::{UNKNOWN, percent};
 use crate::report::words::number_of;
 
 /// Columns of the first screen, whatever the terminal has.
@@ -67,7 +67,9 @@ fn heading<K: Told>(results: &Results<K>) -> String {
     ];
     let machine: Vec<String> = machine.into_iter().flatten().collect();
     let separator = if machine.is_empty() { "" } else { " — " };
-    format!("{}{load}{separator}{}", K::UNIT.title, machine.join(", "))
+    let busy =
+        results.busy_share().map(|share| format!(", {} busy with other programs", percent(share)));
+    format!("{}{load}{separator}{}{}", K::UNIT.title, machine.join(", "), busy.unwrap_or_default())
 }
 
 /// A kernel by its name, where it is told by its version alone.
@@ -289,13 +291,14 @@ fn foot<K: Told>(results: &Results<K>) -> Vec<String> {
         }
     }
     let mut warnings = results.machine.warnings.iter().chain(&results.warnings).collect::<Vec<_>>();
+    // What spoils the figures most is the last one, and shown.
+    let worst = results.busy_machine();
+    warnings.sort_by_key(|warning| Some(*warning) == worst.as_ref());
     if let Some(error) = &results.error {
         said.push(format!("error: {error}"));
     }
     if results.interrupted {
-        said.push(
-            "warning: ended before the plan was complete; these are the results so far".into(),
-        );
+        said.push("warning: interrupted; the results are partial".into());
     }
     if let Some(first) = warnings.pop() {
         let more = match warnings.len() {

@@ -49,12 +49,12 @@ pub(crate) fn times(ratio: &Estimate) -> String {
     format!("{:.2} times{}", ratio.median, interval.unwrap_or_default())
 }
 
-/// For what a confidence holds: "for all 120 comparisons together".
+/// For what a confidence holds, behind it: " for all 120 comparisons together"; nothing where there is one.
 pub(crate) fn together(comparisons: usize) -> String {
     match comparisons {
-        0 | 1 => "for the one comparison".into(),
-        2 => "for both comparisons together".into(),
-        _ => format!("for all {comparisons} comparisons together"),
+        0 | 1 => String::new(),
+        2 => " for both comparisons together".into(),
+        _ => format!(" for all {comparisons} comparisons together"),
     }
 }
 

@@ -182,7 +182,7 @@ fn noise<K: Told>(results: &Results<K>, load: usize, group: K::Group, ranking: &
         }
         (Some(floor), Some(of)) => {
             format!(
-                "Noise floor {} ({of} under two names). Ratios are judged at 95 % confidence {}.",
+                "Noise floor {} ({of} under two names). Ratios are judged at 95 % confidence{}.",
                 percent(floor),
                 together(ranking.comparisons)
             )

@@ -31,7 +31,7 @@ impl Outcome {
         match self {
             Self::Held => "held",
             Self::Failed => "FAILED",
-            Self::Undecided => "not decidable here",
+            Self::Undecided => "inconclusive",
         }
     }
 }
@@ -98,6 +98,12 @@ fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, Str
     };
     let (first, second) = (row(&claim.first)?, row(&claim.second)?);
     let by_itself = || results.against(load, metric, (first, second));
+    if results.ranking(load, results.group_of(first)).is_too_noisy() {
+        return Err(
+            "the machine was too noisy: one design under two names differed by more than 100 %"
+                .into(),
+        );
+    }
     Ok(match claim.verdict {
         Verdict::Real => by_itself(),
         // Of many ties some would look like differences, each by itself.
@@ -125,9 +131,10 @@ pub(super) fn held(claim: &Claim, now: &Difference) -> (Outcome, String) {
             let (low, high) = (claim.low.unwrap_or(claim.ratio), claim.high.unwrap_or(claim.ratio));
             let may_be = ratio.interval.is_none_or(|i| i.low <= high && low <= i.high);
             match may_be {
-                true => {
-                    (Outcome::Undecided, format!("{text}: the noise here hides such a difference"))
-                }
+                true => (
+                    Outcome::Undecided,
+                    format!("{text}: too noisy here to detect a difference of that size"),
+                ),
                 false => (Outcome::Failed, format!("{text}: no such difference")),
             }
         }
@@ -151,7 +158,7 @@ pub fn text(judged: &[Judged], width: usize) -> String {
     let count = |outcome: Outcome| judged.iter().filter(|one| one.outcome == outcome).count();
     let mut text = String::new();
     let head = format!(
-        "{} of {} held, {} failed, {} not decidable here.",
+        "{} of {} held, {} failed, {} inconclusive.",
         count(Outcome::Held),
         number_of(judged.len(), "claim"),
         count(Outcome::Failed),

@@ -107,7 +107,8 @@ impl Diff {
         let comparable = machines.is_empty();
         let (old, new) = (before.figures(), after.figures());
         let same = |a: &Figure, b: &Figure| {
-            (&a.load, &a.spec, &a.provider, &a.metric) == (&b.load, &b.spec, &b.provider, &b.metric)
+            (&a.load, a.name(), &a.provider, &a.metric)
+                == (&b.load, b.name(), &b.provider, &b.metric)
         };
         let pairs: Vec<(&Figure, &Figure)> = old
             .iter()
@@ -154,13 +155,13 @@ impl Diff {
             let said: Vec<String> =
                 differences.map(|(name, a, b)| format!("{name} ({a}, then {b})")).collect();
             say(&format!(
-                "The machines differ: {}. So figures as such are not judged, only what a row changed against the \
-                 others.",
+                "The machines differ: {}. So absolute figures are not judged, only each row's change \
+                 relative to the others.",
                 list(&said)
             ));
         }
         if self.rows.is_empty() {
-            say("No row could be compared in both results.");
+            say("The two results have no row in common.");
         }
         if let Some(common) = self.common_ratio {
             say(&format!(
@@ -175,7 +176,14 @@ impl Diff {
         });
         for load in loads {
             let mut table = table_of_width(width);
-            table.set_header(["design", "before", "after", "after/before", "own", "verdict"]);
+            table.set_header([
+                "design",
+                "before",
+                "after",
+                "after/before",
+                "relative to all",
+                "verdict",
+            ]);
             for row in self.rows.iter().filter(|row| row.load == load) {
                 let interval = row.low.zip(row.high);
                 let interval = interval.map(|(low, high)| format!(" ({low:.2} to {high:.2})"));
@@ -194,10 +202,10 @@ impl Diff {
             let _ =
                 write!(text, "\n{load}{}\n\n{}\n", floor.unwrap_or_default(), figures(table, &[5]));
         }
-        for (which, rows) in [("before", &self.only_before), ("after", &self.only_after)] {
+        for (which, rows) in [("BEFORE", &self.only_before), ("AFTER", &self.only_after)] {
             if !rows.is_empty() {
                 text.push('\n');
-                paragraph(&mut text, &format!("Compared only {which}: {}.", list(rows)), width);
+                paragraph(&mut text, &format!("Only in {which}: {}.", list(rows)), width);
             }
         }
         text

@@ -142,6 +142,12 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// The row without its provider, which may be named in it or not.
+    fn name(&self) -> String {
+        let named = self.provider.as_ref().map(|provider| format!(" --provider {provider}"));
+        named.map_or_else(|| self.spec.clone(), |named| self.spec.replace(&named, ""))
+    }
+
     /// Which end of the metric is the good one: less is better of latencies alone.
     pub fn better(&self) -> Better {
         if self.metric.starts_with("latency") { Better::Lower } else { Better::Higher }

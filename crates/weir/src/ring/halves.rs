@@ -66,6 +66,12 @@ impl Submissions {
         unsafe { queue.push_multiple(entries) }.map_err(|_| Crowded)
     }
 
+    /// Whether there is room for so many entries beside the one that is held back for a cancel.
+    pub fn has_room(&mut self, entries: usize) -> bool {
+        let queue = self.queue();
+        queue.capacity() - queue.len() >= entries + RESERVED_FOR_CANCEL
+    }
+
     /// Waits until a thread of the kernel has taken so much that there is room for so many entries. It tells of
     /// what is over before it gives the entries of its batch back, so whoever starts one for each that is
     /// over finds the queue full for a moment.

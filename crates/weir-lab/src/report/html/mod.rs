@@ -340,14 +340,14 @@ fn sure(load: &Load, group: &Group) -> String {
     match number(&group.value["noise_floor_percent"]) {
         Some(floor) if floor > 100.0 => said.push("Noise floor above 100 %: nothing is compared.".into()),
         Some(floor) => said.push(format!(
-            "Noise floor {}: what one design under two names differs from itself; smaller differences are ties.",
+            "Noise floor {}: how far one design, run under two names, appears to differ from itself; smaller differences are ties.",
             percent(floor / 100.0)
         )),
         None => said.push("The noise floor is unknown, so no difference is called real.".into()),
     }
     if let Some(comparisons) = group.value["comparisons"].as_u64().filter(|count| *count > 0) {
         let of = together(comparisons as usize);
-        said.push(format!("Ratios are judged at 95 % confidence {of}."));
+        said.push(format!("Ratios are judged at 95 % confidence{of}."));
     }
     let confidence = &load.value["confidence"];
     if let Some(asked) = number(&confidence["asked_half_width_percent"]) {

@@ -251,7 +251,8 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
         fields => fields.to_string(),
     });
     let ranked_by = text(value, "ranked_by").unwrap_or_default();
-    let rows: Vec<&(usize, String, &Value)> = named.iter().filter(|(.., row)| is_under(row, value)).collect();
+    let rows: Vec<&(usize, String, &Value)> =
+        named.iter().filter(|(.., row)| is_under(row, value)).collect();
     let known = groups_of(value);
     let is_in = |row: &Value, key: &str| {
         let own = group_of(row);

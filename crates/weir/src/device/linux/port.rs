@@ -28,6 +28,7 @@ use io_uring::types;
 use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::Instant,
 };
 
@@ -136,6 +137,13 @@ impl DevicePort {
         // Not under the lock: until it is started the slice, and so its timer, is the caller's alone.
         self.sources.prepare(slice.index(), calls);
         let mut state = self.lock();
+        // The kernel tells of what is over before it gives the entries of its batch back: while another thread is in
+        // there with all of them, whoever starts anew finds the queue full for a moment.
+        while !state.submissions.has_room(1) {
+            drop(state);
+            thread::yield_now();
+            state = self.lock();
+        }
         if state.ending {
             return Err(slice);
         }
