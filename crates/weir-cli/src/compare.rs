@@ -102,7 +102,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
     };
     let planned = planned.and_then(|(planned, words)| {
         if let Some(path) = &args.plan().save_plan {
-            output::write(path, &plan::text(&words)?)?;
+            plan::save(path, &words)?;
         }
         Ok((planned, words))
     });

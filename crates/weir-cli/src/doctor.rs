@@ -1,4 +1,4 @@
-//! `weir doctor`: what on this machine falsifies or limits results, and what to do about it.
+//! `weir doctor`: what on this machine distorts or limits results, and what to do about it.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -11,7 +11,7 @@ use weir::machine::{self, Check, Costs, Effect, Instruments, LoadMeter, Machine}
 
 use crate::exit;
 
-/// Report what on this machine falsifies or limits results, each with its evidence, its consequence, and the
+/// Report what on this machine distorts or limits results, each with its evidence, its consequence, and the
 /// command that changes it.
 ///
 /// It changes nothing, and measures for half a second what other programs do.
@@ -88,7 +88,7 @@ fn shown(machine: &Machine, checks: &[Check], all: bool) -> String {
     let of = |effect: Effect| checks.iter().filter(move |check| check.effect == effect);
     let count = |effect| of(effect).count();
     let mut text = format!(
-        "{}, {} cores, {} {}. Of {} checks {} falsify figures, {} limit them, {} could not be made.\n",
+        "{}, {} cores, {} {}. Of {} checks {} distort figures, {} limit them, {} could not be made.\n",
         machine.cpu_model.as_deref().unwrap_or("This machine"),
         machine.cores.len(),
         machine.os,

@@ -11,7 +11,7 @@ use weir::machine::{self, Machine, Setting};
 use crate::exit::{self, Failure};
 use journal::{Journal, Outcome};
 
-/// Sets what makes results of this machine steadier, and puts it back.
+/// Apply settings that make results steadier, and restore the old ones.
 ///
 /// Alone it only prints what it would set. With --apply it does so, as root, and the settings stay until --undo or the
 /// next start of the machine; with a command behind "--" they stay as long as that runs. What was set before is

@@ -162,7 +162,7 @@ pub fn say_plan<K: Told>(
     let many =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     say!(
-        "compares {} under {} in about {}: {places}requested intervals ±{}, seed {}",
+        "comparing {} under {} in about {}; {places}target interval ±{}, seed {}",
         many(rows, "row"),
         many(loads, "load"),
         about(planned_s(results, settings)),
@@ -202,7 +202,14 @@ fn planned_loads<K: Course>(results: &Results<K>, settings: &Settings, budget_s:
 fn planned_rows(rows: &[Row], title: fn(&Row) -> String) -> String {
     let line = |row: &Row| {
         let reason = row.unavailable.as_ref().map(|reason| format!(" ({reason})"));
-        format!("  row: {}{}\n", title(row), reason.unwrap_or_default())
+        // A plan may be a stranger's: what it would run is said before it runs.
+        let command = row.peer.as_ref().map(|peer| format!(": {}", peer.command));
+        format!(
+            "  row: {}{}{}\n",
+            title(row),
+            command.unwrap_or_default(),
+            reason.unwrap_or_default()
+        )
     };
     rows.iter().map(line).collect()
 }

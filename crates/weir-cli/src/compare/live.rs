@@ -258,7 +258,7 @@ fn draw(frame: &mut Frame, now: &Standing, elapsed: f64, doing: &str) {
     let last = &now.messages[now.messages.len() - messages..];
     let last: Vec<Line> = last.iter().map(|line| Line::from(line.as_str()).yellow()).collect();
     frame.render_widget(Paragraph::new(last), said);
-    frame.render_widget(Line::from("q or Ctrl-C: end it with what there is").dim(), keys);
+    frame.render_widget(Line::from("q or Ctrl-C: stop and report what was measured").dim(), keys);
 }
 
 #[cfg(test)]

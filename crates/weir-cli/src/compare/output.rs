@@ -45,14 +45,14 @@ pub struct OutputArgs {
     )]
     pub json: Option<PathBuf>,
 
-    /// What happens while it runs, a JSON object on a line for each run: on standard output instead of the text, or
-    /// with =FILE in that file.
+    /// Events while it runs, as newline-delimited JSON: on standard output instead of the text, or with =FILE in that
+    /// file.
     #[arg(
         long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-"
     )]
     pub ndjson: Option<PathBuf>,
 
-    /// Show what every row does while it runs, on the whole terminal; without one it does nothing.
+    /// Full-screen live view while it runs; ignored where there is no terminal.
     #[arg(long)]
     pub live: bool,
 
@@ -62,8 +62,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(parse_report))]
     pub report: Vec<PathBuf>,
 
-    /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
-    /// noise.
+    /// Say what changed since this saved result, and exit with code 4 if a figure is worse beyond the noise.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
 

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
@@ -27,12 +29,12 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(next_help_heading = HEADING)]
 pub struct PlanArgs {
-    /// Take options from this file, which --save-plan wrote or a person; an option that is given besides takes the
-    /// place of the file's. A plan may name programs to be run (peer): read a stranger's before you use it.
+    /// Take options from this file, which --save-plan or a person wrote; options on the command line override those
+    /// in the file. A plan may name programs to run (peer): read a stranger's plan before you use it.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
-    /// Write the options of this comparison to a file; with --dry-run nothing else is done.
+    /// Write the options of this comparison to a new file; with --dry-run nothing else is done.
     #[arg(long, value_name = "FILE")]
     pub save_plan: Option<PathBuf>,
 }
@@ -129,8 +131,21 @@ fn own_words(words: &[OsString], kind: Option<&str>) -> Vec<OsString> {
     kept
 }
 
+/// Writes the plan of a command into a file that is not there yet: one that was edited is not lost.
+pub fn save(path: &Path, words: &[OsString]) -> Result<(), Failure> {
+    let text = text(words)?;
+    let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::usage(format!(
+            "--save-plan {}: the file exists; name another, or remove it",
+            path.display()
+        )),
+        _ => Failure::failed(format!("cannot write the plan {}: {error}", path.display())),
+    })
+}
+
 /// The plan of a command, as TOML: what was given, then what else there is.
-pub fn text(words: &[OsString]) -> Result<String, Failure> {
+fn text(words: &[OsString]) -> Result<String, Failure> {
     let all = Cli::command();
     let matches = all.clone().try_get_matches_from(words).map_err(Failure::usage)?;
     let (asked, given) = of_compare(&matches);

@@ -220,7 +220,7 @@ pub fn compare(args: &TcpArgs, context: &Context) -> Result<Part, Failure> {
         format!("and the search for the most connections, up to {}, ", classic.most)
     });
     let places = format!(
-        "{}server on core {:?}, client on core {:?}, ",
+        "{}server on core {:?}, client on core {:?}; ",
         most.unwrap_or_default(),
         results.own.server_cores,
         results.own.client_cores

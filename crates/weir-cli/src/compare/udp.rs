@@ -55,7 +55,7 @@ pub fn compare(args: &UdpArgs, context: &Context) -> Result<Part, Failure> {
     let settings = Settings { depth, rounds: args.rounds, budget_s, is_bound: args.time.is_some() };
     let short = descriptors::heed(&mut results, weir_load::tcp::descriptors());
     let places = format!(
-        "server on core {:?}, generator on core {:?}, ",
+        "server on core {:?}, generator on core {:?}; ",
         results.own.server_cores, results.own.generator_cores
     );
     let all = args.dry_run || args.verbose;

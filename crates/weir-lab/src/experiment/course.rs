@@ -466,7 +466,7 @@ impl<K: Course> Experiment<'_, '_, K> {
             self.count_entries(results, index, &rows, schedule)?;
             if let Some(made) = cut {
                 results.warnings.push(format!(
-                    "{}: ended after {made} of {} rounds, because its time was up",
+                    "{}: ended after {made} of {} rounds, because its time ran out",
                     results.loads[index], schedule.rounds
                 ));
             }

@@ -55,7 +55,19 @@ fn common() -> Vec<Meaning> {
                 .into(),
         ),
         of("±", Column::<Udp>::spread(metric).about),
-        of("× best", Column::<Udp>::to_best().about),
+        of("× best (x best)", Column::<Udp>::to_best().about),
+        of("p50/p99 µs", "median and 99th percentile of the latency, in µs; at saturation, where that is the latency of a full buffer, it is taken from a paced load if one was measured".into()),
+        of("limit", "what kept a row from more: see limited by, of each kind".into()),
+        of("× trad. (x trad)", "ratio to the traditional design, which is a completion port in the shape of the original study; from pairs of runs of one round".into()),
+        of("provider", "the interface of the operating system that a design runs on: uring (io_uring), sockets, epoll, xdp (AF_XDP) and others; weir designs lists them".into()),
+        of("drops dev/cpu/sock", "percent of what was sent that was dropped at the network device, at the queue of a CPU, and at the server's sockets; ? where the system does not tell".into()),
+        of("noise floor", "how far one design, run under two names, appears to differ from itself; smaller differences count as ties".into()),
+        of("core to core", "the time to transfer a cache line between the cores of server and generator; where it changes, the machine is in effect another one, and only runs at the same latency are compared".into()),
+        of("sleeping and busy-polling designs", "sleeping designs wait in the kernel while there is nothing to do; busy-polling designs keep a core busy even then; they are ranked separately".into()),
+        of("(original)", "the traditional design: a completion port with as many threads and receives as in the original study".into()),
+        of("(again)", "a row under a second name, which shows the noise".into()),
+        of("claim", "a result that a later run can be held against (weir reproduce): one row is better than another by some ratio, or cannot be told apart from it".into()),
+        of("relative to all", "weir diff: a row's change relative to the change that all rows of its load have in common".into()),
     ]
 }
 

@@ -250,11 +250,7 @@ fn warnings<K: Told>(text: &mut String, results: &Results<K>, width: usize) {
         paragraph(text, &format!("warning: {warning}"), width);
     }
     if results.interrupted {
-        paragraph(
-            text,
-            "warning: ended before the plan was complete; these are the results so far",
-            width,
-        );
+        paragraph(text, "warning: interrupted; the results are partial", width);
     }
     if let Some(error) = &results.error {
         paragraph(text, &format!("error: {error}"), width);

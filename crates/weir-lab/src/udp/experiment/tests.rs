@@ -411,7 +411,7 @@ fn a_time_that_was_asked_for_is_a_bound() {
     assert!(bench.clock_s <= 30.0, "{}", bench.clock_s);
     assert!(results.has_figures());
     let word = results.warnings.iter().find(|w| w.starts_with("saturation")).unwrap();
-    assert!(word.contains("of 3 rounds, because its time was up"), "{word}");
+    assert!(word.contains("of 3 rounds, because its time ran out"), "{word}");
     assert_eq!(results.exit_code(), 0, "what was not begun has not failed");
     // One that hangs in each run has no more of it than the others.
     let (results, bench) = bound(&["hangs".into(), "a".into()], 12.0);

@@ -44,7 +44,7 @@ fn that_the_server_was_not_the_limit_is_part_of_the_conclusion() {
     for sample in results.cells[0].iter_mut().flat_map(|cell| &mut cell.samples) {
         sample.verdict.lower_bound = true;
     }
-    let text = screen(&results, 100, LINES);
+    let text = screen(&results, 100, LINES).replace('\n', " ");
     assert!(text.contains(said), "{text}");
 }
 
@@ -56,7 +56,7 @@ fn no_figure_at_all_is_still_a_report() {
     results.error = Some("the generator cannot be started".into());
     let text = report(&results, 120);
     assert!(text.contains("No design delivered a figure"), "{text}");
-    assert!(text.contains("warning: ended before the plan was complete"), "{text}");
+    assert!(text.contains("warning: interrupted; the results are partial"), "{text}");
     assert!(text.contains("error: the generator cannot be started"), "{text}");
     let text = screen(&results, 100, LINES);
     assert!(text.contains("No answer: it was ended before anything was measured."), "{text}");
