@@ -7,7 +7,7 @@ use crate::device::results::Devices;
 use crate::experiment::cell::Metric;
 use crate::report::Told;
 use crate::report::number::UNKNOWN;
-use crate::saved::{Part, parts};
+use crate::saved::{KINDS, Part, is_under, load_name, parts, spec_of};
 use crate::tcp::results::Tcp;
 use crate::udp::results::Udp;
 
@@ -35,10 +35,11 @@ pub fn csv(document: &Value) -> String {
     let mut lines = vec![COLUMNS.map(str::to_owned).to_vec()];
     for part in parts(document) {
         for row in part.rows() {
+            let load = loads(part).find(|load| is_under(row, load)).unwrap_or(&Value::Null);
             let of_row = [
                 part.kind().to_owned(),
-                plain(&row["load_name"]),
-                plain(&row["spec"]),
+                if load.is_null() { plain(&row["load_name"]) } else { load_name(load) },
+                spec_of(row, load).unwrap_or_default(),
                 plain(&row["provider"]),
                 plain(&row["status"]),
                 plain(&row["rank"]),
@@ -52,7 +53,7 @@ pub fn csv(document: &Value) -> String {
                 line.push(name);
                 line.extend(figures);
                 line.push(rounds.to_string());
-                lines.push(line);
+                lines.push(line.iter().map(|field| no_formula(field)).collect());
             }
         }
     }
@@ -63,7 +64,19 @@ pub fn csv(document: &Value) -> String {
     String::from_utf8(bytes).expect("it is made of text")
 }
 
-/// The conclusion and a table of each load.
+/// A text that no spreadsheet takes for a formula, whatever somebody called a program or a load.
+fn no_formula(text: &str) -> String {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err() {
+        true => format!("'{text}"),
+        false => text.to_owned(),
+    }
+}
+
+fn loads<'a>(part: Part<'a>) -> impl Iterator<Item = &'a Value> {
+    part.0["loads"].as_array().into_iter().flatten()
+}
+
+/// The conclusion and a table of each load; what failed or was ended early stands first.
 pub fn markdown(document: &Value) -> String {
     let of = |part: Part| match part.kind() {
         Udp::KIND => of_kind::<Udp>(part),
@@ -71,12 +84,34 @@ pub fn markdown(document: &Value) -> String {
         Devices::KIND => of_kind::<Devices>(part),
         _ => String::new(),
     };
-    parts(document).into_iter().map(of).collect::<Vec<_>>().join("\n")
+    let of_kinds = parts(document).into_iter().map(of).filter(|text| !text.is_empty());
+    warnings(document).into_iter().chain(of_kinds).collect::<Vec<_>>().join("\n")
+}
+
+/// What a reader must know of the document as a whole, a paragraph each.
+fn warnings(document: &Value) -> Vec<String> {
+    let mut all = vec![];
+    if let Some(error) = document["error"].as_str() {
+        all.push(format!("**It failed: {}**\n", escaped(error)));
+    }
+    for kind in KINDS {
+        if let Some(error) = document[kind]["error"].as_str() {
+            all.push(format!("**weir compare {kind}: {}**\n", escaped(error)));
+        }
+    }
+    if document["interrupted"] == true {
+        all.push(
+            "**It was ended before its plan was complete: these are the results until then.**\n"
+                .into(),
+        );
+    }
+    all
 }
 
 fn of_kind<K: Told>(part: Part) -> String {
     let machine = ["cpu_model", "cores", "kernel"].map(|name| part.machine(name));
-    let [cpu, cores, kernel] = machine.map(|property| property.unwrap_or_else(|| UNKNOWN.into()));
+    let [cpu, cores, kernel] =
+        machine.map(|property| escaped(&property.unwrap_or_else(|| UNKNOWN.into())));
     let title = K::UNIT.title;
     let mut text = format!("## {title}\n\nOn {cpu}, {cores} cores, kernel {kernel}.\n\n");
     let conclusion = &part.0["conclusion"];
@@ -86,12 +121,10 @@ fn of_kind<K: Told>(part: Part) -> String {
         sentences.filter_map(Value::as_str).for_each(|one| text += &format!("{}\n", escaped(one)));
         text.push('\n');
     }
-    for load in part.0["loads"].as_array().into_iter().flatten() {
-        let (name, by) = (plain(&load["name"]), plain(&load["ranked_by"]));
-        let mut rows: Vec<&Value> = part
-            .rows()
-            .filter(|row| row["load_name"] == load["name"] && row["role"] != "again")
-            .collect();
+    for load in loads(part) {
+        let (name, by) = (load_name(load), plain(&load["ranked_by"]));
+        let mut rows: Vec<&Value> =
+            part.rows().filter(|row| is_under(row, load) && row["role"] != "again").collect();
         text += &format!("### {}\n\n", escaped(&name));
         let Some(ranked_by) = K::METRICS.iter().find(|metric| metric.name == by) else { continue };
         let figure = |row: &Value, metric: &Metric<K::Sample>| {
@@ -128,10 +161,11 @@ fn of_kind<K: Told>(part: Part) -> String {
             let figures: Vec<String> = shown.iter().map(written).collect();
             let provider =
                 row["provider"].as_str().filter(|_| !plain(&row["spec"]).contains("--provider"));
-            let provider = provider.map(|name| format!(" on {name}")).unwrap_or_default();
+            let provider =
+                provider.map(|name| format!(" on {}", escaped(name))).unwrap_or_default();
             let rank =
                 row["rank"].as_u64().map_or_else(|| UNKNOWN.to_owned(), |rank| rank.to_string());
-            let spec = escaped(&plain(&row["spec"]));
+            let spec = escaped(&spec_of(row, load).unwrap_or_default());
             let last = match &row["reason"] {
                 Value::String(reason) => escaped(reason),
                 _ => escaped(&plain(&row["limited_by"])),
@@ -220,6 +254,73 @@ mod tests {
         let text = csv(&document);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         assert_eq!(&reader.records().next().unwrap().unwrap()[2], "a,\"b\"\nc");
+    }
+
+    #[test]
+    fn no_field_is_a_formula_of_a_spreadsheet() {
+        let mut document = of_udp();
+        for (row, spec) in ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)"].iter().enumerate() {
+            document["results"][row]["spec"] = (*spec).into();
+        }
+        document["results"][0]["metrics"]["received_per_s"]["median"] = (-5).into();
+        let text = csv(&document);
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+        assert!(records.iter().any(|record| &record[2] == "'=cmd|' /C calc'!A0"), "{text}");
+        let is_formula = |field: &str| field.starts_with(['=', '+', '-', '@']) && field != "-5";
+        assert!(!records.iter().flatten().any(is_formula), "{text}");
+        assert!(records.iter().any(|record| &record[9] == "-5"), "figures are figures");
+    }
+
+    #[test]
+    fn rows_with_and_without_receive_offload_are_told_apart() {
+        let document = document(&crate::udp::report::fixture::with_offload());
+        let text = csv(&document);
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let mut keys: Vec<Vec<String>> = reader
+            .records()
+            .map(Result::unwrap)
+            .filter(|record| &record[2] == "blocking" || &record[2] == "blocking (offload)")
+            .map(|record| [1, 2, 3, 7].map(|field| record[field].to_owned()).to_vec())
+            .collect();
+        let all = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert!(keys.len() == all && keys.iter().any(|key| key[1].ends_with("(offload)")));
+        assert!(markdown(&document).contains("| blocking (offload)"));
+    }
+
+    #[test]
+    fn a_row_of_an_older_document_stands_under_its_own_load_alone() {
+        let mut older = of_udp();
+        let of = |document: &Value| {
+            let text = markdown(document);
+            text.lines().filter(|line| line.starts_with('|')).count()
+        };
+        let lines = of(&older);
+        for (list, name) in [("loads", "name"), ("results", "load_name")] {
+            for entry in older[list].as_array_mut().unwrap() {
+                entry.as_object_mut().unwrap().remove(name);
+            }
+        }
+        assert_eq!(of(&older), lines);
+    }
+
+    #[test]
+    fn markdown_says_what_failed_and_escapes_the_machine() {
+        let mut udp = of_udp();
+        udp["machine"]["cpu_model"] = "<b>x</b>".into();
+        let failed = crate::report::document::failure(&[], "no memory", crate::exit::FAILED);
+        let all = serde_json::json!({
+            "schema_version": 1, "kind": "all", "interrupted": true, "udp": udp, "tcp": failed,
+        });
+        let text = markdown(&all);
+        assert!(
+            text.contains("weir compare tcp: no memory") && text.contains("ended before"),
+            "{text}"
+        );
+        assert!(text.contains("&lt;b&gt;") && !text.contains("<b>"), "{text}");
+        assert!(markdown(&all["tcp"]).contains("It failed: no memory"));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::parts;
+use super::{OFFLOADED, parts};
+use crate::experiment::plan::Row;
 use crate::experiment::results::Results;
 use crate::report::Told;
 use crate::report::conclusion::{Claim, Verdict};
@@ -71,6 +72,11 @@ fn judge_one<K: Told>(results: &Results<K>, claim: Claim) -> Judged {
     Judged { claim, outcome, why }
 }
 
+/// What a claim calls a row: its text, and what tells it from the row without receive offload in the same rounds.
+pub(crate) fn name_of(row: &Row) -> String {
+    row.spec() + if row.receive_offload { OFFLOADED } else { "" }
+}
+
 /// How the two rows stand to each other now, or why nobody knows.
 fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, String> {
     let name = |load: &usize| results.loads[*load].to_string() == claim.load;
@@ -83,7 +89,7 @@ fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, Str
     }
     let row = |spec: &str| {
         let row = (0..results.rows.len())
-            .find(|row| results.rows[*row].spec() == spec && results.first_of(*row).is_none())
+            .find(|row| name_of(&results.rows[*row]) == spec && results.first_of(*row).is_none())
             .ok_or_else(|| format!("{spec} is no row of this run"))?;
         match results.unranked(load, row) {
             Some(reason) => Err(format!("{spec} has no rank here: {reason}")),
@@ -95,7 +101,7 @@ fn found<K: Told>(results: &Results<K>, claim: &Claim) -> Result<Difference, Str
 }
 
 /// What a difference found now says of a claim.
-fn held(claim: &Claim, now: &Difference) -> (Outcome, String) {
+pub(super) fn held(claim: &Claim, now: &Difference) -> (Outcome, String) {
     let was_above = claim.ratio > 1.0;
     let text = now.ratio().map(|ratio| format!("now {}", times(&ratio))).unwrap_or_default();
     match (claim.verdict, now) {
@@ -107,9 +113,9 @@ fn held(claim: &Claim, now: &Difference) -> (Outcome, String) {
         }
         (Verdict::Real, Difference::Real(_)) => (Outcome::Failed, format!("{text}: reversed")),
         (Verdict::Real, Difference::Tie(ratio)) => {
-            // What was claimed may be hidden by this run's noise.
-            let may_be =
-                ratio.interval.is_none_or(|i| i.low <= claim.ratio && claim.ratio <= i.high);
+            // What was claimed may be hidden by this run's noise, if any of its interval is in this one's.
+            let (low, high) = (claim.low.unwrap_or(claim.ratio), claim.high.unwrap_or(claim.ratio));
+            let may_be = ratio.interval.is_none_or(|i| i.low <= high && low <= i.high);
             match may_be {
                 true => {
                     (Outcome::Undecided, format!("{text}: the noise here hides such a difference"))

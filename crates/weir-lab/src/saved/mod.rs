@@ -16,6 +16,8 @@ use crate::report::html::document_of;
 pub const DOCUMENT: &str = "result.json";
 /// The comparisons that a document of all kinds has, by their names in it.
 pub const KINDS: [&str; 3] = ["udp", "tcp", "iops"];
+/// What stands behind the text of a row with receive offload, beside which the same row runs without.
+pub(crate) const OFFLOADED: &str = " (offload)";
 
 /// Why a saved result cannot be used.
 #[derive(Debug, Error)]
@@ -182,16 +184,13 @@ impl<'a> Part<'a> {
     pub fn figures(self) -> Vec<Figure> {
         let loads: Vec<&Value> = self.0["loads"].as_array().into_iter().flatten().collect();
         let figure = |row: &Value| {
-            let of = loads.iter().find(|load| match row["load_name"].is_string() {
-                true => load["name"] == row["load_name"],
-                false => load["load"] == row["load"],
-            })?;
+            let of = loads.iter().find(|load| is_under(row, load))?;
             let metric = of["ranked_by"].as_str()?;
             let values = metric.split('.').fold(&row["metrics"], |at, name| &at[name]);
             (row["role"] != "again" && row["reason"].is_null()).then_some(())?;
             Some(Figure {
                 load: load_name(of),
-                spec: row["spec"].as_str()?.to_owned(),
+                spec: spec_of(row, of)?,
                 provider: row["provider"].as_str().map(str::to_owned),
                 metric: metric.to_owned(),
                 median: values["median"].as_f64()?,
@@ -211,8 +210,33 @@ impl<'a> Part<'a> {
 }
 
 /// A load as it is called in tables; in documents that do not say it, its fields.
-fn load_name(load: &Value) -> String {
+pub(crate) fn load_name(load: &Value) -> String {
     load["name"].as_str().map_or_else(|| load["load"].to_string(), str::to_owned)
+}
+
+/// Whether a row of a document is one under this load.
+pub(crate) fn is_under(row: &Value, load: &Value) -> bool {
+    match row["load_name"].is_string() {
+        true => load["name"] == row["load_name"],
+        // A row says besides what it obtained, and whether it alone had receive offload.
+        false => {
+            let (own, of) = (row["load"].as_object(), load["load"].as_object());
+            own.zip(of).map_or(row["load"] == load["load"], |(own, of)| {
+                of.iter().all(|(name, asked)| {
+                    own.get(name) == Some(asked)
+                        || ["receive_offload", "send_offload"].contains(&name.as_str())
+                        || name == "rcvbuf_bytes" && asked.is_null()
+                })
+            })
+        }
+    }
+}
+
+/// The text of a row of a document under this load, by which it is known there besides its provider.
+pub(crate) fn spec_of(row: &Value, load: &Value) -> Option<String> {
+    let offloaded = |load: &Value| load["receive_offload"] == true;
+    let apart = offloaded(&row["load"]) && !offloaded(&load["load"]);
+    Some(row["spec"].as_str()?.to_owned() + if apart { OFFLOADED } else { "" })
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::claims::{Outcome, judge, of_document};
 use super::diff::{Change, Diff};
 use super::*;
+use crate::report::conclusion::Claim;
 use crate::report::document::document;
+use crate::stats::compare::Difference;
+use crate::stats::{Estimate, Interval};
 use crate::udp::report::fixture;
 use crate::udp::results::Results;
 
@@ -123,4 +126,42 @@ fn what_is_no_result_is_refused_with_what_to_do() {
     assert_eq!(of_report.parts()[0].headline(), saved.parts()[0].headline());
     assert_eq!(of_document(&of_report.document).len(), of_document(&saved.document).len());
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn rows_with_and_without_receive_offload_are_not_mistaken_for_each_other() {
+    let both = document(&fixture::with_offload());
+    let same = diff(&both, &both);
+    assert!(same.rows.iter().all(|row| (row.ratio - 1.0).abs() < 1e-9), "{same:#?}");
+    let claims = of_document(&both);
+    let again = judge(&fixture::with_offload(), &claims);
+    assert!(again.iter().all(|one| one.outcome == Outcome::Held), "{again:#?}");
+    assert!(claims.iter().any(|(_, claim)| claim.first.ends_with(" (offload)")), "{claims:#?}");
+}
+
+#[test]
+fn a_claim_fails_only_where_nothing_of_its_interval_is_possible() {
+    let claims = of_document(&document(&results()));
+    let (_, real) = claims.iter().find(|(_, claim)| claim.second == "blocking").unwrap();
+    assert_eq!(real.verdict, crate::report::conclusion::Verdict::Real);
+    let interval = Some(Interval { low: 0.9, high: 1.1 });
+    let now = Difference::Tie(Estimate { median: 1.0, interval, samples: 9 });
+    let tied = |low: f64, high: f64| {
+        let claim = Claim { ratio: 1.2, low: Some(low), high: Some(high), ..real.clone() };
+        super::claims::held(&claim, &now).0
+    };
+    assert_eq!(tied(1.05, 1.4), Outcome::Undecided);
+    assert_eq!(tied(1.15, 1.4), Outcome::Failed);
+}
+
+#[test]
+fn rows_of_an_older_document_are_compared_too() {
+    let new = document(&results());
+    let mut older = new.clone();
+    for (list, name) in [("loads", "name"), ("results", "load_name")] {
+        for entry in older[list].as_array_mut().unwrap() {
+            entry.as_object_mut().unwrap().remove(name);
+        }
+    }
+    assert_eq!(parts(&older)[0].figures().len(), parts(&new)[0].figures().len());
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::device::results::Devices;
 use crate::report::Told;
 use crate::report::number::{bytes, microseconds, percent_of, si, three_figures};
-use crate::saved::parts;
+use crate::saved::{is_under, parts};
 use crate::tcp::results::Tcp;
 use crate::udp::results::Udp;
 
@@ -243,11 +243,8 @@ impl<'a> Study<'a> {
 fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Value)]) -> Load<'a> {
     let name = text(value, "name").unwrap_or_else(|| value["load"].to_string());
     let ranked_by = text(value, "ranked_by").unwrap_or_default();
-    let is_of = |row: &Value| match row["load_name"].is_string() {
-        true => row["load_name"] == value["name"],
-        false => row["load"] == value["load"],
-    };
-    let rows: Vec<&(usize, String, &Value)> = named.iter().filter(|(.., row)| is_of(row)).collect();
+    let rows: Vec<&(usize, String, &Value)> =
+        named.iter().filter(|(.., row)| is_under(row, value)).collect();
     let mut groups: Vec<Group> = groups_of(value)
         .into_iter()
         .map(|(key, title, group)| {
@@ -281,13 +278,14 @@ fn load_of<'a>(index: usize, value: &'a Value, named: &[(usize, String, &'a Valu
 fn groups_of(load: &Value) -> Vec<(&'static str, &'static str, &Value)> {
     let groups: Vec<&Value> = items(&load["groups"]).collect();
     if groups.is_empty() {
-        // The first group of UDP stands in the load itself.
+        // The first group of UDP stands in the load itself, also where all rows have receive offload.
+        let offloaded = &load["receive_offload"];
         return vec![
             ("", "designs without receive offload", load),
             (
                 "offload",
                 "designs with receive offload, in the same rounds",
-                &load["receive_offload"],
+                if offloaded.is_object() { offloaded } else { load },
             ),
             ("waits", "sleeping designs", &NOTHING),
             ("polls", "busy-polling designs", &NOTHING),
@@ -429,7 +427,7 @@ impl<'a> Row<'a> {
             let counted =
                 of["counted"][index].as_bool().or(run["counted"].as_bool()).unwrap_or(true);
             Some(Sample {
-                round: run["block"].as_u64().unwrap_or(index as u64) + 1,
+                round: run["block"].as_u64().unwrap_or(index as u64).saturating_add(1),
                 value: number(value)?,
                 counts: counted && run["disturbed"].is_null() && run["replaced"] != true,
             })

@@ -344,3 +344,22 @@ fn memory_is_drawn_against_what_is_outstanding() {
     let page = page(&memory);
     assert!(page.contains("data-plot=\"memory\"") && page.contains("64 KiB"));
 }
+
+#[test]
+fn where_all_rows_have_receive_offload_their_noise_is_known() {
+    let mut results = fixture::results();
+    results.loads[0].receive_offload = true;
+    let page = page(&document(&results));
+    let of_load = page.split("id=\"udp-load-").nth(1).unwrap();
+    assert!(
+        of_load.contains("Noise floor ") && !of_load.contains("noise floor is unknown"),
+        "{of_load}"
+    );
+}
+
+#[test]
+fn a_round_of_any_number_is_shown() {
+    let mut document = document(&fixture::results());
+    document["results"][0]["runs"][0]["block"] = json!(u64::MAX);
+    assert!(page(&document).contains("id=\"udp-load-0\""));
+}
