@@ -130,6 +130,15 @@ fn print_results(text: &str) -> Result<(), exit::Failure> {
     }
 }
 
+/// A text of a file that somebody else may have written, in which nothing commands the terminal.
+fn harmless(text: &str) -> String {
+    let shown = |letter: char| match letter.is_control() && letter != '\n' {
+        true => char::REPLACEMENT_CHARACTER,
+        false => letter,
+    };
+    text.chars().map(shown).collect()
+}
+
 /// Prints a report, whose loss must be told; what could not be printed goes to standard error.
 fn print_report(text: &str) -> Result<(), exit::Failure> {
     print_results(text).inspect_err(|_| say_on!("{text}"))

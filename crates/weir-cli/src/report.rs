@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use weir_lab::saved::{DOCUMENT, Saved};
 
 use crate::compare::output::{REPORT, parse_report, report_as, write};
@@ -20,7 +21,7 @@ pub struct ReportArgs {
 
     /// Where the report is written, as HTML, CSV or Markdown by the ending of the name: .html, .csv or .md; - is
     /// standard output, as HTML [default: beside the document: report.html in a folder of results, x.html for x.json].
-    #[arg(short, long, value_name = "FILE", value_parser = parse_output)]
+    #[arg(short, long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(parse_output))]
     output: Option<PathBuf>,
 }
 
@@ -52,8 +53,8 @@ fn attempt(args: &ReportArgs) -> Result<(), Failure> {
     crate::print_report(&format!("report: {}\n", path.display()))
 }
 
-fn parse_output(text: &str) -> Result<PathBuf, String> {
-    if text == "-" { Ok(text.into()) } else { parse_report(text) }
+fn parse_output(path: PathBuf) -> Result<PathBuf, String> {
+    if path.as_os_str() == "-" { Ok(path) } else { parse_report(path) }
 }
 
 /// Where the report of a document stands, if nobody says another place.

@@ -24,6 +24,11 @@ pub struct ReproduceArgs {
     /// A document that `weir compare` wrote, its report, or its folder.
     file: PathBuf,
 
+    /// Also run the programs that the result names (--peer). They run with your rights: read the command in a
+    /// stranger's result before.
+    #[arg(long)]
+    run_peers: bool,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -51,7 +56,14 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
                 command.join(" ")
             )));
         };
-        say!("again: {}", command.join(" "));
+        if compare.has_peers() && !args.run_peers {
+            return Err(Failure::usage(format!(
+                "{} names programs to be run; read its command, and say --run-peers if they may run: {}",
+                saved.path.display(),
+                crate::harmless(&command.join(" "))
+            )));
+        }
+        say!("again: {}", crate::harmless(&command.join(" ")));
         let context = Context { command, ..context.clone() };
         Ok(reproduced(&saved, &claims, compare.compare(&context)?))
     })
@@ -60,8 +72,8 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
 /// Compare two saved results, their machines first.
 ///
 /// The runs of two results are not interleaved, so what changed on the machine is in each difference; what all rows
-/// changed together is said apart. Exit codes: 0 success; 1 a file cannot be read; 2 it holds no results; 4 a figure
-/// is worse beyond the noise.
+/// changed together is said apart. Exit codes: 0 success; 1 what was found cannot be written; 2 a file cannot be read,
+/// or holds no results; 4 a figure is worse beyond the noise.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// The result before: a document, or its folder.
@@ -87,7 +99,10 @@ fn attempt_diff(args: &DiffArgs) -> Result<u8, Failure> {
     }
     let text = match args.json {
         true => format!("{:#}\n", json!({ "schema_version": 1, "kind": "diff", "diffs": diffs })),
-        false => diffs.iter().map(|diff| diff.text(width())).collect::<Vec<_>>().join("\n"),
+        false => {
+            let texts: Vec<String> = diffs.iter().map(|diff| diff.text(width())).collect();
+            crate::harmless(&texts.join("\n"))
+        }
     };
     crate::print_report(&text)?;
     let regressed = diffs.iter().any(|diff| diff.has_regressed());
@@ -122,20 +137,26 @@ fn attempt_history(args: &HistoryArgs) -> Result<u8, Failure> {
     let mut folders: Vec<PathBuf> = entries.into_iter().filter(|path| path.is_dir()).collect();
     // Their names begin with when they were made.
     folders.sort_by(|a, b| b.cmp(a));
-    let all: Vec<(PathBuf, Result<Saved, String>)> = folders
-        .into_iter()
-        .map(|path| {
-            let saved = Saved::load(&path).map_err(|error| error.to_string());
-            (path, saved)
-        })
-        .collect();
+    // One document at a time: hundreds of them do not fit into memory.
+    let loaded = folders.into_iter().map(|path| {
+        let saved = Saved::load(&path).map_err(|error| error.to_string());
+        (path, saved)
+    });
     let text = match args.json {
         true => {
-            let all: Vec<Value> = all.iter().map(|(path, saved)| entry(path, saved)).collect();
+            let all: Vec<Value> = loaded.map(|(path, saved)| entry(&path, &saved)).collect();
             format!("{:#}\n", json!({ "schema_version": 1, "kind": "history", "results": all }))
         }
-        false if all.is_empty() => format!("no results in {}\n", base.display()),
-        false => listed(&all),
+        false => {
+            let found = |(path, saved): (PathBuf, Result<Saved, String>)| {
+                (path, saved.map_or_else(|error| vec![error], |saved| headlines(&saved)))
+            };
+            let all: Vec<(PathBuf, Vec<String>)> = loaded.map(found).collect();
+            match all.is_empty() {
+                true => format!("no results in {}\n", base.display()),
+                false => crate::harmless(&listed(&all)),
+            }
+        }
     };
     crate::print_report(&text)?;
     Ok(exit::OK)
@@ -144,7 +165,7 @@ fn attempt_history(args: &HistoryArgs) -> Result<u8, Failure> {
 fn entry(path: &Path, saved: &Result<Saved, String>) -> Value {
     match saved {
         Ok(saved) => json!({
-            "path": path,
+            "path": path.to_string_lossy(),
             "started_at": saved.document["started_at"],
             "kind": saved.document["kind"],
             "command": saved.command(),
@@ -152,7 +173,7 @@ fn entry(path: &Path, saved: &Result<Saved, String>) -> Value {
             "headlines": headlines(saved),
             "error": null,
         }),
-        Err(error) => json!({ "path": path, "error": error }),
+        Err(error) => json!({ "path": path.to_string_lossy(), "error": error }),
     }
 }
 
@@ -163,17 +184,13 @@ fn headlines(saved: &Saved) -> Vec<String> {
     saved.parts().iter().filter_map(headline).collect()
 }
 
-fn listed(all: &[(PathBuf, Result<Saved, String>)]) -> String {
+fn listed(all: &[(PathBuf, Vec<String>)]) -> String {
     let width = width();
     let mut table = table_of_width(width);
     table.set_header(["result", "what was found"]);
-    for (path, saved) in all {
+    for (path, found) in all {
         let name = path.display().to_string();
         let left = width.saturating_sub(chars(&name) + 4).max(20);
-        let found = match saved {
-            Ok(saved) => headlines(saved),
-            Err(error) => vec![error.clone()],
-        };
         let cut = |line: &String| match chars(line) > left {
             true => line.chars().take(left - 1).collect::<String>() + "…",
             false => line.clone(),

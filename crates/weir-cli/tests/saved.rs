@@ -198,3 +198,82 @@ fn shells_and_manuals_have_what_they_need() {
     assert!(!base.join("weir-probe-memory.1").exists());
     std::fs::remove_dir_all(base).unwrap();
 }
+
+/// A name that is no UTF-8 is a name all the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn names_that_are_no_utf_8_are_taken() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let base = folder("names");
+    let kept = base.join(std::ffi::OsStr::from_bytes(b"kept-\xff"));
+    std::fs::create_dir_all(&kept).unwrap();
+    let empty = json!({ "schema_version": 1, "kind": "udp", "loads": [] });
+    std::fs::write(kept.join("result.json"), empty.to_string()).unwrap();
+    let listed = output(&["history", "--json", "--results", base.to_str().unwrap()]);
+    assert_eq!(listed.status.code(), Some(0), "{}", errors(&listed));
+    let report = base.join(std::ffi::OsStr::from_bytes(b"report-\xff.html"));
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["report".as_ref(), kept.as_os_str(), "-o".as_ref(), report.as_os_str()])
+        .output()
+        .unwrap();
+    assert!(run.status.success() && report.exists(), "{}", errors(&run));
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn a_baseline_that_cannot_be_read_costs_no_file_of_another_day() {
+    let base = folder("another-day");
+    let files = ["a.json", "b.ndjson", "c.html"].map(|name| base.join(name));
+    files.iter().for_each(|file| std::fs::write(file, "of another day").unwrap());
+    let [json, ndjson, html] = files.each_ref().map(|file| file.to_str().unwrap());
+    let (json, ndjson) = (format!("--json={json}"), format!("--ndjson={ndjson}"));
+    let none = base.join("none");
+    let words = ["compare", "iops", "--no-save", &json, &ndjson, "--report", html, "--baseline"];
+    let run = output(&[&words[..], &[none.to_str().unwrap()]].concat());
+    assert_eq!(run.status.code(), Some(2), "{}", errors(&run));
+    for file in &files {
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "of another day", "{}", file.display());
+    }
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn a_result_of_somebody_else_commands_no_terminal() {
+    let base = folder("terminal");
+    let mut evil = made_up(&[("one", 1000.0)], json!([]));
+    evil["conclusion"]["headline"] = json!("red \u{1b}[31m\u{7}");
+    evil["results"][0]["spec"] = json!("one\u{1b}[31m");
+    std::fs::create_dir_all(base.join("kept")).unwrap();
+    let path = written(&base.join("kept").join("result.json"), &evil);
+    for words in [&["history", "--results", base.to_str().unwrap()][..], &["diff", &path, &path]] {
+        let run = output(words);
+        assert_eq!(run.status.code(), Some(0), "{}", errors(&run));
+        assert!(
+            !text(&run).contains(|letter: char| letter.is_control() && letter != '\n'),
+            "{words:?}"
+        );
+    }
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn programs_that_a_result_names_are_not_run_unasked() {
+    let base = folder("programs");
+    let claim = json!([{
+        "text": "a and b are tied", "evidence": "#udp-load-0", "load": "saturation, 64 B", "metric": "received_per_s",
+        "first": "a", "second": "b", "verdict": "tie", "ratio": 1.0, "low": null, "high": null,
+    }]);
+    let mut evil = made_up(&[("a", 1.0)], claim);
+    for kind in ["udp", "tcp"] {
+        evil["command"] = json!(["weir", "compare", kind, "--peer", "x=/bin/false {port}"]);
+        let saved = written(&base.join("a.json"), &evil);
+        let run = output(&["reproduce", &saved, "--no-save"]);
+        assert_eq!(run.status.code(), Some(2), "{}", errors(&run));
+        assert!(
+            errors(&run).contains("--run-peers") && errors(&run).contains("x=/bin/false"),
+            "{}",
+            errors(&run)
+        );
+    }
+    std::fs::remove_dir_all(base).unwrap();
+}

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use jiff::Timestamp;
 use serde_json::Value;
 use weir_lab::report::document::with;
@@ -58,7 +59,7 @@ pub struct OutputArgs {
     /// Also write the report to this file: with all tables and pictures where its name ends in .html (it needs no
     /// network), the figures where it ends in .csv, the conclusion and a table of each load where it ends in .md.
     /// Repeatable.
-    #[arg(long, value_name = "FILE", value_parser = parse_report)]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(parse_report))]
     pub report: Vec<PathBuf>,
 
     /// Say what changed since this result, which a comparison saved, and end with 4 if a figure is worse beyond the
@@ -80,6 +81,8 @@ pub struct Output {
     asked: OutputArgs,
     /// The folder of this run, if it is kept.
     folder: Option<PathBuf>,
+    /// Whether the folder around it was made for it.
+    made_base: bool,
     started: Timestamp,
     stream: Option<Stream>,
 }
@@ -94,7 +97,7 @@ impl Output {
             ));
         }
         let (asked, started) = (asked.clone(), Timestamp::now());
-        let mut output = Self { asked, folder: None, started, stream: None };
+        let mut output = Self { asked, folder: None, made_base: false, started, stream: None };
         let document = output.json_file().map(|path| ("document", path));
         let reports = output.asked.report.iter().map(|path| ("report", path.as_path()));
         for (what, path) in document.into_iter().chain(reports) {
@@ -103,10 +106,13 @@ impl Output {
                 Failure::failed(format!("cannot write the {what} to {}: {error}", path.display()))
             })?;
         }
-        output.stream = output.asked.ndjson.as_deref().map(Stream::open).transpose()?;
         if !output.asked.no_save && !is_dry {
+            output.made_base = !folder_of_results(output.asked.results.as_deref()).exists();
             output.folder = Some(output.make_folder(kind)?);
         }
+        // The last, since it empties its file.
+        let stream = output.asked.ndjson.as_deref().map(Stream::open).transpose();
+        output.stream = stream.inspect_err(|_| output.leave())?;
         Ok(output)
     }
 
@@ -222,7 +228,7 @@ impl Output {
         if let Some(folder) = &self.folder {
             // Fails where something is in it, and then it stays.
             let _ = fs::remove_dir(folder);
-            let _ = folder.parent().map(fs::remove_dir);
+            let _ = folder.parent().filter(|_| self.made_base).map(fs::remove_dir);
         }
     }
 
@@ -252,8 +258,7 @@ pub fn report_as(path: &Path, document: &Value) -> String {
 }
 
 /// A file for a report, whose name says what it is to be.
-pub fn parse_report(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
+pub fn parse_report(path: PathBuf) -> Result<PathBuf, String> {
     let ending = path.extension().unwrap_or_default();
     match REPORTS.iter().any(|(name, _)| ending.eq_ignore_ascii_case(name)) {
         true => Ok(path),
@@ -328,6 +333,14 @@ mod tests {
         let kept: Vec<_> =
             fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(kept, [first.folder.clone().unwrap()]);
+        // A folder that was there stays, also if it is empty; one that was made does not.
+        let own = base.join("own");
+        for is_there in [true, false] {
+            let _ = is_there.then(|| fs::create_dir(&own).unwrap());
+            output(&["--results", own.to_str().unwrap()]).leave();
+            assert_eq!(own.exists(), is_there);
+            let _ = fs::remove_dir(&own);
+        }
         assert_eq!(fs::read_to_string(kept[0].join(DETAILS)).unwrap(), "table\n");
         assert!(fs::read_to_string(kept[0].join(REPORT)).unwrap().starts_with("<!DOCTYPE html>"));
         fs::remove_dir_all(base).unwrap();

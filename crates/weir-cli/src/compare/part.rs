@@ -142,12 +142,16 @@ pub fn run(
     command: Vec<String>,
     compare: impl FnOnce(&Context) -> Result<Part, Failure>,
 ) -> ExitCode {
-    let output = match Output::begin(asked.output, asked.kind, asked.dry_run) {
-        Ok(output) => output,
+    // Before any file is opened: what cannot be read costs no results of another day.
+    let baseline = asked.output.baseline.as_deref().map(Baseline::load).transpose();
+    let begun = baseline.and_then(|baseline| {
+        Ok((baseline, Output::begin(asked.output, asked.kind, asked.dry_run)?))
+    });
+    let (baseline, output) = match begun {
+        Ok(begun) => begun,
         Err(failed) => return refuse(asked, &command, &failed),
     };
-    let baseline = asked.output.baseline.as_deref().map(Baseline::load).transpose();
-    let compared = baseline.and_then(|baseline| {
+    let attempt = || -> Result<Part, Failure> {
         let context = Context {
             command: command.clone(),
             interrupt: super::heed_interrupts()?,
@@ -159,8 +163,8 @@ pub fn run(
             Some(baseline) if !asked.dry_run => baseline.against(part),
             _ => part,
         })
-    });
-    match compared {
+    };
+    match attempt() {
         Ok(part) => match output.give(&part) {
             Ok(()) => ExitCode::from(part.code),
             Err(failed) => refused(asked, &failed),

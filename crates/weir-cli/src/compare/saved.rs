@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use weir_lab::report::conclusion::Claim;
-use weir_lab::saved::claims::{self, Outcome, of_document};
+use weir_lab::saved::claims::{self, Judged, Outcome, of_document};
 use weir_lab::saved::diff::{Change, Diff};
 use weir_lab::saved::{Saved, parts};
 
@@ -63,10 +63,17 @@ impl Baseline {
         if worse.len() > MOST_NAMED {
             said += &format!("  … and {} more\n", worse.len() - MOST_NAMED);
         }
+        let gone: Vec<&str> =
+            diffs.iter().flat_map(|diff| &diff.only_before).map(String::as_str).collect();
+        if !gone.is_empty() {
+            let named = gone.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join("; ");
+            said += &format!("  In the baseline and not here: {}: {named}", gone.len());
+            said += if gone.len() > MOST_NAMED { "; …\n" } else { "\n" };
+        }
         if diffs.iter().any(|diff| !diff.comparable) {
             said += "  The machines differ: rows are judged against each other only (weir diff says in what).\n";
         }
-        part.preceded_by(code, said, json!({ "baseline": diffs }))
+        part.preceded_by(code, crate::harmless(&said), json!({ "baseline": diffs }))
     }
 }
 
@@ -79,7 +86,14 @@ pub fn diffs(before: &Saved, after: &[weir_lab::saved::Part]) -> Vec<Diff> {
 
 /// Says first which claims of a saved result hold, and ends with 4 where one does not.
 pub fn reproduced(before: &Saved, claims: &[(String, Claim)], part: Part) -> Part {
-    let judged = (part.judge)(claims);
+    let mut judged = (part.judge)(claims);
+    // A comparison that did not come about says nothing of its claims.
+    for (kind, claim) in claims {
+        if !judged.iter().any(|one| one.claim == *claim) {
+            let why = format!("nothing of {kind} was measured");
+            judged.push(Judged { claim: claim.clone(), outcome: Outcome::Undecided, why });
+        }
+    }
     let failed = judged.iter().any(|one| one.outcome == Outcome::Failed);
     let code = match part.code {
         exit::OK | exit::DATA_ERRORS if failed => exit::REGRESSION,
@@ -94,7 +108,7 @@ pub fn reproduced(before: &Saved, claims: &[(String, Claim)], part: Part) -> Par
         }
     }
     said += &claims::text(&judged, width());
-    part.preceded_by(code, said, json!({ "claims": judged }))
+    part.preceded_by(code, crate::harmless(&said), json!({ "claims": judged }))
 }
 
 /// The claims of a saved result.
@@ -106,5 +120,64 @@ pub fn claims_of(saved: &Saved) -> Result<Vec<(String, Claim)>, Failure> {
             saved.path.display()
         ))),
         false => Ok(claims),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_of_a_comparison_that_did_not_come_about_are_not_decided() {
+        let claim = |load: &str| {
+            let claim = json!({
+                "text": load, "evidence": "#x", "load": load, "metric": "m", "first": "a", "second": "b",
+                "verdict": "tie", "ratio": 1.0, "low": null, "high": null,
+            });
+            serde_json::from_value::<Claim>(claim).unwrap()
+        };
+        let claims = [("udp".to_owned(), claim("one")), ("tcp".to_owned(), claim("two"))];
+        let document = json!({ "schema_version": 1, "kind": "udp", "loads": [] });
+        let before = Saved { path: "x".into(), document: document.clone() };
+        let held = |claims: &[(String, Claim)]| {
+            let of_udp = claims.iter().filter(|(kind, _)| kind == "udp");
+            let judged = |(_, claim): &(String, Claim)| Judged {
+                claim: claim.clone(),
+                outcome: Outcome::Held,
+                why: String::new(),
+            };
+            of_udp.map(judged).collect()
+        };
+        let part =
+            Part { judge: Box::new(held), ..Part::of(exit::FAILED, String::new(), document) };
+        let part = reproduced(&before, &claims, part);
+        assert_eq!(part.code, exit::FAILED);
+        let outcomes = (part.document)()["claims"].clone();
+        assert_eq!(
+            (&outcomes[0]["outcome"], &outcomes[1]["outcome"]),
+            (&json!("held"), &json!("undecided"))
+        );
+    }
+
+    #[test]
+    fn what_only_the_baseline_has_is_said() {
+        let of = |specs: &[&str]| {
+            let row = |spec: &&str| {
+                json!({
+                    "spec": spec, "load_name": "l", "role": "plain", "provider": null, "reason": null,
+                    "metrics": { "m": { "median": 10.0, "low": 9.0, "high": 11.0 } },
+                })
+            };
+            json!({
+                "schema_version": 1, "kind": "udp", "machine": {}, "conclusion": {},
+                "loads": [{ "name": "l", "load": {}, "ranked_by": "m", "noise_floor_percent": 1.0 }],
+                "results": specs.iter().map(row).collect::<Vec<_>>(),
+            })
+        };
+        let saved = Saved { path: "x".into(), document: of(&["a", "b"]) };
+        let baseline = Baseline { path: "x".into(), saved };
+        let part = baseline.against(Part::of(exit::OK, String::new(), of(&["a"])));
+        let said = (part.screen)(24);
+        assert!(said.contains("In the baseline and not here: 1: b under l"), "{said}");
     }
 }
