@@ -62,6 +62,16 @@ impl CompareArgs {
         }
     }
 
+    /// Whether other programs are among the rows, which are run.
+    pub fn has_peers(&self) -> bool {
+        match &self.kind {
+            None => !self.udp.peer.is_empty(),
+            Some(Kind::Udp(args)) => !args.peer.is_empty(),
+            Some(Kind::Tcp(args)) => args.has_peers(),
+            Some(Kind::Iops(_)) => false,
+        }
+    }
+
     /// What is compared, and where its results go.
     pub fn asked(&self) -> Asked<'_> {
         let of = |name, kind, output, dry_run| Asked { name, kind, output, dry_run };

@@ -24,6 +24,11 @@ pub struct ReproduceArgs {
     /// A document that `weir compare` wrote, its report, or its folder.
     file: PathBuf,
 
+    /// Also run the programs that the result names (--peer). They run with your rights: read the command in a
+    /// stranger's result before.
+    #[arg(long)]
+    run_peers: bool,
+
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -51,6 +56,13 @@ pub fn reproduce(args: &ReproduceArgs) -> ExitCode {
                 command.join(" ")
             )));
         };
+        if compare.has_peers() && !args.run_peers {
+            return Err(Failure::usage(format!(
+                "{} names programs to run; read its command, and add --run-peers if they may: {}",
+                saved.path.display(),
+                crate::harmless(&shell_words(&command))
+            )));
+        }
         say!("running again: {}", crate::harmless(&shell_words(&command)));
         let context = Context { command, ..context.clone() };
         Ok(reproduced(&saved, &claims, compare.compare(&context)?))

@@ -207,7 +207,8 @@ fn names_that_are_no_utf_8_are_taken() {
     let base = folder("names");
     let kept = base.join(std::ffi::OsStr::from_bytes(b"kept-\xff"));
     std::fs::create_dir_all(&kept).unwrap();
-    written(&kept.join("result.json"), &json!({ "schema_version": 1, "kind": "udp", "loads": [] }));
+    let empty = json!({ "schema_version": 1, "kind": "udp", "loads": [] });
+    std::fs::write(kept.join("result.json"), empty.to_string()).unwrap();
     let listed = output(&["history", "--json", "--results", base.to_str().unwrap()]);
     assert_eq!(listed.status.code(), Some(0), "{}", errors(&listed));
     let report = base.join(std::ffi::OsStr::from_bytes(b"report-\xff.html"));
@@ -250,6 +251,28 @@ fn a_result_of_somebody_else_commands_no_terminal() {
         assert!(
             !text(&run).contains(|letter: char| letter.is_control() && letter != '\n'),
             "{words:?}"
+        );
+    }
+    std::fs::remove_dir_all(base).unwrap();
+}
+
+#[test]
+fn programs_that_a_result_names_are_not_run_unasked() {
+    let base = folder("programs");
+    let claim = json!([{
+        "text": "a and b are tied", "evidence": "#udp-load-0", "load": "saturation, 64 B", "metric": "received_per_s",
+        "first": "a", "second": "b", "verdict": "tie", "ratio": 1.0, "low": null, "high": null,
+    }]);
+    let mut evil = made_up(&[("a", 1.0)], claim);
+    for kind in ["udp", "tcp"] {
+        evil["command"] = json!(["weir", "compare", kind, "--peer", "x=/bin/false {port}"]);
+        let saved = written(&base.join("a.json"), &evil);
+        let run = output(&["reproduce", &saved, "--no-save"]);
+        assert_eq!(run.status.code(), Some(2), "{}", errors(&run));
+        assert!(
+            errors(&run).contains("--run-peers") && errors(&run).contains("x=/bin/false"),
+            "{}",
+            errors(&run)
         );
     }
     std::fs::remove_dir_all(base).unwrap();

@@ -2,7 +2,7 @@
 //! files, and a folder that keeps them.
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -281,9 +281,36 @@ pub fn folder_of_results(asked: Option<&Path>) -> PathBuf {
     asked.map(Path::to_owned).or_else(of_environment).unwrap_or_else(|| RESULTS.into())
 }
 
-/// Writes a file, in the place of what is there.
+/// Writes a file, in the place of what is there. A file that is there stays as it is until the new one is whole: a disk
+/// that is full costs no result of another day.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| not_written(path, &error))
+    let written = match beside(path) {
+        Some((part, mut file, target)) => {
+            let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&part, &target));
+            // Fails only if it cannot be removed, and then it is told why it was not written.
+            written.inspect_err(|_| drop(fs::remove_file(&part)))
+        }
+        None => fs::write(path, text),
+    };
+    written.map_err(|error| not_written(path, &error))
+}
+
+/// A new file beside a plain one, its name, and what it is to replace; `None` where there is no plain file, or no place
+/// for another beside it.
+fn beside(path: &Path) -> Option<(PathBuf, fs::File, PathBuf)> {
+    let known = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let target = fs::canonicalize(path).ok()?;
+    let mut name = target.file_name()?.to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = target.with_file_name(name);
+    let file = OpenOptions::new().write(true).create_new(true).open(&part).ok()?;
+    match file.set_permissions(known.permissions()) {
+        Ok(()) => Some((part, file, target)),
+        Err(_) => {
+            let _ = fs::remove_file(&part);
+            None
+        }
+    }
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Failure {
@@ -345,6 +372,26 @@ mod tests {
         assert_eq!(fs::read_to_string(kept[0].join(DETAILS)).unwrap(), "table\n");
         assert!(fs::read_to_string(kept[0].join(REPORT)).unwrap().starts_with("<!DOCTYPE html>"));
         fs::remove_dir_all(base).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_is_replaced_and_a_link_or_a_device_is_not() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = std::env::temp_dir().join(format!("weir-write-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        fs::write(&file, "of another day").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&file, &link).unwrap();
+        write(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        write(Path::new("/dev/null"), "new").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing else is left");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

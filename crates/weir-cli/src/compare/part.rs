@@ -152,7 +152,7 @@ pub fn run(
         Ok(begun) => begun,
         Err(failed) => return refuse(asked, &command, &failed),
     };
-    let compared: Result<Part, Failure> = Ok(baseline).and_then(|baseline| {
+    let attempt = || -> Result<Part, Failure> {
         let context = Context {
             command: command.clone(),
             interrupt: super::heed_interrupts()?,
@@ -164,8 +164,8 @@ pub fn run(
             Some(baseline) if !asked.dry_run => baseline.against(part),
             _ => part,
         })
-    });
-    match compared {
+    };
+    match attempt() {
         Ok(part) => match output.give(&part) {
             Ok(()) => ExitCode::from(part.code),
             Err(failed) => refused(asked, &failed),

@@ -190,6 +190,11 @@ impl TcpArgs {
             ..super::defaults()
         }
     }
+
+    /// Whether other programs are among the rows.
+    pub(super) fn has_peers(&self) -> bool {
+        !self.peer.is_empty() || self.peers.is_some()
+    }
 }
 
 /// Compares them.

@@ -272,9 +272,14 @@ impl<K: Told> Found<'_, K> {
     /// last that is really behind.
     fn why(&self) -> Option<String> {
         let winner = self.ranking.winner()?;
-        let measure = self.results.measure().filter(|row| {
-            *row != winner.row && matches!(winner.to_traditional, Some(Difference::Real(_)))
-        });
+        // By what factor it is better than the usual design, if it is.
+        let beats = match (winner.to_traditional, self.results.ranked_by(self.load).better) {
+            (Some(Difference::Real(ratio)), Better::Higher) => Some(ratio.median),
+            (Some(Difference::Real(ratio)), Better::Lower) => Some(1.0 / ratio.median),
+            _ => None,
+        };
+        let beats = beats.filter(|factor| *factor > 1.0);
+        let measure = self.results.measure().filter(|row| *row != winner.row && beats.is_some());
         let last = || {
             let real = |place: &&Place| matches!(place.winner_to_it, Some(Difference::Real(_)));
             self.ranking.places.iter().rev().find(real).map(|place| place.row)
@@ -283,12 +288,9 @@ impl<K: Told> Found<'_, K> {
         let explains = |its, others, better| is_worse(others, its, better);
         let rows = (winner.row, other);
         let said = causes(self.results, self.load, rows, K::UNIT.causes, explains);
-        let factor = match (measure, winner.to_traditional) {
-            (Some(_), Some(Difference::Real(ratio))) => {
-                format!(", which it beats by a factor of {:.2}", ratio.median)
-            }
-            _ => String::new(),
-        };
+        let factor = measure.and(beats);
+        let factor = factor.map(|factor| format!(", which it beats by a factor of {factor:.2}"));
+        let factor = factor.unwrap_or_default();
         (!said.is_empty())
             .then(|| format!("Why, compared with {}{factor}: {}.", self.name(other), list(&said)))
     }

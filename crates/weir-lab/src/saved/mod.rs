@@ -224,17 +224,18 @@ pub(crate) fn load_name(load: &Value) -> String {
 pub(crate) fn is_under(row: &Value, load: &Value) -> bool {
     match row["load_name"].is_string() {
         true => load["name"] == row["load_name"],
-        // Rows with receive offload, in the same rounds as those without, differ from their load in that.
-        false => without_offload(&row["load"]) == without_offload(&load["load"]),
+        // A row says besides what it obtained, and whether it alone had receive offload.
+        false => {
+            let (own, of) = (row["load"].as_object(), load["load"].as_object());
+            own.zip(of).map_or(row["load"] == load["load"], |(own, of)| {
+                of.iter().all(|(name, asked)| {
+                    own.get(name) == Some(asked)
+                        || ["receive_offload", "send_offload"].contains(&name.as_str())
+                        || name == "rcvbuf_bytes" && asked.is_null()
+                })
+            })
+        }
     }
-}
-
-fn without_offload(load: &Value) -> Value {
-    let mut load = load.clone();
-    if let Value::Object(fields) = &mut load {
-        fields.remove("receive_offload");
-    }
-    load
 }
 
 /// The text of a row of a document under this load, by which it is known there besides its provider.

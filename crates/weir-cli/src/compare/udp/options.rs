@@ -68,7 +68,7 @@ pub struct UdpArgs {
     /// with weir over its standard input and output (see peers/README.md); with {port} in its command it need
     /// not, and what it received is derived. Repeatable.
     #[arg(long, value_name = "NAME=COMMAND")]
-    pub(super) peer: Vec<String>,
+    pub(in crate::compare) peer: Vec<String>,
 
     /// Bytes that such a program expects at the beginning of each datagram.
     #[arg(long, value_name = "NAME=HEX", requires = "peer")]
