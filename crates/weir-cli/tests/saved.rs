@@ -143,7 +143,7 @@ fn claims_are_judged_again() {
     assert_eq!(document["claims"][0]["outcome"], "undecided", "ring is no row of it");
     assert!(document["claims"][0]["why"].as_str().unwrap().contains("no row"));
     let shown = output(&["reproduce", &saved, "--no-save"]);
-    assert!(text(&shown).contains("not decidable here: sync has 2.00"), "{}", text(&shown));
+    assert!(text(&shown).contains("inconclusive: sync has 2.00"), "{}", text(&shown));
 
     let none = written(&base.join("b.json"), &made_up(&[("sync", 1.0)], json!([])));
     let none = output(&["reproduce", &none, "--no-save"]);

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
@@ -85,10 +85,13 @@ fn read(path: &Path) -> Result<(String, Table), Failure> {
         Failure::failed(format!("cannot read the plan {}: {error}", path.display()))
     };
     let refused = |why: String| Failure::usage(format!("plan {}: {why}", path.display()));
-    if std::fs::metadata(path).map_err(cannot)?.len() > MOST_BYTES {
+    // What is no plain file does not say how long it is.
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut text = String::new();
+    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(cannot)?;
+    if text.len() as u64 > MOST_BYTES {
         return Err(refused(format!("it has more than {MOST_BYTES} bytes")));
     }
-    let text = std::fs::read_to_string(path).map_err(cannot)?;
     let mut options: Table = text.parse().map_err(|error| refused(format!("{error}")))?;
     let kinds = KINDS.join(", ");
     match options.remove(KIND) {
@@ -280,6 +283,13 @@ mod tests {
     fn what_only_udp_has_makes_it_a_plan_of_udp() {
         assert!(plan_of("weir compare --size=100").contains("kind = \"udp\"\nlength = 100\n"));
         assert!(plan_of("weir compare --quick").contains("kind = \"all\"\nquick = true\n"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_plan_without_an_end_is_refused() {
+        let failed = read(Path::new("/dev/zero")).expect_err("it is too long");
+        assert!(failed.message.contains("more than"), "{}", failed.message);
     }
 
     #[test]

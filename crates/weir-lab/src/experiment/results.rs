@@ -4,6 +4,8 @@
 
 use std::fmt::{Debug, Display};
 
+use weir::machine::MOST_LOAD_OF_OTHERS;
+
 use crate::exit;
 use crate::experiment::cell::{self, Better, Cell, Conformance, Measured, Metric, Status};
 use crate::experiment::plan::{Role, Row, Schedule};
@@ -434,7 +436,7 @@ impl<K: Study> Results<K> {
     /// The share (0 to 1) of all cores that other programs usually had, if that was too much.
     pub fn busy_share(&self) -> Option<f64> {
         let loads = self.loads_of_others();
-        cell::busy_machine(&loads).and_then(|_| median(&loads))
+        median(&loads).filter(|share| *share > MOST_LOAD_OF_OTHERS)
     }
 
     fn loads_of_others(&self) -> Vec<f64> {

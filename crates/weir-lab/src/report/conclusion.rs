@@ -215,35 +215,39 @@ impl<K: Told> Found<'_, K> {
             let ratio = place.winner_to_it?.ratio()?;
             Some(format!("{} {}", self.ahead(&ratio), self.name(place.row)))
         });
-        match lead {
-            Lead::Only => format!("Only {name} could be ranked: {figure}."),
-            Lead::Alone | Lead::Shared => {
-                let next = next.map(|next| format!(", {next}")).unwrap_or_default();
-                let others = match tied.len() {
-                    0 => String::new(),
-                    1..=MOST_TIED_NAMED => {
-                        format!(" {} cannot be told apart from it.", list(&self.names(&tied)))
-                    }
-                    others => format!(" {others} other designs cannot be told apart from it."),
-                };
-                format!("Use {name}: {figure}{next}.{others}")
-            }
-            Lead::NotShown if unclear.is_empty() => {
-                let floor = ranking.noise_floor.map(|floor| format!(" of {}", percent(floor)));
-                format!(
-                    "No difference was found between {} designs (noise floor{}); {name} has the best median, {figure}.",
-                    tied.len() + 1,
-                    floor.unwrap_or_else(|| " unknown".into())
-                )
-            }
-            Lead::NotShown => format!(
-                "Undecided: {name} has the best median ({figure}), but {} cannot be ruled out.",
-                match self.names(&unclear).as_slice() {
-                    [other] => other.clone(),
-                    _ => format!("{} others", unclear.len()),
-                }
-            ),
+        // A few rows that nothing can be said of yet do not take away what is known of the others.
+        let is_known = !behind.is_empty() && unclear.len() < behind.len() + tied.len();
+        if lead == Lead::Only {
+            return format!("Only {name} could be ranked: {figure}.");
         }
+        if is_known {
+            let next = next.map(|next| format!(", {next}")).unwrap_or_default();
+            let others = match tied.len() {
+                0 => String::new(),
+                1..=MOST_TIED_NAMED => {
+                    format!(" {} cannot be told apart from it.", list(&self.names(&tied)))
+                }
+                others => format!(" {others} other designs cannot be told apart from it."),
+            };
+            let open = match self.names(&unclear).as_slice() {
+                [] => String::new(),
+                [one] => format!(" {one} has too few rounds to be compared."),
+                _ => format!(" {} designs have too few rounds to be compared.", unclear.len()),
+            };
+            return format!("Use {name}: {figure}{next}.{others}{open}");
+        }
+        if unclear.is_empty() {
+            let floor = ranking.noise_floor.map_or_else(|| "unknown".into(), |floor| format!("of {}", percent(floor)));
+            let count = tied.len() + 1;
+            return format!(
+                "No difference was found between {count} designs (noise floor {floor}); {name} has the best median, {figure}."
+            );
+        }
+        let others = match self.names(&unclear).as_slice() {
+            [other] => other.clone(),
+            _ => format!("{} others", unclear.len()),
+        };
+        format!("Undecided: {name} has the best median ({figure}), but {others} cannot be ruled out.")
     }
 
     /// Why it is undecided, if it is.

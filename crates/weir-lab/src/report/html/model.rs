@@ -357,7 +357,7 @@ impl Group<'_> {
                 Some("tie") => Standing::Tied,
                 Some(_) => Standing::Open,
                 None if tie => Standing::Tied,
-                None if open => Standing::Open,
+                None if open && row.value["rank"].is_null() => Standing::Open,
                 None => Standing::Best,
             };
         }
