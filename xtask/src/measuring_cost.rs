@@ -14,6 +14,8 @@ use crate::compared::{by_round, compare, row};
 
 /// The name of the program that measures nothing.
 const BARE: &str = "bare";
+/// CPU time of a process for each datagram.
+const CPU: &str = "cpu_ns_per_datagram";
 /// Gives the same intervals again.
 const SEED: u64 = 1;
 
@@ -44,8 +46,9 @@ impl MeasuringCost {
     pub fn run(&self) -> anyhow::Result<()> {
         let weir = Path::canonicalize(&self.weir).context("finding weir")?;
         let sink = Path::canonicalize(&self.sink).context("finding udp_sink")?;
+        println!("with all that is measured to without, median and 95 % interval over the rounds");
         println!(
-            "rate with all that is measured to that without, median and 95 % interval over the rounds:"
+            "design                      datagrams/s     CPU for a datagram    of what receives alone"
         );
         for design in &self.designs {
             let peer = format!("{BARE}={} {{ip}}:{{port}} '{design}'", sink.display());
@@ -67,17 +70,21 @@ impl MeasuringCost {
             .with_context(|| format!("comparing {design}"))?;
             let name = design.split(' ').next().unwrap_or(design);
             let (with, without) = (row(&document, name)?, row(&document, BARE)?);
-            let rate = ratio(with, without, "received_per_s")?;
-            let cpu = ratio(with, without, "cpu_ns_per_datagram")?;
-            println!("{design:<20} {:>28} {:>28}", said(&rate), said(&cpu));
+            let rate = ratio((with, "received_per_s"), (without, "received_per_s"))?;
+            let cpu = ratio((with, CPU), (without, CPU))?;
+            let threads = ratio((with, "threads_cpu_ns_per_datagram"), (without, CPU))?;
+            println!("{design:<14} {:>24} {:>24} {:>24}", said(&rate), said(&cpu), said(&threads));
         }
         Ok(())
     }
 }
 
-/// A figure of one row to that of another, over the rounds of both.
-fn ratio(with: &Value, without: &Value, figure: &str) -> anyhow::Result<Estimate> {
-    let (with, without) = (by_round(with, figure), by_round(without, figure));
+/// A figure of one row to a figure of another, over the rounds of both.
+fn ratio(
+    (with, figure): (&Value, &str),
+    (without, of_other): (&Value, &str),
+) -> anyhow::Result<Estimate> {
+    let (with, without) = (by_round(with, figure), by_round(without, of_other));
     let pairs: Vec<(f64, f64)> = with
         .iter()
         .filter_map(|(round, with)| {
