@@ -237,7 +237,9 @@ impl<K: Told> Found<'_, K> {
             return format!("Use {name}: {figure}{next}.{others}{open}");
         }
         if unclear.is_empty() {
-            let floor = ranking.noise_floor.map_or_else(|| "unknown".into(), |floor| format!("of {}", percent(floor)));
+            let floor = ranking
+                .noise_floor
+                .map_or_else(|| "unknown".into(), |floor| format!("of {}", percent(floor)));
             let count = tied.len() + 1;
             return format!(
                 "No difference was found between {count} designs (noise floor {floor}); {name} has the best median, {figure}."
@@ -247,7 +249,9 @@ impl<K: Told> Found<'_, K> {
             [other] => other.clone(),
             _ => format!("{} others", unclear.len()),
         };
-        format!("Undecided: {name} has the best median ({figure}), but {others} cannot be ruled out.")
+        format!(
+            "Undecided: {name} has the best median ({figure}), but {others} cannot be ruled out."
+        )
     }
 
     /// Why it is undecided, if it is.

@@ -347,7 +347,7 @@ impl Group<'_> {
         let ranked: Vec<&Row> = self.rows.iter().filter(|row| is_ranked(row)).collect();
         let any = |word: &str| ranked.iter().any(|row| verdict(row).as_deref() == Some(word));
         let too_noisy = ranked.iter().all(|row| row.value["tied_with_winner"].is_null());
-        let (open, tie) = (any("too_few_pairs"), any("tie"));
+        let (open, tie, behind) = (any("too_few_pairs"), any("tie"), any("real"));
         for row in &mut self.rows {
             row.standing = match verdict(row).as_deref() {
                 _ if row.value["role"] == "again" => Standing::Again,
@@ -357,7 +357,7 @@ impl Group<'_> {
                 Some("tie") => Standing::Tied,
                 Some(_) => Standing::Open,
                 None if tie => Standing::Tied,
-                None if open && row.value["rank"].is_null() => Standing::Open,
+                None if open && !behind => Standing::Open,
                 None => Standing::Best,
             };
         }
