@@ -38,25 +38,27 @@ impl Baseline {
         Ok(Self { path: path.to_owned(), saved })
     }
 
-    /// Says first what changed, and ends with 4 where a figure is worse.
+    /// Says first what changed, and ends with 4 where a figure is worse, or with 1 where nothing could be judged: a job
+    /// that relies on it must not pass for that.
     pub fn against(&self, part: Part) -> Part {
         let document = (part.document)();
         let diffs = diffs(&self.saved, &parts(&document));
-        if diffs.iter().all(|diff| diff.rows.is_empty()) {
-            let said = format!(
-                "Baseline {}: the two results have no row in common, so nothing can be compared.\n",
-                self.path.display()
-            );
-            let code = part.code;
+        let rows = || diffs.iter().flat_map(|diff| &diff.rows);
+        let count = |change| rows().filter(|row| row.change == change).count();
+        if rows().count() == count(Change::TooFewRounds) {
+            let why = match rows().next() {
+                None => "the two results have no row in common",
+                Some(_) => "all rows have too few rounds; run longer with -t",
+            };
+            let said = format!("Baseline {}: nothing can be judged: {why}.\n", self.path.display());
+            let code = if part.code == exit::OK { exit::FAILED } else { part.code };
             return part.preceded_by(code, said, json!({ "baseline": diffs }));
         }
         let regressed = diffs.iter().any(Diff::has_regressed);
         let code = match part.code {
-            exit::OK if regressed => exit::REGRESSION,
+            exit::OK | exit::DATA_ERRORS if regressed => exit::REGRESSION,
             other => other,
         };
-        let rows = || diffs.iter().flat_map(|diff| &diff.rows);
-        let count = |change| rows().filter(|row| row.change == change).count();
         let mut said = format!(
             "Against {}: {} worse, {} better, {} within the noise, {} with too few rounds.\n",
             self.path.display(),
