@@ -43,7 +43,7 @@ fn the_plan_of_the_whole_study_tells_its_time_its_loads_and_its_rows() {
     // What the loads take one by one is what it takes in all.
     assert!(loads.iter().all(|load| load["rows"].as_u64().is_some_and(|rows| rows > 0)));
     let said = errors(&plan);
-    assert!(said.contains(" min: server on core"), "{said}");
+    assert!(said.contains(" min; server on core"), "{said}");
     assert!(said.contains("rounds, "), "{said}");
 }
 
