@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use weir_lab::saved::{DOCUMENT, Saved};
 
-use crate::compare::output::{REPORT, parse_report, report_as, write};
+use crate::compare::output::{REPORT, is_standard, parse_report, report_as, write};
 use crate::exit::{self, Failure};
 
 /// Write the report of a saved result: one HTML file with all tables and pictures, or CSV, or Markdown.
@@ -46,7 +46,7 @@ fn attempt(args: &ReportArgs) -> Result<(), Failure> {
         )));
     }
     let report = report_as(&path, &saved.document);
-    if path.as_os_str() == "-" {
+    if is_standard(&path) {
         return crate::print_report(&report);
     }
     write(&path, &report)?;
@@ -54,7 +54,7 @@ fn attempt(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 fn parse_output(path: PathBuf) -> Result<PathBuf, String> {
-    if path.as_os_str() == "-" { Ok(path) } else { parse_report(path) }
+    if is_standard(&path) { Ok(path) } else { parse_report(path) }
 }
 
 /// Where the report of a document stands, if nobody says another place.

@@ -90,7 +90,10 @@ impl Output {
     /// Looks whether everything can be written: minutes are not spent on what is lost then. Files keep what they
     /// hold until there is something to be written. `kind` names the folder.
     pub fn begin(asked: &OutputArgs, kind: &str, is_dry: bool) -> Result<Self, Failure> {
-        if is_standard(asked.json.as_deref()) && is_standard(asked.ndjson.as_deref()) {
+        if [&asked.json, &asked.ndjson]
+            .into_iter()
+            .all(|path| path.as_deref().is_some_and(is_standard))
+        {
             return Err(Failure::usage(
                 "--json and --ndjson cannot both go to standard output; give one of them a file: --ndjson=FILE",
             ));
@@ -116,7 +119,7 @@ impl Output {
     }
 
     fn json_file(&self) -> Option<&Path> {
-        self.asked.json.as_deref().filter(|path| path.as_os_str() != "-")
+        self.asked.json.as_deref().filter(|path| !is_standard(path))
     }
 
     /// Where what happens is written, if that was asked for.
@@ -126,12 +129,12 @@ impl Output {
 
     /// Whether standard output has the document and nothing else.
     fn prints_document(&self) -> bool {
-        is_standard(self.asked.json.as_deref())
+        self.asked.json.as_deref().is_some_and(is_standard)
     }
 
     /// Whether standard output is no place for text.
     fn prints_no_text(&self) -> bool {
-        self.prints_document() || is_standard(self.asked.ndjson.as_deref())
+        self.prints_document() || self.asked.ndjson.as_deref().is_some_and(is_standard)
     }
 
     /// A folder that nobody else has, named for when it began and what is compared.
@@ -268,8 +271,8 @@ pub fn parse_report(path: PathBuf) -> Result<PathBuf, String> {
 }
 
 /// Whether this stands for standard output.
-fn is_standard(path: Option<&Path>) -> bool {
-    path.is_some_and(|path| path.as_os_str() == "-")
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// The folder in which results are kept.

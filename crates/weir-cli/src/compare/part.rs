@@ -15,7 +15,7 @@ use weir_lab::report::table::report;
 use weir_lab::saved::claims::{Judged, judge};
 
 use super::display::width;
-use super::output::{Output, OutputArgs};
+use super::output::{Output, OutputArgs, is_standard};
 use super::saved::Baseline;
 use super::stream::Stream;
 use crate::cores::Cores;
@@ -179,7 +179,7 @@ pub fn run(
 
 /// Says why nothing was begun; whoever asked for a document gets one.
 pub fn refuse(asked: &Asked, command: &[String], failed: &Failure) -> ExitCode {
-    if asked.output.json.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+    if asked.output.json.as_deref().is_some_and(is_standard) {
         crate::print(&format!("{:#}\n", failure(command, &failed.message, failed.code)));
     }
     refused(asked, failed)

@@ -13,6 +13,7 @@ use weir_lab::experiment::results::Results;
 use weir_lab::report::Told;
 use weir_lab::report::document::SCHEMA_VERSION;
 
+use super::output::is_standard;
 use crate::exit::Failure;
 
 /// Where events go. All clones write to the same place.
@@ -29,7 +30,7 @@ struct Open {
 impl Stream {
     /// Opens a file anew, or standard output for "-".
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let (to, name): (Box<dyn Write>, String) = match path.as_os_str() == "-" {
+        let (to, name): (Box<dyn Write>, String) = match is_standard(path) {
             true => (Box::new(io::stdout()), "standard output".into()),
             false => {
                 let name = path.display().to_string();

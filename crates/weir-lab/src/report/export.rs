@@ -7,7 +7,7 @@ use crate::device::results::Devices;
 use crate::experiment::cell::Metric;
 use crate::report::Told;
 use crate::report::number::UNKNOWN;
-use crate::saved::{KINDS, Part, is_under, load_name, parts, spec_of};
+use crate::saved::{KINDS, Part, is_under, load_name, metric_of, parts, spec_of};
 use crate::tcp::results::Tcp;
 use crate::udp::results::Udp;
 
@@ -35,7 +35,7 @@ pub fn csv(document: &Value) -> String {
     let mut lines = vec![COLUMNS.map(str::to_owned).to_vec()];
     for part in parts(document) {
         for row in part.rows() {
-            let load = loads(part).find(|load| is_under(row, load)).unwrap_or(&Value::Null);
+            let load = part.loads().find(|load| is_under(row, load)).unwrap_or(&Value::Null);
             let of_row = [
                 part.kind().to_owned(),
                 if load.is_null() { plain(&row["load_name"]) } else { load_name(load) },
@@ -70,10 +70,6 @@ fn no_formula(text: &str) -> String {
         true => format!("'{text}"),
         false => text.to_owned(),
     }
-}
-
-fn loads<'a>(part: Part<'a>) -> impl Iterator<Item = &'a Value> {
-    part.0["loads"].as_array().into_iter().flatten()
 }
 
 /// The conclusion and a table of each load; what failed or was ended early stands first.
@@ -121,14 +117,14 @@ fn of_kind<K: Told>(part: Part) -> String {
         sentences.filter_map(Value::as_str).for_each(|one| text += &format!("{}\n", escaped(one)));
         text.push('\n');
     }
-    for load in loads(part) {
+    for load in part.loads() {
         let (name, by) = (load_name(load), plain(&load["ranked_by"]));
         let mut rows: Vec<&Value> =
             part.rows().filter(|row| is_under(row, load) && row["role"] != "again").collect();
         text += &format!("### {}\n\n", escaped(&name));
         let Some(ranked_by) = K::METRICS.iter().find(|metric| metric.name == by) else { continue };
         let figure = |row: &Value, metric: &Metric<K::Sample>| {
-            let value = metric.name.split('.').fold(&row["metrics"], |at, name| &at[name]);
+            let value = metric_of(row, metric.name);
             ["median", "low", "high"].map(|field| value[field].as_f64())
         };
         rows.sort_by(|a, b| {

@@ -120,6 +120,11 @@ fn strings(list: &Value) -> Vec<String> {
     list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+/// A metric of a row; a dot in its name leads into a group of them.
+pub(crate) fn metric_of<'a>(row: &'a Value, name: &str) -> &'a Value {
+    name.split('.').fold(&row["metrics"], |at, name| &at[name])
+}
+
 /// The document of a comparison of one kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a>(pub &'a Value);
@@ -181,6 +186,10 @@ impl<'a> Part<'a> {
         crate::stats::median(&times)
     }
 
+    pub(crate) fn loads(self) -> impl Iterator<Item = &'a Value> {
+        self.0["loads"].as_array().into_iter().flatten()
+    }
+
     pub(crate) fn rows(self) -> impl Iterator<Item = &'a Value> {
         self.0["results"].as_array().into_iter().flatten()
     }
@@ -188,11 +197,11 @@ impl<'a> Part<'a> {
     /// The figures of all rows that may be compared, by what each load is ranked by. Second names are none of
     /// them.
     pub fn figures(self) -> Vec<Figure> {
-        let loads: Vec<&Value> = self.0["loads"].as_array().into_iter().flatten().collect();
+        let loads: Vec<&Value> = self.loads().collect();
         let figure = |row: &Value| {
             let of = loads.iter().find(|load| is_under(row, load))?;
             let metric = of["ranked_by"].as_str()?;
-            let values = metric.split('.').fold(&row["metrics"], |at, name| &at[name]);
+            let values = metric_of(row, metric);
             (row["role"] != "again" && row["reason"].is_null()).then_some(())?;
             Some(Figure {
                 load: load_name(of),
@@ -208,7 +217,7 @@ impl<'a> Part<'a> {
 
     /// Differences below this share are noise under a load; `None` if that is not known.
     pub fn noise_floor(self, load: &str) -> Option<f64> {
-        let of = self.0["loads"].as_array()?.iter().find(|of| load_name(of) == load)?;
+        let of = self.loads().find(|of| load_name(of) == load)?;
         let groups = of["groups"].as_array().into_iter().flatten().chain([of]);
         let floors = groups.filter_map(|group| group["noise_floor_percent"].as_f64());
         floors.reduce(f64::max).map(|percent| percent / 100.0)

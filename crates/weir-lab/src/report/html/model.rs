@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::device::results::Devices;
 use crate::report::Told;
 use crate::report::number::{bytes, microseconds, percent_of, si, three_figures};
-use crate::saved::{is_under, parts};
+use crate::saved::{is_under, metric_of, parts};
 use crate::tcp::results::Tcp;
 use crate::udp::results::Udp;
 
@@ -428,7 +428,7 @@ impl<'a> Load<'a> {
 impl<'a> Row<'a> {
     /// A metric by its name in the document, of which a dot parts the names of two objects.
     fn metric(&self, name: &str) -> &'a Value {
-        name.split('.').fold(&self.value["metrics"], |at, name| &at[name])
+        metric_of(self.value, name)
     }
 
     /// The figure of a metric; `None` if it is not known.
